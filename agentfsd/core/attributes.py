@@ -1,0 +1,202 @@
+"""What changes an inode's attributes: mode, owner, times, size, extended attributes. Copies data only for a size."""
+
+import errno
+import stat
+from dataclasses import dataclass
+
+from agentfsd.core import acl
+from agentfsd.core.copyup import check_writable, is_owned, lower_xattrs, materialize, now_ns, own_content, save
+from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.tree import Tree
+
+XATTR_NAME_MAX = 255
+XATTR_SIZE_MAX = 65536
+XATTR_CREATE = 1
+XATTR_REPLACE = 2
+
+
+@dataclass(slots=True)
+class NewAttributes:
+    """What setattr is to change; None leaves a field as it is. Times in ns."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    size: int | None = None
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+
+
+def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool = False) -> Attributes:
+    """Applies *new* and returns what stat shows then. ``privileged`` callers keep setuid bits on chown and truncate."""
+    if new.size is not None or inode.nlink:
+        _check(tree, inode)
+    if new.size is not None:
+        truncate(inode, new.size)
+        if not privileged:
+            drop_setid(inode)
+    if (new.mode, new.uid, new.gid, new.atime_ns, new.mtime_ns) != (None,) * 5:
+        _change(tree, inode, new, privileged)
+    return tree.attributes(inode)
+
+
+def _check(tree: Tree, inode: Inode) -> None:
+    """An open file without names can still be changed, also in a view that was replaced."""
+    if inode.nlink and not inode.opens:
+        check_writable(tree)
+    elif tree.read_only:
+        raise OSError(errno.EROFS, "a snapshot cannot be changed")
+
+
+def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> None:
+    old = tree.attributes(inode)
+    mode = old.mode if new.mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(new.mode)
+    if (new.uid is not None or new.gid is not None) and new.mode is None and not privileged and not inode.is_dir:
+        mode = without_setid(mode)
+    with tree.store.transaction() as tx:
+        if inode.nlink and not tree.detached:
+            materialize(tx, inode)
+        atime = old.atime_ns if new.atime_ns is None else new.atime_ns
+        mtime = old.mtime_ns if new.mtime_ns is None else new.mtime_ns
+        tx.set(
+            inode,
+            mode=mode,
+            uid=old.uid if new.uid is None else new.uid,
+            gid=old.gid if new.gid is None else new.gid,
+            atime_ns=atime,
+            mtime_ns=mtime,
+            ctime_ns=now_ns(),
+        )
+        if new.mode is not None and inode.xattrs and acl.ACCESS in inode.xattrs:
+            entries = acl.with_mode(acl.decode(inode.xattrs[acl.ACCESS]), mode)
+            tx.set(inode, xattrs=inode.xattrs | {acl.ACCESS: acl.encode(entries)})
+        if inode.nlink and not tree.detached:
+            save(tx, inode)
+    if is_owned(inode) and (new.atime_ns is not None or new.mtime_ns is not None):
+        _set_object_times(inode, atime, mtime)
+
+
+def _set_object_times(inode: Inode, atime_ns: int, mtime_ns: int) -> None:
+    if inode.file is not None:
+        inode.file.utime(atime_ns, mtime_ns)
+        return
+    content = inode.tree.backstore.open(inode.content)
+    try:
+        content.utime(atime_ns, mtime_ns)
+    finally:
+        content.close()
+
+
+def truncate(inode: Inode, size: int) -> None:
+    """Sets a regular file's size; nothing is copied for size 0."""
+    if not inode.is_file:
+        raise OSError(errno.EISDIR if inode.is_dir else errno.EINVAL, "only a regular file has a size to set")
+    own_content(inode, empty=size == 0)
+    if inode.file is not None:
+        inode.file.truncate(size)
+        _stamp(inode)
+        return
+    inode.file = inode.tree.backstore.open(inode.content)
+    try:
+        inode.file.truncate(size)
+        _stamp(inode)
+    finally:
+        if not inode.opens:
+            inode.release_files()
+
+
+def _stamp(inode: Inode) -> None:
+    """truncate(2) to the size a file has already must still move its times."""
+    assert inode.file is not None
+    inode.file.utime(inode.file.stat().st_atime_ns, now_ns())
+
+
+def without_setid(mode: int) -> int:
+    """The mode after an unprivileged write or chown."""
+    mode &= ~stat.S_ISUID
+    if mode & stat.S_IXGRP:
+        mode &= ~stat.S_ISGID
+    return mode
+
+
+def drop_setid(inode: Inode) -> None:
+    mode = without_setid(inode.mode)
+    if mode != inode.mode and inode.nlink and not inode.tree.detached:
+        with inode.tree.store.transaction() as tx:
+            materialize(tx, inode)
+            tx.set(inode, mode=mode)
+            save(tx, inode)
+
+
+# -- extended attributes
+
+
+def getxattr(tree: Tree, inode: Inode, name: bytes) -> bytes:
+    """ENODATA when there is none."""
+    if inode.xattrs is not None:
+        try:
+            return inode.xattrs[name]
+        except KeyError:
+            raise OSError(errno.ENODATA, "no such attribute") from None
+    if inode.lower_path is None:
+        raise OSError(errno.ENODATA, "no such attribute")
+    return tree.lower.getxattr(inode.lower_path, name)
+
+
+def listxattr(tree: Tree, inode: Inode) -> list[bytes]:
+    if inode.xattrs is not None:
+        return list(inode.xattrs)
+    return tree.lower.listxattr(inode.lower_path) if inode.lower_path is not None else []
+
+
+def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
+    """XATTR_CREATE: EEXIST; XATTR_REPLACE: ENODATA; too long: ERANGE, E2BIG, ENOSPC as ext4 has it."""
+    _check(tree, inode)
+    if len(name) > XATTR_NAME_MAX:
+        raise OSError(errno.ERANGE, "attribute name too long")
+    if len(value) > XATTR_SIZE_MAX:
+        raise OSError(errno.E2BIG, "attribute value too long")
+    old = all_xattrs(tree, inode)
+    if flags & XATTR_CREATE and name in old:
+        raise FileExistsError(errno.EEXIST, "attribute exists")
+    if flags & XATTR_REPLACE and name not in old:
+        raise OSError(errno.ENODATA, "no such attribute")
+    new = old | {name: value}
+    if sum(map(len, new.keys())) + sum(map(len, new.values())) > 2 * XATTR_SIZE_MAX:
+        raise OSError(errno.ENOSPC, "no room for more attributes")
+    mode = None
+    if name == acl.ACCESS:
+        entries = acl.decode(value)
+        mode = acl.mode_of(entries, tree.attributes(inode).mode)
+        if acl.is_minimal(entries):
+            del new[name]
+    _store_xattrs(tree, inode, new, mode)
+
+
+def removexattr(tree: Tree, inode: Inode, name: bytes) -> None:
+    _check(tree, inode)
+    new = dict(all_xattrs(tree, inode))
+    if name not in new:
+        raise OSError(errno.ENODATA, "no such attribute")
+    del new[name]
+    _store_xattrs(tree, inode, new, None)
+
+
+def all_xattrs(tree: Tree, inode: Inode) -> dict[bytes, bytes]:
+    """Every extended attribute with its value."""
+    if inode.xattrs is not None:
+        return inode.xattrs
+    return lower_xattrs(tree, inode.lower_path) if inode.lower_path is not None else {}
+
+
+def _store_xattrs(tree: Tree, inode: Inode, new: dict[bytes, bytes], mode: int | None) -> None:
+    with tree.store.transaction() as tx:
+        live = inode.nlink and not tree.detached
+        if live:
+            materialize(tx, inode)
+        tx.set(inode, xattrs=new, ctime_ns=now_ns())
+        if mode is not None:
+            tx.set(inode, mode=mode)
+        if live:
+            save(tx, inode)
+

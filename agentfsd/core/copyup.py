@@ -1,0 +1,233 @@
+"""How a lower object becomes the branch's own: first its name and attributes, later, at the first data write, its content.
+
+Content is always complete before a row refers to it, so an interrupted copy-up leaves nothing visible.
+"""
+
+import errno
+import os
+import stat
+import time
+
+from agentfsd.core.inode import ROOT_ID, Inode
+from agentfsd.core.tree import Tree
+from agentfsd.metadata.store import Transaction
+from agentfsd.types import ContentFile
+
+# What the kernel's own file systems stamp with; a finer clock would run ahead of the times of content objects.
+_CLOCK = time.CLOCK_REALTIME_COARSE if hasattr(time, "CLOCK_REALTIME_COARSE") else 5
+
+
+def now_ns() -> int:
+    return time.clock_gettime_ns(_CLOCK)
+
+
+def check_writable(tree: Tree) -> None:
+    if tree.detached:
+        raise OSError(errno.ESTALE, "this view was replaced or deleted")
+    if tree.read_only:
+        raise OSError(errno.EROFS, "a snapshot cannot be changed")
+
+
+def save(tx: Transaction, inode: Inode) -> None:
+    """Stores an inode's row in the head layer."""
+    tree = inode.tree
+    tree.store.put_inode(inode.row(tree.head))
+    tx.set(inode, row_layer=tree.head)
+
+
+def materialize(tx: Transaction, inode: Inode) -> None:
+    """Gives an unmodified lower object (and the directories above it) rows of its own; copies no data.
+
+    Comes first in every change: afterwards the fields of *inode* are what stat shows.
+    """
+    if inode.row_layer:
+        _settle_times(tx, inode)
+        return
+    tree, parent = inode.tree, inode.parent
+    if parent is not None:
+        materialize(tx, parent)
+    load_lower_attributes(tx, inode)
+    if parent is None:
+        tx.set(inode, id=ROOT_ID)
+        save(tx, inode)
+        return
+    tx.set(inode, id=tree.store.next_id("inode"))
+    save(tx, inode)
+    set_entry(tx, parent, inode.name, inode.id)
+    tree.adopt(inode)
+
+
+def _settle_times(tx: Transaction, inode: Inode) -> None:
+    """Before a newer row refers to a sealed object: from then on the times are the row's."""
+    if inode.content and inode.content_layer == inode.row_layer != inode.tree.head:
+        old = inode.tree.attributes(inode)
+        tx.set(inode, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns, ctime_ns=old.ctime_ns)
+
+
+def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
+    """Takes attributes and xattrs from the lower as it is now, with its identity for finding drift later."""
+    tree = inode.tree
+    path = inode.lower_path
+    assert path is not None
+    found = tree.lower_stat(inode)
+    tx.set(
+        inode,
+        ino=inode.ino or tree.shown_ino(tree.identify(found)),
+        mode=found.st_mode,
+        uid=found.st_uid,
+        gid=found.st_gid,
+        nlink=found.st_nlink,
+        rdev=found.st_rdev,
+        atime_ns=found.st_atime_ns,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=found.st_ctime_ns,
+        btime_ns=now_ns(),
+        lower=tree.identify(found),
+        xattrs=lower_xattrs(tree, path),
+    )
+    if stat.S_ISLNK(found.st_mode):
+        inode.target = tree.lower.readlink(path)
+
+
+def lower_xattrs(tree: Tree, path: bytes) -> dict[bytes, bytes]:
+    found = {}
+    for name in tree.lower.listxattr(path):
+        try:
+            found[name] = tree.lower.getxattr(path, name)
+        except OSError as exc:
+            if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES, errno.ENOTSUP):
+                raise
+    return found
+
+
+def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> None:
+    tree = directory.tree
+    tree.store.put_dentry(directory.id, name, tree.head, child)
+    tx.put(tree.entries(directory), name, child)
+
+
+# -- content
+
+
+class Copy:
+    """A content copy on its way: made in the loop, run in any thread, installed in the loop."""
+
+    def __init__(self, inode: Inode) -> None:
+        tree = inode.tree
+        self._tree = tree
+        self._inode = inode
+        self.source_layer = inode.content_layer
+        self._object = tree.store.next_id("object")
+        self._source = content_fd(inode)
+        self.result: ContentFile | None = None
+
+    def run(self) -> None:
+        """Copies; may take long. OSError (ENOSPC, ...) leaves nothing behind."""
+        try:
+            self.result = clone_object(self._tree, self._source, self._object)
+        finally:
+            os.close(self._source)
+
+    def abandon(self) -> None:
+        if self.result is not None:
+            self.result.close()
+            self._tree.backstore.remove(self._object)
+
+    def install(self) -> None:
+        """Makes the copy the inode's content, unless somebody else did so meanwhile."""
+        assert self.result is not None
+        if is_owned(self._inode):
+            self.abandon()
+            return
+        try:
+            _install(self._inode, self._object, self.result)
+        except BaseException:
+            self.abandon()
+            raise
+
+
+def check_copy(inode: Inode) -> None:
+    """A snapshot's file is not copied up for anybody."""
+    if inode.tree.read_only:
+        raise OSError(errno.EROFS, "a snapshot cannot be changed")
+
+
+def is_owned(inode: Inode) -> bool:
+    """Whether its content may be written in place."""
+    return inode.anonymous or (inode.content != 0 and inode.content_layer == inode.tree.head)
+
+
+def own_content(inode: Inode, *, empty: bool = False) -> None:
+    """Makes a regular file's content the head layer's own; *empty* when the old content is to be dropped anyway."""
+    if is_owned(inode):
+        return
+    if not empty:
+        copy = Copy(inode)
+        copy.run()
+        copy.install()
+        return
+    tree = inode.tree
+    number = tree.store.next_id("object")
+    _install(inode, number, create_object(tree, number))
+
+
+def create_object(tree: Tree, number: int) -> ContentFile:
+    """A new object; what a crash left under that number, referred to by nothing, makes way."""
+    try:
+        return tree.backstore.create(number)
+    except FileExistsError:
+        tree.backstore.remove(number)
+        return tree.backstore.create(number)
+
+
+def clone_object(tree: Tree, source_fd: int, number: int) -> ContentFile:
+    try:
+        return tree.backstore.clone(source_fd, number)
+    except FileExistsError:
+        tree.backstore.remove(number)
+        return tree.backstore.clone(source_fd, number)
+
+
+def content_fd(inode: Inode) -> int:
+    """A descriptor of the content as it is now; the caller closes it."""
+    if inode.file is not None:
+        return os.dup(inode.file.fileno())
+    if inode.lower_fd >= 0:
+        return os.dup(inode.lower_fd)
+    if inode.content:
+        content = inode.tree.backstore.open(inode.content)
+        try:
+            return os.dup(content.fileno())
+        finally:
+            content.close()
+    return open_lower(inode)
+
+
+def open_lower(inode: Inode) -> int:
+    assert inode.lower_path is not None
+    try:
+        return inode.tree.lower.open(inode.lower_path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise OSError(errno.ESTALE, "the lower file has gone") from None
+
+
+def _install(inode: Inode, number: int, content: ContentFile) -> None:
+    """Points the inode at a complete object: in one transaction, times kept."""
+    tree = inode.tree
+    old = tree.attributes(inode)
+    content.utime(old.atime_ns, old.mtime_ns)
+    if inode.nlink == 0 or tree.detached:  # no name leads here any more: the object lives as long as it is open
+        tree.backstore.remove(number)
+        inode.anonymous = True
+        inode.content = 0
+    else:
+        with tree.store.transaction() as tx:
+            materialize(tx, inode)
+            tree.store.put_object(number, tree.head)
+            tx.set(inode, content=number, content_layer=tree.head)
+            save(tx, inode)
+    inode.release_files()
+    if inode.opens or inode.anonymous:
+        inode.file = content
+    else:
+        content.close()

@@ -1,0 +1,32 @@
+"""Identifiers of branches and snapshots (26 characters that sort by time, as ULIDs do) and the names people give."""
+
+import os
+import re
+import time
+
+from agentfsd.errors import invalid
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MIN_PREFIX = 6
+
+
+class IdMaker:
+    """Makes identifiers that increase also within one millisecond."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def make(self) -> str:
+        number = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10), "big")
+        self._last = number = max(number, self._last + 1)
+        return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def check_name(kind: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise invalid(
+            f"{name!r} is no {kind} name",
+            "a name starts with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 characters at most",
+            code="bad-name",
+        )

@@ -1,0 +1,75 @@
+"""Freeing what no branch and no snapshot holds: layers first, then, in small steps, their rows and objects."""
+
+from agentfsd.core.tree import Parts, Tree
+from agentfsd.metadata import layers
+from agentfsd.metadata.store import GARBAGE, Store, Transaction
+from agentfsd.types import Backstore
+
+
+def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: list[Tree]) -> None:
+    """Called when a reference to *layer* has gone: a leaf dies, a link between two layers is merged into the newer one."""
+    store = parts.store
+    while layer and layer not in held:
+        known = layers.parents(store)
+        if layer not in known:
+            return
+        children = [child for child, parent in known.items() if parent == layer]
+        if len(children) > 1:
+            return
+        parent = known[layer]
+        if children:
+            _merge(tx, parts, layer, children[0], trees)
+        else:
+            layers.mark_dead(store, layer)
+        layer = parent
+
+
+def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tree]) -> None:
+    for number, atime_ns, mtime_ns in layers.times_to_stamp(parts.store, layer, child):
+        content = parts.backstore.open(number)
+        try:
+            content.utime(atime_ns, mtime_ns)
+        finally:
+            content.close()
+    layers.merge_down(parts.store, layer, child)
+    for tree in trees:
+        if layer not in tree.chain:
+            continue
+        tx.set(tree, chain=tree.chain - {layer})
+        for inode in tree.loaded():
+            if inode.content_layer == layer:
+                tx.set(inode, content_layer=child)
+            if inode.row_layer == layer:
+                tx.set(inode, row_layer=child)
+
+
+def step(store: Store, backstore: Backstore, limit: int) -> bool:
+    """Removes up to *limit* objects and rows of what is dead; True when there may be more."""
+    if _remove_objects(store, backstore, GARBAGE, limit):
+        return True
+    for layer in layers.dead(store):
+        if not _remove_objects(store, backstore, layer, limit):
+            with store.transaction():
+                layers.reap(store, layer, limit)
+        return True
+    return False
+
+
+def _remove_objects(store: Store, backstore: Backstore, layer: int, limit: int) -> bool:
+    """The objects go before their rows, so that a crash between the two loses track of nothing."""
+    numbers = store.objects_of(layer, limit)
+    for number in numbers:
+        backstore.remove(number)
+    if numbers:
+        with store.transaction():
+            store.delete_objects(numbers)
+    return bool(numbers)
+
+
+def recover(store: Store, backstore: Backstore) -> None:
+    """After a start: objects that a killed daemon had made but not yet entered are removed."""
+    reserved = store.reserved("object")
+    row = store.db.execute("SELECT max(id) FROM object").fetchone()
+    first = max(int(row[0] or 0) + 1, reserved - 2000, 1)
+    for number in range(first, reserved):
+        backstore.remove(number)

@@ -1,0 +1,270 @@
+"""One branch's (or snapshot's) whole namespace: finding things in it. What changes it is in the modules beside this one.
+
+A look-up takes one step however long the history is: the names of a directory are resolved once, when first needed.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
+from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.store import Store
+from agentfsd.types import Backstore, Lower, LowerEntry
+
+_FOREIGN_INO_BASE = 1 << 51  # numbers shown for lower objects on another device than the lower's root
+
+
+class Parts(NamedTuple):
+    """What every tree of one overlay shares."""
+
+    store: Store
+    lower: Lower
+    backstore: Backstore
+    root_dev: int
+
+
+class Tree:
+    """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
+
+    def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
+        self.store, self.lower, self.backstore, self.root_dev = parts
+        self.id = tree_id
+        self.head = head
+        self.chain = frozenset(chain)
+        self.read_only = read_only
+        self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
+        self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
+        self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
+        self.root = self._load_root()
+
+    def _load_root(self) -> Inode:
+        root = Inode(self, None, b"")
+        row = self._newest(self.store.inode_versions(ROOT_ID))
+        if row is not None:
+            root.load(row, 0)
+        else:
+            root.lower_path = b""
+            root.mode = self.lower.stat(b"").st_mode
+            root.entries = {}
+        self._by_id[ROOT_ID] = root
+        return root
+
+    # -- finding
+
+    def lookup(self, directory: Inode, name: bytes) -> Inode:
+        """The inode that *name* stands for; FileNotFoundError, NotADirectoryError."""
+        entries = self.entries(directory)
+        child = entries.get(name)
+        if child:
+            return self.inode(child, directory, name)
+        if child == WHITEOUT or directory.lower_path is None:
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        path = join(directory.lower_path, name)
+        try:
+            found = self.lower.stat(path)
+        except NotADirectoryError:  # the lower changed under us: what was a directory there is none now
+            raise FileNotFoundError(errno.ENOENT, "no such name") from None
+        return self._lower_inode(directory, name, path, found)
+
+    def find(self, directory: Inode, name: bytes) -> Inode | None:
+        """Like lookup, None instead of FileNotFoundError."""
+        try:
+            return self.lookup(directory, name)
+        except FileNotFoundError:
+            return None
+
+    def walk(self, path: bytes) -> Inode:
+        """The inode at a path relative to the root; no symlink is followed."""
+        node = self.root
+        for name in path.split(b"/"):
+            if name:
+                node = self.lookup(node, name)
+        return node
+
+    def names(self, directory: Inode) -> list[bytes]:
+        """The merged listing, without ``.`` and ``..``."""
+        entries = self.entries(directory)
+        names = [name for name, child in entries.items() if child]
+        if directory.lower_path is not None:
+            names += [entry.name for entry in self._lower_names(directory.lower_path) if entry.name not in entries]
+        return names
+
+    def _lower_names(self, path: bytes) -> list[LowerEntry]:
+        try:
+            return self.lower.readdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def is_empty(self, directory: Inode) -> bool:
+        return not self.names(directory)
+
+    def entries(self, directory: Inode) -> dict[bytes, int]:
+        """The stored names of a directory, loaded when first asked for."""
+        entries = directory.entries
+        if entries is None:
+            if not stat.S_ISDIR(directory.mode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+            entries = directory.entries = self._load_entries(directory.id) if directory.id else {}
+        return entries
+
+    def _load_entries(self, directory_id: int) -> dict[bytes, int]:
+        newest: dict[bytes, int] = {}
+        entries: dict[bytes, int] = {}
+        chain = self.chain
+        for name, layer, child in self.store.dentries(directory_id):
+            if layer in chain and layer > newest.get(name, 0):
+                newest[name] = layer
+                entries[name] = child
+        return entries
+
+    def inode(self, inode_id: int, parent: Inode | None, name: bytes) -> Inode:
+        """A stored inode, reached as *name* in *parent*."""
+        known = self._by_id.get(inode_id)
+        if known is None:
+            row = self._newest(self.store.inode_versions(inode_id))
+            if row is None:
+                raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
+            known = self._remember(Inode(self, parent, name), row)
+        elif parent is not None and known.parent is not parent and not known.is_dir:
+            known.parent, known.name = parent, name
+        return known
+
+    def _remember(self, inode: Inode, row: InodeRow) -> Inode:
+        inode.load(row, self.store.object_layer(row.content) if row.content else 0)
+        self._by_id[inode.id] = inode
+        return inode
+
+    def adopt(self, inode: Inode) -> None:
+        """Enters an inode that has just been given its id."""
+        self._by_id[inode.id] = inode
+
+    def _newest(self, rows: list[InodeRow]) -> InodeRow | None:
+        chain = self.chain
+        mine = [row for row in rows if row.layer in chain]
+        return max(mine, key=lambda row: row.layer) if mine else None
+
+    def loaded(self) -> list[Inode]:
+        """The stored inodes that are in memory now."""
+        return list(self._by_id.values())
+
+    # -- unmodified lower objects
+
+    def _lower_inode(self, parent: Inode, name: bytes, path: bytes, found: os.stat_result) -> Inode:
+        """The inode for what the lower has at *path*; the same object as long as the lower object is the same."""
+        identity = self.identify(found)
+        linked = found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+        key: object = (identity.ino, identity.dev) if linked else path
+        known = self._by_lower.get(key)
+        if known is None and linked:
+            known = self._linked_inode(identity, parent, name)
+        if known is not None and self._still_same(known, identity, found.st_mode):
+            if not known.is_dir or known.parent is None:
+                known.parent, known.name = parent, name
+            return known
+        inode = Inode(self, parent, name)
+        inode.mode, inode.ino = found.st_mode, self.shown_ino(identity)
+        inode.lower_path, inode.lower, inode.linked = path, identity, linked
+        self._by_lower[key] = inode
+        return inode
+
+    @staticmethod
+    def _still_same(known: Inode, identity: LowerIdentity, mode: int) -> bool:
+        if stat.S_IFMT(known.mode) != stat.S_IFMT(mode) or known.lower[:2] != identity[:2]:
+            return False
+        if known.id:  # copied up under another of its names: only while the lower has not moved since
+            return known.lower == identity and known.nlink > 0
+        known.lower = identity
+        return True
+
+    def _linked_inode(self, identity: LowerIdentity, parent: Inode, name: bytes) -> Inode | None:
+        """A lower object with several names that was copied up under another one."""
+        if not self.chain:
+            return None
+        for version in self.store.origin_versions(identity.ino, identity.dev):
+            if version.layer in self.chain:
+                return self.inode(version.id, parent, name)
+        return None
+
+    def identify(self, found: os.stat_result) -> LowerIdentity:
+        dev = 0 if found.st_dev == self.root_dev else found.st_dev
+        return LowerIdentity(found.st_ino, dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @staticmethod
+    def shown_ino(identity: LowerIdentity) -> int:
+        if identity.dev == 0:
+            return identity.ino
+        return _FOREIGN_INO_BASE | (hash((identity.ino, identity.dev)) & (_FOREIGN_INO_BASE - 1))
+
+    # -- attributes
+
+    def attributes(self, inode: Inode) -> Attributes:
+        """stat(2) of an inode; ESTALE when the lower object has gone from under it."""
+        if not inode.id and inode.nlink:
+            return self._lower_attributes(inode)
+        mode = inode.mode
+        if not stat.S_ISREG(mode):
+            is_dir = stat.S_ISDIR(mode)
+            return self._stored(inode, 4096 if is_dir else len(inode.target or b""), 8 if is_dir else 0)
+        found = self.data_stat(inode)
+        if not inode.has_live_times:
+            return self._stored(inode, found.st_size, found.st_blocks)
+        return Attributes(
+            inode.ino, mode, inode.nlink, inode.uid, inode.gid, inode.rdev, found.st_size, found.st_blocks,
+            found.st_atime_ns, found.st_mtime_ns, max(found.st_ctime_ns, inode.ctime_ns), inode.btime_ns,
+        )  # fmt: skip
+
+    @staticmethod
+    def _stored(inode: Inode, size: int, blocks: int) -> Attributes:
+        return Attributes(
+            inode.ino, inode.mode, inode.nlink, inode.uid, inode.gid, inode.rdev, size, blocks,
+            inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.btime_ns,
+        )  # fmt: skip
+
+    def _lower_attributes(self, inode: Inode) -> Attributes:
+        found = self.lower_stat(inode)
+        return Attributes(
+            inode.ino or self.shown_ino(self.identify(found)), found.st_mode, found.st_nlink, found.st_uid, found.st_gid,
+            found.st_rdev, found.st_size, found.st_blocks,
+            found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns, 0,
+        )  # fmt: skip
+
+    def lower_stat(self, inode: Inode) -> os.stat_result:
+        """The lower object behind an inode, as it is now."""
+        if inode.lower_fd >= 0:
+            return os.fstat(inode.lower_fd)
+        assert inode.lower_path is not None
+        try:
+            found = self.lower.stat(inode.lower_path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise OSError(errno.ESTALE, "the lower file has gone") from None
+        if stat.S_IFMT(found.st_mode) != stat.S_IFMT(inode.mode):
+            raise OSError(errno.ESTALE, "the lower file has been replaced")
+        return found
+
+    def data_stat(self, inode: Inode) -> os.stat_result:
+        """fstat of whatever holds a regular file's data now."""
+        if inode.file is not None:
+            return inode.file.stat()
+        if inode.content:
+            return self.backstore.stat(inode.content)
+        return self.lower_stat(inode)
+
+    def readlink(self, inode: Inode) -> bytes:
+        """A symlink's target; EINVAL for anything else."""
+        if not stat.S_ISLNK(inode.mode):
+            raise OSError(errno.EINVAL, "not a symlink")
+        if inode.target is not None:
+            return inode.target
+        assert inode.lower_path is not None
+        return self.lower.readlink(inode.lower_path)
+
+    def new_ino(self, inode_id: int) -> int:
+        return NEW_INO_BASE + inode_id
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name

@@ -1,0 +1,27 @@
+"""The errors that rooms raise: plain OSError for file operations, Refusal for requests that a person or program can mend."""
+
+import errno as _errno
+
+
+class Refusal(OSError):
+    """A request that was understood and refused; nothing was changed.
+
+    ``code`` is a stable word for programs (``no-such-branch``), ``strerror`` one sentence for people,
+    ``hint`` what would be right ("" when there is nothing to add).
+    """
+
+    def __init__(self, errno: int, code: str, message: str, hint: str = "") -> None:
+        super().__init__(errno, message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+def not_found(kind: str, ref: str, hint: str = "") -> Refusal:
+    """ENOENT for a missing *kind* (``branch``, ``snapshot``, ``ref``)."""
+    return Refusal(_errno.ENOENT, f"no-such-{kind}", f"there is no {kind} named {ref!r}", hint)
+
+
+def invalid(message: str, hint: str = "", code: str = "invalid") -> Refusal:
+    """EINVAL: the request itself is wrong."""
+    return Refusal(_errno.EINVAL, code, message, hint)

@@ -1,0 +1,165 @@
+"""What every request handler needs: which tree the caller sees, which inode a node stands for, and the reply for it."""
+
+import errno
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import trio
+from pyfuse3 import EntryAttributes, RequestContext
+
+from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree
+from agentfsd.fuse import entry
+from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, VirtualNode
+from agentfsd.fuse.notify import Notifier
+from agentfsd.types import Caller, ControlChannel, ControlOpener
+
+if TYPE_CHECKING:
+    from agentfsd.binding.table import Bindings
+
+
+class FileHandle:
+    """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
+
+    __slots__ = ("inode", "privileged")
+
+    def __init__(self, inode: Inode, privileged: bool) -> None:
+        self.inode, self.privileged = inode, privileged
+
+
+class DirHandle:
+    """One open of a directory, in the branch of whoever opened it; the listing is fixed at the first read."""
+
+    __slots__ = ("node", "tree_id", "listing")
+
+    def __init__(self, node: DirNode | VirtualNode, tree_id: str) -> None:
+        self.node, self.tree_id = node, tree_id
+        self.listing: list[bytes] = []
+
+
+class TextHandle:
+    """One open of a virtual file: ready text, or a control channel."""
+
+    __slots__ = ("channel", "text")
+
+    def __init__(self, text: bytes, channel: ControlChannel | None) -> None:
+        self.text, self.channel = text, channel
+
+
+Handle = FileHandle | DirHandle | TextHandle
+
+
+class Base:
+    """State that all handlers share, and the choke point from (node, caller) to (tree, inode)."""
+
+    def __init__(self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, notifier: Notifier) -> None:
+        self.overlay, self.bindings, self.control, self.notifier = overlay, bindings, control, notifier
+        self.nodes = NodeTable()
+        self.handles: dict[int, Handle] = {}
+        self._copy_locks: dict[Inode, trio.Lock] = {}
+        self._handle_numbers = itertools.count(1)
+        self.owner_uid = os.geteuid()
+
+    def new_handle(self, handle: Handle) -> int:
+        number = next(self._handle_numbers)
+        self.handles[number] = handle
+        return number
+
+    # -- who sees what
+
+    def tree_of(self, node: DirNode, ctx: RequestContext) -> Tree:
+        """The tree that a directory's view shows to the caller."""
+        return self.tree_by_id(node.view.tree_id or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
+
+    def tree_by_id(self, tree_id: str) -> Tree:
+        try:
+            return self.overlay.any_tree(tree_id)
+        except OSError:
+            raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
+
+    def directory(self, number: int, ctx: RequestContext) -> tuple[DirNode, Tree, Inode]:
+        """The directory that a node is for this caller."""
+        node = self.nodes[number]
+        if isinstance(node, VirtualNode):
+            raise PermissionError(errno.EPERM, ".agentfs cannot be changed")
+        if not isinstance(node, DirNode):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+        tree = self.tree_of(node, ctx)
+        return node, tree, self.bound_inode(node, tree)
+
+    def bound_inode(self, node: DirNode, tree: Tree) -> Inode:
+        inode = node.bound.get(tree.id)
+        if inode is not None and inode.tree is tree:
+            return inode
+        if node.parent is None:
+            found = tree.root
+        else:
+            found = tree.walk(b"/".join(node.path()))
+            if not found.is_dir:
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory in this branch")
+        if node.view.tree_id:
+            self.nodes.bind_fixed(node, found)
+        else:
+            node.bound[tree.id] = found
+        return found
+
+    def inode(self, number: int, ctx: RequestContext) -> Inode:
+        """The inode behind any node; EPERM for what is virtual."""
+        node = self.nodes[number]
+        if isinstance(node, FileNode):
+            return node.inode
+        return self.directory(number, ctx)[2]
+
+    def caller(self, ctx: RequestContext) -> Caller:
+        return Caller(self.bindings.process_of(ctx.pid), ctx.uid, ctx.gid)
+
+    # -- replies
+
+    def reply(self, parent: DirNode, name: bytes, inode: Inode) -> EntryAttributes:
+        """The answer to a look-up that found *inode*; counts one look-up on its node."""
+        tree = inode.tree
+        attributes = tree.attributes(inode)
+        node: Node = self.nodes.directory(parent, name, inode) if inode.is_dir else self.nodes.file(inode)
+        node.lookups += 1
+        if parent.view.tree_id:
+            parent.names.add(name)
+            entry_s = entry.LONG_S if inode.id else entry.LOWER_S
+            return entry.make(node.id, attributes, entry_s, entry_s)
+        return entry.make(node.id, attributes, entry.NOW_S, attr_timeout_s(inode))
+
+    def attributes_reply(self, number: int, inode: Inode) -> EntryAttributes:
+        node = self.nodes[number]
+        if isinstance(node, DirNode) and not node.view.tree_id:
+            timeout_s = entry.NOW_S
+        else:
+            timeout_s = entry.LONG_S if inode.id else entry.LOWER_S
+        return entry.make(number, inode.tree.attributes(inode), entry.NOW_S, timeout_s)
+
+    def virtual_reply(self, node: VirtualNode) -> EntryAttributes:
+        node.lookups += 1
+        return entry.make(node.id, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
+
+    def virtual_attributes(self, node: VirtualNode) -> Attributes:
+        mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
+        stamp = self.overlay.parts.lower.stat(b"").st_ctime_ns
+        return Attributes(
+            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self.owner_uid, os.getegid(), 0, 0, 0, stamp, stamp, stamp, 0
+        )
+
+    # -- other views of the same branch
+
+    def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
+        """After names changed through *parent*: fixed views of the same branch that may have cached them look again."""
+        for view in self.nodes.views_of(directory.tree.id):
+            other = view.dirs.get(directory)
+            if other is not None and other is not parent:
+                self.notifier.expire(other, [name for name in names if name in other.names])
+
+
+def attr_timeout_s(inode: Inode) -> float:
+    """In the caller-dependent view: a directory's node is shared by all branches, a file's is not."""
+    if inode.is_dir:
+        return entry.NOW_S
+    return entry.LONG_S if inode.id else entry.LOWER_S

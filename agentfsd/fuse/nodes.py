@@ -1,0 +1,270 @@
+"""What the kernel's node numbers stand for.
+
+In the caller-dependent view a directory's node stands for its path, the same for every branch that has a directory there,
+so that no process loses its working directory when another branch looks the same name up. It remembers, for each branch,
+which directory was found there, and follows that one when it is renamed. A file's node belongs to one branch's inode.
+Below ``.agentfs/branches/NAME`` and ``.agentfs/snapshots/NAME`` every node belongs to that branch or snapshot alone.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Tree
+
+ROOT_NODE = 1
+
+
+class View:
+    """How a part of the mount chooses the tree: ``tree_id`` for one fixed branch or snapshot, "" for the caller's."""
+
+    __slots__ = ("dirs", "root", "tree_id")
+
+    def __init__(self, tree_id: str) -> None:
+        self.tree_id = tree_id
+        self.root: DirNode | None = None
+        self.dirs: dict[Inode, DirNode] = {}  # fixed views: the node of each directory
+
+
+class Node:
+    """``lookups`` counts what the kernel holds; at 0 the node goes."""
+
+    __slots__ = ("id", "lookups")
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.lookups = 0
+
+
+class FileNode(Node):
+    """Anything but a directory; its inode belongs to one tree."""
+
+    __slots__ = ("inode",)
+
+    def __init__(self, number: int, inode: Inode) -> None:
+        super().__init__(number)
+        self.inode = inode
+
+
+class DirNode(Node):
+    """A directory. ``bound`` holds what each tree that looked it up found there."""
+
+    __slots__ = ("bound", "children", "name", "names", "parent", "private", "view", "virtual")
+
+    def __init__(self, number: int, view: View, parent: "DirNode | None", name: bytes) -> None:
+        super().__init__(number)
+        self.view, self.parent, self.name = view, parent, name
+        self.bound: dict[str, Inode] = {}
+        self.children: dict[bytes, DirNode] = {}  # caller-dependent view: nodes shared by all branches
+        self.private: dict[tuple[str, bytes], DirNode] = {}  # and those of one branch, whose directory was moved
+        self.names: set[bytes] = set()  # fixed views: names that the kernel may hold
+        self.virtual: VirtualNode | None = None  # the view root's .agentfs
+
+    def path(self) -> list[bytes]:
+        """Names from the view's root to here."""
+        names: list[bytes] = []
+        node = self
+        while node.parent is not None:
+            names.append(node.name)
+            node = node.parent
+        names.reverse()
+        return names
+
+
+class VirtualNode(Node):
+    """A directory or file of ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
+
+    __slots__ = ("children", "kind", "name", "owner", "views")
+
+    def __init__(self, number: int, kind: str, name: bytes, owner: DirNode) -> None:
+        super().__init__(number)
+        self.kind, self.name = kind, name
+        self.owner = owner  # the root of the view that it is part of
+        self.children: dict[bytes, VirtualNode] = {}
+        self.views: dict[str, View] = {}  # by tree id
+
+    @property
+    def is_dir(self) -> bool:
+        return self.kind in ("dir", "branches", "snapshots")
+
+
+class NodeTable:
+    """All nodes that the kernel knows."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(2)
+        self._nodes: dict[int, Node] = {}
+        self._files: dict[Inode, FileNode] = {}
+        self._view_dirs: list[VirtualNode] = []
+        self.pid_view = View("")
+        self.root = DirNode(ROOT_NODE, self.pid_view, None, b"")
+        self.root.lookups = 1
+        self.pid_view.root = self.root
+        self._nodes[ROOT_NODE] = self.root
+
+    def __getitem__(self, number: int) -> Node:
+        return self._nodes[number]
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def _enter(self, node: Node) -> None:
+        self._nodes[node.id] = node
+
+    # -- finding or making the node for what a look-up found
+
+    def file(self, inode: Inode) -> FileNode:
+        node = self._files.get(inode)
+        if node is None:
+            node = self._files[inode] = FileNode(next(self._numbers), inode)
+            self._enter(node)
+        return node
+
+    def directory(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
+        if parent.view.tree_id:
+            return self._fixed_directory(parent, name, inode)
+        tree_id = inode.tree.id
+        private = parent.private.get((tree_id, name))
+        if private is not None and _may_stand_for(private, inode):
+            private.bound[tree_id] = inode
+            return private
+        shared = parent.children.get(name)
+        if shared is None:
+            shared = parent.children[name] = self._new_directory(parent, name)
+        if _may_stand_for(shared, inode):
+            shared.bound[tree_id] = inode
+            return shared
+        return self.make_private(parent, name, inode)
+
+    def make_private(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
+        """A node that only this inode's branch will see at that name."""
+        node = parent.private[(inode.tree.id, name)] = self._new_directory(parent, name)
+        node.bound[inode.tree.id] = inode
+        return node
+
+    def _fixed_directory(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
+        view = parent.view
+        node = view.dirs.get(inode)
+        if node is None:
+            # After a restore the same path is another inode: the node that stood there goes on, or a process would
+            # lose its working directory.
+            node = parent.children.get(name)
+            old = node.bound.get(view.tree_id) if node is not None else None
+            if node is None or (old is not None and not old.tree.detached):
+                node = self._new_directory(parent, name)
+            self.bind_fixed(node, inode)
+        if node.parent is not parent or node.name != name:
+            if node.parent is not None and node.parent.children.get(node.name) is node:
+                del node.parent.children[node.name]
+            node.parent, node.name = parent, name
+        parent.children[name] = node
+        return node
+
+    @staticmethod
+    def bind_fixed(node: DirNode, inode: Inode) -> None:
+        """Makes a fixed view's node stand for *inode*."""
+        view = node.view
+        old = node.bound.get(view.tree_id)
+        if old is not None and view.dirs.get(old) is node:
+            del view.dirs[old]
+        node.bound[view.tree_id] = inode
+        view.dirs[inode] = node
+
+    def _new_directory(self, parent: DirNode, name: bytes) -> DirNode:
+        node = DirNode(next(self._numbers), parent.view, parent, name)
+        self._enter(node)
+        return node
+
+    def view_root(self, virtual: VirtualNode, tree: Tree) -> DirNode:
+        """The root of a fixed view, as found in ``branches`` or ``snapshots``."""
+        view = virtual.views.get(tree.id)
+        if view is None or view.root is None:
+            view = virtual.views[tree.id] = View(tree.id)
+            view.root = DirNode(next(self._numbers), view, None, b"")
+            self._enter(view.root)
+        self.bind_fixed(view.root, tree.root)
+        return view.root
+
+    def virtual_child(self, owner: DirNode, parent: VirtualNode | None, name: bytes, kind: str) -> VirtualNode:
+        if parent is None:
+            if owner.virtual is None:
+                owner.virtual = VirtualNode(next(self._numbers), kind, name, owner)
+                self._enter(owner.virtual)
+            return owner.virtual
+        node = parent.children.get(name)
+        if node is None:
+            node = parent.children[name] = VirtualNode(next(self._numbers), kind, name, owner)
+            self._enter(node)
+            if kind in ("branches", "snapshots"):
+                self._view_dirs.append(node)
+        return node
+
+    def views_of(self, tree_id: str) -> Iterator[View]:
+        """The fixed views of one tree."""
+        for node in self._view_dirs:
+            if tree_id in node.views:
+                yield node.views[tree_id]
+
+    # -- following what the kernel does
+
+    def forget(self, number: int, count: int) -> None:
+        node = self._nodes.get(number)
+        if node is None or number == ROOT_NODE:
+            return
+        node.lookups -= count
+        if node.lookups > 0:
+            return
+        if isinstance(node, FileNode):
+            del self._nodes[number]
+            if self._files.get(node.inode) is node:
+                del self._files[node.inode]
+        elif isinstance(node, DirNode):
+            self._forget_directory(node)
+
+    def _forget_directory(self, node: DirNode) -> None:
+        """The kernel forgets children before their parent, except those that were unhashed: they keep their chain."""
+        if node.view.root is node:
+            return  # cheap, and keeps the numbers of a branch's root stable
+        del self._nodes[node.id]
+        self.unlink_directory(node)
+
+    @staticmethod
+    def unlink_directory(node: DirNode) -> None:
+        """After rmdir, or when the kernel let go: the name leads to another node from now on."""
+        parent = node.parent
+        if parent is not None:
+            if parent.children.get(node.name) is node:
+                del parent.children[node.name]
+            for key in [key for key, child in parent.private.items() if child is node]:
+                del parent.private[key]
+        for inode in node.bound.values():
+            if node.view.dirs.get(inode) is node:
+                del node.view.dirs[inode]
+
+    def seen(self, parent: DirNode, name: bytes, tree_id: str) -> DirNode | None:
+        """The directory node that a branch has at that name now, if the kernel knows one."""
+        if parent.view.tree_id:
+            return parent.children.get(name)
+        node = parent.private.get((tree_id, name)) or parent.children.get(name)
+        return node if node is not None and tree_id in node.bound else None
+
+    def moved(self, node: DirNode, tree_id: str, parent: DirNode, name: bytes) -> None:
+        """After rename: the kernel has moved the node's dentry."""
+        old = node.parent
+        assert old is not None
+        private = old.private.get((tree_id, node.name)) is node
+        if private:
+            del old.private[(tree_id, node.name)]
+        elif old.children.get(node.name) is node:
+            del old.children[node.name]
+        node.parent, node.name = parent, name
+        if private:
+            parent.private[(tree_id, name)] = node
+        else:
+            parent.children[name] = node
+
+
+def _may_stand_for(node: DirNode, inode: Inode) -> bool:
+    """Whether a path's node can lead to *inode* in its branch: not while it follows another, live directory."""
+    bound = node.bound.get(inode.tree.id)
+    return bound is None or bound is inode or bound.tree is not inode.tree or bound.nlink == 0

@@ -1,0 +1,103 @@
+"""The ``.agentfs`` directory at the root of every view: control, status, and the trees of branches and snapshots.
+
+It is looked up, never listed, so that nothing which walks a workspace walks into it.
+"""
+
+import errno
+from typing import TYPE_CHECKING
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, ReaddirToken, RequestContext
+
+from agentfsd.core.tree import Tree
+from agentfsd.fuse import entry
+from agentfsd.fuse.base import Base, DirHandle, TextHandle
+from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.types import CONTROL_DIR
+
+_FILES = {b"control": "control", b"status": "text", b"status.json": "text"}
+_DIRS = {b"branches": "branches", b"snapshots": "snapshots"}
+
+if TYPE_CHECKING:
+    _Mixin = Base
+else:
+    _Mixin = object
+
+
+class Virtual(_Mixin):
+    def lookup_control_dir(self, root: DirNode, ctx: RequestContext) -> EntryAttributes:
+        """Visible to the mount's owner and to root; anybody else finds nothing there."""
+        if ctx.uid not in (self.owner_uid, 0):
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        return self.virtual_reply(self.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
+
+    def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        if node.kind == "dir":
+            kind = self._child_kinds(node).get(name)
+            if kind is None:
+                raise FileNotFoundError(errno.ENOENT, "no such name")
+            if kind == "branches" and self.bindings.branch_of(ctx.pid) is not None:
+                raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
+            return self.virtual_reply(self.nodes.virtual_child(node.owner, node, name, kind))
+        return self._lookup_view(node, name, ctx)
+
+    def _lookup_view(self, node: VirtualNode, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        tree = self._named_tree(node.kind, name.decode("ascii", "replace"))
+        bound = self.bindings.branch_of(ctx.pid)
+        if bound is not None and not (node.kind == "snapshots" and self.overlay.in_history(bound, tree.id)):
+            raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
+        root = self.nodes.view_root(node, tree)
+        root.lookups += 1
+        return entry.make(root.id, tree.attributes(tree.root), entry.NOW_S, entry.NOW_S)
+
+    def _named_tree(self, kind: str, name: str) -> Tree:
+        """By exact name only: an id or prefix would be a second name of one directory."""
+        for found in self.overlay.list_names(kind == "branches"):
+            if found[0] == name:
+                return self.overlay.any_tree(found[1])
+        raise FileNotFoundError(errno.ENOENT, "no such branch or snapshot")
+
+    def _child_kinds(self, node: VirtualNode) -> dict[bytes, str]:
+        """Branches are reached from the mount's root only: one directory, one place."""
+        if node.owner.view.tree_id:
+            return {**_FILES, b"snapshots": "snapshots"}
+        return {**_FILES, **_DIRS}
+
+    def list_virtual(self, handle: DirHandle, start_id: int, token: ReaddirToken) -> None:
+        node = handle.node
+        assert isinstance(node, VirtualNode)
+        if start_id == 0:
+            if node.kind == "dir":
+                handle.listing = sorted(self._child_kinds(node))
+            else:
+                handle.listing = [name.encode() for name, _ in self.overlay.list_names(node.kind == "branches")]
+        for position in range(start_id, len(handle.listing)):
+            if not self._list_one(node, handle.listing[position], position + 1, token):
+                return
+
+    def _list_one(self, node: VirtualNode, name: bytes, next_id: int, token: ReaddirToken) -> bool:
+        if node.kind == "dir":
+            child = self.nodes.virtual_child(node.owner, node, name, self._child_kinds(node)[name])
+            if not pyfuse3.readdir_reply(
+                token, name, entry.make(child.id, self.virtual_attributes(child), entry.NOW_S, entry.NOW_S), next_id
+            ):
+                return False
+            child.lookups += 1
+            return True
+        try:
+            tree = self._named_tree(node.kind, name.decode())
+        except OSError:
+            return True
+        root = self.nodes.view_root(node, tree)
+        reply = entry.make(root.id, tree.attributes(tree.root), entry.NOW_S, entry.NOW_S)
+        if not pyfuse3.readdir_reply(token, name, reply, next_id):
+            return False
+        root.lookups += 1
+        return True
+
+    def open_virtual(self, node: VirtualNode, ctx: RequestContext) -> TextHandle:
+        if node.is_dir:
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if node.kind == "control":
+            return TextHandle(b"", self.control.open(self.caller(ctx)))
+        return TextHandle(self.control.status_json() if node.name.endswith(b".json") else self.control.status_text(), None)

@@ -1,0 +1,159 @@
+"""The queries of layers, branches and snapshots: what history looks like in the database."""
+
+import errno
+import sqlite3
+
+from agentfsd.errors import Refusal
+from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.store import GARBAGE, Store
+
+_BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
+_SNAPSHOT = f"SELECT {', '.join(SnapshotRow._fields)} FROM snapshot"
+
+
+def new_layer(store: Store, parent: int) -> int:
+    number = store.next_id("layer")
+    store.db.execute("INSERT INTO layer (id, parent) VALUES (?, ?)", (number, parent))
+    return number
+
+
+def parents(store: Store) -> dict[int, int]:
+    """Every live layer with its parent."""
+    return dict(store.db.execute("SELECT id, parent FROM layer WHERE dead = 0"))
+
+
+def chain(store: Store, layer: int) -> tuple[int, ...]:
+    """A layer and its ancestors, newest first; the bare lower (0) is left out."""
+    rows = store.db.execute(
+        "WITH RECURSIVE up(id, parent) AS (SELECT id, parent FROM layer WHERE id = ? "
+        "UNION ALL SELECT layer.id, layer.parent FROM layer JOIN up ON layer.id = up.parent) SELECT id FROM up",
+        (layer,),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def is_empty(store: Store, layer: int) -> bool:
+    row = store.db.execute(
+        "SELECT EXISTS (SELECT 1 FROM inode WHERE layer = ?) OR EXISTS (SELECT 1 FROM dentry WHERE layer = ?)",
+        (layer, layer),
+    ).fetchone()
+    return not row[0]
+
+
+def count_entries(store: Store, layers: list[int]) -> int:
+    """Stored inodes and whiteouts in some layers."""
+    total = 0
+    for layer in layers:
+        total += store.db.execute("SELECT count(*) FROM inode WHERE layer = ? AND nlink > 0", (layer,)).fetchone()[0]
+        total += store.db.execute("SELECT count(*) FROM dentry WHERE layer = ? AND child = 0", (layer,)).fetchone()[0]
+    return total
+
+
+def branches(store: Store) -> list[BranchRow]:
+    return list(map(BranchRow._make, store.db.execute(_BRANCH + " ORDER BY id")))
+
+
+def put_branch(store: Store, row: BranchRow) -> None:
+    try:
+        store.db.execute("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?)", row)
+    except sqlite3.IntegrityError as exc:
+        raise _taken("branch", row.name) from exc
+
+
+def set_head(store: Store, branch_id: str, head: int) -> None:
+    store.db.execute("UPDATE branch SET head = ? WHERE id = ?", (head, branch_id))
+
+
+def rename_branch(store: Store, branch_id: str, name: str) -> None:
+    try:
+        store.db.execute("UPDATE branch SET name = ? WHERE id = ?", (name, branch_id))
+    except sqlite3.IntegrityError as exc:
+        raise _taken("branch", name) from exc
+
+
+def delete_branch(store: Store, branch_id: str) -> None:
+    store.db.execute("DELETE FROM branch WHERE id = ?", (branch_id,))
+
+
+def snapshots(store: Store) -> list[SnapshotRow]:
+    return list(map(SnapshotRow._make, store.db.execute(_SNAPSHOT + " ORDER BY id")))
+
+
+def put_snapshot(store: Store, row: SnapshotRow) -> None:
+    try:
+        store.db.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    except sqlite3.IntegrityError as exc:
+        raise _taken("snapshot", row.name) from exc
+
+
+def set_snapshot_counts(store: Store, snapshot_id: str, file_count: int, bytes_changed: int) -> None:
+    store.db.execute(
+        "UPDATE snapshot SET file_count = ?, bytes_changed = ? WHERE id = ?", (file_count, bytes_changed, snapshot_id)
+    )
+
+
+def delete_snapshot(store: Store, snapshot_id: str, parent: str) -> None:
+    """Removes a snapshot; those that had it as parent get its parent."""
+    store.db.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
+    store.db.execute("UPDATE snapshot SET parent = ? WHERE parent = ?", (parent, snapshot_id))
+
+
+def mark_dead(store: Store, layer: int) -> None:
+    store.db.execute("UPDATE layer SET dead = 1 WHERE id = ?", (layer,))
+
+
+def dead(store: Store) -> list[int]:
+    return [row[0] for row in store.db.execute("SELECT id FROM layer WHERE dead = 1")]
+
+
+def reap(store: Store, layer: int, limit: int) -> bool:
+    """Removes up to *limit* rows of each table from a dead layer; True when it is gone altogether."""
+    gone = True
+    for table, key in (("dentry", "dir, name, layer"), ("inode", "id, layer")):
+        match = f"({key}) IN (SELECT {key} FROM {table} WHERE layer = ? LIMIT ?)"
+        if store.db.execute(f"DELETE FROM {table} WHERE {match}", (layer, limit)).rowcount:
+            gone = False
+    if gone:
+        store.db.execute("DELETE FROM layer WHERE id = ?", (layer,))
+    return gone
+
+
+def merge_down(store: Store, layer: int, child: int) -> list[int]:
+    """Gives what *layer* holds to its only child and removes it; the child's own rows win.
+
+    Returns the objects that nothing refers to any more; they are marked as garbage.
+    """
+    db = store.db
+    dropped = [
+        row[0]
+        for row in db.execute(
+            "SELECT old.content FROM inode AS old JOIN inode AS new ON new.id = old.id AND new.layer = ? "
+            "JOIN object ON object.id = old.content AND object.layer = ? "
+            "WHERE old.layer = ? AND new.content != old.content",
+            (child, layer, layer),
+        )
+    ]
+    for table in ("dentry", "inode"):
+        db.execute(f"UPDATE OR IGNORE {table} SET layer = ? WHERE layer = ?", (child, layer))
+        db.execute(f"DELETE FROM {table} WHERE layer = ?", (layer,))
+    for number in dropped:
+        store.put_object(number, GARBAGE)
+    db.execute("UPDATE object SET layer = ? WHERE layer = ?", (child, layer))
+    db.execute("UPDATE layer SET parent = (SELECT parent FROM layer WHERE id = ?) WHERE id = ?", (layer, child))
+    db.execute("DELETE FROM layer WHERE id = ?", (layer,))
+    return dropped
+
+
+def times_to_stamp(store: Store, layer: int, child: int) -> list[tuple[int, int, int]]:
+    """(object, atime_ns, mtime_ns) of the child's rows whose objects would become its own by a merge."""
+    return list(
+        store.db.execute(
+            "SELECT content, atime_ns, mtime_ns FROM inode JOIN object ON object.id = content AND object.layer = ? "
+            "WHERE inode.layer = ?",
+            (layer, child),
+        )
+    )
+
+
+def _taken(kind: str, name: str) -> Refusal:
+    return Refusal(errno.EEXIST, f"{kind}-exists", f"there is a {kind} named {name!r} already", "choose another name")

@@ -1,0 +1,53 @@
+"""What a row of each table looks like to the rest of the daemon."""
+
+from typing import NamedTuple
+
+
+class InodeRow(NamedTuple):
+    """One version of an inode, column by column as schema.py explains them."""
+
+    id: int
+    layer: int
+    ino: int
+    mode: int
+    uid: int
+    gid: int
+    nlink: int
+    rdev: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    btime_ns: int
+    content: int
+    target: bytes | None
+    xattrs: bytes | None
+    lower_path: bytes | None
+    lower_ino: int
+    lower_dev: int
+    lower_size: int
+    lower_mtime: int
+    lower_ctime: int
+    linked: int
+
+
+class BranchRow(NamedTuple):
+    id: str
+    name: str
+    head: int
+    base: str
+    base_layer: int
+    created_ns: int
+
+
+class SnapshotRow(NamedTuple):
+    id: str
+    name: str
+    branch: str
+    branch_id: str
+    layer: int
+    parent: str
+    created_ns: int
+    tag: str
+    author_pid: int
+    file_count: int | None
+    bytes_changed: int | None

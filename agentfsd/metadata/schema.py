@@ -1,0 +1,102 @@
+"""The database's tables, one comment a column, and the steps from each older version to this one.
+
+The DDL is the authority on what is stored; code that disagrees with it is wrong.
+"""
+
+SCHEMA_VERSION = 1
+
+DDL = """
+-- Facts about the whole state directory: lower (what it was made for), created_ns.
+CREATE TABLE fact (
+    key    TEXT PRIMARY KEY,
+    value  TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Numbers that are never used twice. Every number below `reserved` may have been handed out.
+CREATE TABLE counter (
+    name      TEXT PRIMARY KEY,     -- inode, object or layer
+    reserved  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- A layer holds what changed between two points of history. A child's id is greater than its parent's, so in any
+-- chain the greatest layer id wins. Only a branch's head is written; all others are sealed.
+CREATE TABLE layer (
+    id      INTEGER PRIMARY KEY,
+    parent  INTEGER NOT NULL,       -- 0: the bare lower
+    dead    INTEGER NOT NULL DEFAULT 0  -- 1: nothing refers to it; its rows and objects are being removed
+);
+CREATE INDEX layer_parent ON layer (parent);
+
+CREATE TABLE branch (
+    id          TEXT PRIMARY KEY,   -- 26 characters, sorts by creation
+    name        TEXT NOT NULL UNIQUE,
+    head        INTEGER NOT NULL,   -- the one layer this branch writes to; no other branch has it
+    base        TEXT NOT NULL,      -- the ref it was made from, as people named it; '' for the bare lower
+    base_layer  INTEGER NOT NULL,   -- the sealed layer it was made from; 0 for the bare lower
+    created_ns  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE snapshot (
+    id             TEXT PRIMARY KEY,
+    name           TEXT NOT NULL UNIQUE,
+    branch         TEXT NOT NULL,   -- name of the branch at that time
+    branch_id      TEXT NOT NULL,
+    layer          INTEGER NOT NULL,-- the newest layer that belongs to it (sealed); 0 for the bare lower
+    parent         TEXT NOT NULL,   -- id of the snapshot before it in that history; '' for none
+    created_ns     INTEGER NOT NULL,
+    tag            TEXT NOT NULL,
+    author_pid     INTEGER NOT NULL,-- process that asked; 0 unknown
+    file_count     INTEGER,         -- entries stored since the snapshot before; NULL until somebody asks
+    bytes_changed  INTEGER          -- bytes of content stored since then; NULL likewise
+) WITHOUT ROWID;
+
+-- Contents in the backstore. Owned by the layer in which they were made; only a head's objects are written.
+CREATE TABLE object (
+    id     INTEGER PRIMARY KEY,     -- the backstore's object number
+    layer  INTEGER NOT NULL         -- 0: garbage, to be removed from the backstore
+);
+CREATE INDEX object_layer ON object (layer);
+
+-- One version of one file, directory, link or special file. Size and times of a file with an object are the object's.
+CREATE TABLE inode (
+    id           INTEGER NOT NULL,  -- 1 is every branch's root
+    layer        INTEGER NOT NULL,
+    ino          INTEGER NOT NULL,  -- st_ino as shown: the lower's own for what came from there
+    mode         INTEGER NOT NULL,  -- type and permission bits
+    uid          INTEGER NOT NULL,
+    gid          INTEGER NOT NULL,
+    nlink        INTEGER NOT NULL,  -- 0: gone in this layer and above
+    rdev         INTEGER NOT NULL,
+    atime_ns     INTEGER NOT NULL,
+    mtime_ns     INTEGER NOT NULL,
+    ctime_ns     INTEGER NOT NULL,
+    btime_ns     INTEGER NOT NULL,  -- creation (or copy-up)
+    content      INTEGER NOT NULL,  -- object id; 0: no object (data still in the lower, or no regular file)
+    target       BLOB,              -- of a symlink
+    xattrs       BLOB,              -- msgpack map of name to value; NULL: none
+    lower_path   BLOB,              -- where data (file) or further names (directory) come from; NULL: nothing lower
+    lower_ino    INTEGER NOT NULL,  -- identity of the lower object at copy-up, all 0 when there was none:
+    lower_dev    INTEGER NOT NULL,  --   0 for the lower root's own device
+    lower_size   INTEGER NOT NULL,
+    lower_mtime  INTEGER NOT NULL,
+    lower_ctime  INTEGER NOT NULL,
+    linked       INTEGER NOT NULL,  -- 1: the lower object had several names, which all lead here
+    PRIMARY KEY (id, layer)
+) WITHOUT ROWID;
+CREATE INDEX inode_layer ON inode (layer);
+CREATE INDEX inode_origin ON inode (lower_ino) WHERE linked = 1;
+
+-- Names. The row of the greatest layer in the chain counts.
+CREATE TABLE dentry (
+    dir    INTEGER NOT NULL,        -- inode id of the directory
+    name   BLOB NOT NULL,
+    layer  INTEGER NOT NULL,
+    child  INTEGER NOT NULL,        -- inode id; 0: whiteout
+    PRIMARY KEY (dir, name, layer)
+) WITHOUT ROWID;
+CREATE INDEX dentry_layer ON dentry (layer);
+CREATE INDEX dentry_child ON dentry (child);
+"""
+
+# MIGRATIONS[n] turns a version n database into version n + 1.
+MIGRATIONS: dict[int, str] = {}

@@ -1,0 +1,268 @@
+"""The SQLite database of one state directory: opening, transactions and the queries of files and names.
+
+It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
+"""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from agentfsd.errors import Refusal
+from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
+
+GARBAGE = 0  # the layer of an object that is to be removed from the backstore
+_COUNTER_BLOCK = 1000
+
+_INODE_COLUMNS = ", ".join(InodeRow._fields)
+_INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
+_INODE_SELECT = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id = ?"
+_INODE_ORIGIN = f"SELECT {_INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
+
+
+class Transaction:
+    """One acknowledged operation: rows and the memory that mirrors them change together or not at all.
+
+    Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
+    """
+
+    __slots__ = ("_db", "_forget_ids", "_undo")
+
+    def __init__(self, db: sqlite3.Connection, forget_ids: Callable[[], None]) -> None:
+        self._db = db
+        self._forget_ids = forget_ids
+        self._undo: list[tuple[Any, Any, Any, bool]] = []
+
+    def set(self, target: object, **values: object) -> None:
+        for key, value in values.items():
+            self._undo.append((target, key, getattr(target, key), True))
+            setattr(target, key, value)
+
+    def put(self, mapping: dict[Any, Any], key: object, value: object) -> None:
+        """Sets mapping[key]; None removes it."""
+        self._undo.append((mapping, key, mapping.get(key), False))
+        if value is None:
+            mapping.pop(key, None)
+        else:
+            mapping[key] = value
+
+    def __enter__(self) -> "Transaction":
+        self._db.execute("BEGIN IMMEDIATE")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+                return
+        except sqlite3.Error as exc:
+            self._roll_back()
+            raise _as_oserror(exc) from exc
+        self._roll_back()
+        if isinstance(value, sqlite3.Error):
+            raise _as_oserror(value) from value
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        self._forget_ids()  # a block of numbers reserved in here is not reserved any more
+        for target, key, old, is_attribute in reversed(self._undo):
+            if is_attribute:
+                setattr(target, key, old)
+            elif old is None:
+                target.pop(key, None)
+            else:
+                target[key] = old
+
+
+class Store:
+    """Typed access to the tables. Every write belongs inside ``with store.transaction()``."""
+
+    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+        self.db = db
+        self._path = path
+        self._next: dict[str, tuple[int, int]] = {}
+        self._wal_fd = -1
+
+    @classmethod
+    def open(cls, path: str, lower_identity: str) -> "Store":
+        """Opens or makes the database at *path* (":memory:" for one that goes with the process).
+
+        Refusal when it was made for another lower, by a newer version, or cannot be read.
+        """
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        store = cls(db, path)
+        try:
+            store._configure()
+            store._migrate(lower_identity)
+            store._check_lower(lower_identity)
+        except sqlite3.DatabaseError as exc:
+            db.close()
+            raise _unreadable(path, exc) from exc
+        except BaseException:
+            db.close()
+            raise
+        return store
+
+    def _configure(self) -> None:
+        # Exclusive: nobody else reads this file while we run, and the WAL index needs no shared memory.
+        self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.db.execute("PRAGMA journal_mode = WAL")
+        # A commit is in the WAL file, so SIGKILL cannot lose it; sync() below is for power loss.
+        self.db.execute("PRAGMA synchronous = NORMAL")
+        self.db.execute("PRAGMA cache_size = -65536")
+
+    def _migrate(self, lower_identity: str) -> None:
+        version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
+        if version > SCHEMA_VERSION:
+            raise Refusal(
+                errno.EPROTO,
+                "newer-state",
+                f"{self._path} was written by a newer agentfsd (schema {version}, this one knows {SCHEMA_VERSION})",
+                "use that version, or another --state directory",
+            )
+        with self.transaction():
+            if version == 0:
+                _run_script(self.db, DDL)
+                self.db.execute("INSERT INTO fact VALUES ('lower', ?)", (lower_identity,))
+            for step in range(max(version, 1), SCHEMA_VERSION):
+                _run_script(self.db, MIGRATIONS[step])
+            if version != SCHEMA_VERSION:
+                self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _check_lower(self, lower_identity: str) -> None:
+        made_for = self.fact("lower")
+        if made_for != lower_identity:
+            raise Refusal(
+                errno.EINVAL,
+                "other-lower",
+                f"the state {os.path.dirname(self._path)} belongs to {made_for}, not to {lower_identity}",
+                "choose another --state directory for this lower",
+            )
+
+    def close(self) -> None:
+        if self._wal_fd >= 0:
+            os.close(self._wal_fd)
+            self._wal_fd = -1
+        self.db.close()
+
+    def transaction(self) -> Transaction:
+        return Transaction(self.db, self._next.clear)
+
+    def sync(self) -> None:
+        """Makes every committed transaction survive power loss."""
+        if self._path == ":memory:":
+            return
+        if self._wal_fd < 0:
+            self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+        os.fsync(self._wal_fd)
+
+    def fact(self, key: str) -> str:
+        row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def next_id(self, name: str) -> int:
+        """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
+        value, limit = self._next.get(name, (0, 0))
+        if value >= limit:
+            row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
+            value = int(row[0]) if row else 2  # 1 is the root inode
+            limit = value + _COUNTER_BLOCK
+            self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, limit))
+        self._next[name] = (value + 1, limit)
+        return value
+
+    def reserved(self, name: str) -> int:
+        row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 2
+
+    # -- inodes and names
+
+    def inode_versions(self, inode_id: int) -> list[InodeRow]:
+        return list(map(InodeRow._make, self.db.execute(_INODE_SELECT, (inode_id,))))
+
+    def origin_versions(self, lower_ino: int, lower_dev: int) -> list[InodeRow]:
+        """Rows of inodes that stand for a lower object with several names."""
+        return list(map(InodeRow._make, self.db.execute(_INODE_ORIGIN, (lower_ino, lower_dev))))
+
+    def put_inode(self, row: InodeRow) -> None:
+        self.db.execute(_INODE_UPSERT, row)
+
+    def delete_inode(self, inode_id: int, layer: int) -> None:
+        self.db.execute("DELETE FROM inode WHERE id = ? AND layer = ?", (inode_id, layer))
+
+    def dentries(self, directory: int) -> Iterator[tuple[bytes, int, int]]:
+        """(name, layer, child) of every version of every name in a directory."""
+        return self.db.execute("SELECT name, layer, child FROM dentry WHERE dir = ?", (directory,))
+
+    def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)", (directory, name, layer, child))
+
+    def delete_dentry(self, directory: int, name: bytes, layer: int) -> None:
+        self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
+
+    def clear_directory(self, directory: int, layer: int) -> None:
+        self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", (directory, layer))
+
+    def names_of(self, child: int) -> list[tuple[int, bytes, int]]:
+        """(directory, name, layer) of every row that leads to *child*."""
+        return list(self.db.execute("SELECT dir, name, layer FROM dentry WHERE child = ?", (child,)))
+
+    def all_inodes(self) -> Iterator[InodeRow]:
+        return map(InodeRow._make, self.db.execute(f"SELECT {_INODE_COLUMNS} FROM inode"))
+
+    def all_dentries(self) -> Iterator[tuple[int, bytes, int, int]]:
+        return self.db.execute("SELECT dir, name, layer, child FROM dentry")
+
+    def touched(self, layer: int) -> tuple[list[tuple[int, bytes]], list[int]]:
+        """The names (directory, name) and the inode ids that have a row in a layer."""
+        names = list(self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,)))
+        inodes = [row[0] for row in self.db.execute("SELECT id FROM inode WHERE layer = ?", (layer,))]
+        return names, inodes
+
+    # -- objects
+
+    def put_object(self, object_id: int, layer: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO object VALUES (?, ?)", (object_id, layer))
+
+    def object_layer(self, object_id: int) -> int:
+        """The layer that owns an object; 0 when there is no such object."""
+        row = self.db.execute("SELECT layer FROM object WHERE id = ?", (object_id,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def objects_of(self, layer: int, limit: int = -1) -> list[int]:
+        return [row[0] for row in self.db.execute("SELECT id FROM object WHERE layer = ? LIMIT ?", (layer, limit))]
+
+    def delete_objects(self, object_ids: list[int]) -> None:
+        self.db.executemany("DELETE FROM object WHERE id = ?", [(number,) for number in object_ids])
+
+
+def _run_script(db: sqlite3.Connection, script: str) -> None:
+    """executescript() would commit the open transaction; this does not."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line.split("--")[0] + "\n"
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+
+
+def _as_oserror(exc: sqlite3.Error) -> OSError:
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
+    return OSError(number.get(code, errno.EIO), f"the metadata database failed: {exc}")
+
+
+def _unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
+    return Refusal(
+        errno.EIO,
+        "state-corrupt",
+        f"the metadata database {path} cannot be read: {exc}",
+        "nothing was changed; restore it from a backup, or move the state directory away to start afresh",
+    )

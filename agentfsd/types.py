@@ -1,0 +1,169 @@
+"""Plain records and protocols that several rooms share; nothing here does any work."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+DEFAULT_BRANCH = "main"
+CONTROL_DIR = b".agentfs"
+
+
+@dataclass(frozen=True, slots=True)
+class LowerEntry:
+    """One name in a lower directory: ``type`` is an S_IFMT value (0 when the file system does not say)."""
+
+    name: bytes
+    type: int
+    ino: int
+
+
+class Lower(Protocol):
+    """Read-only access to the workspace. Paths are bytes relative to its root, ``b""`` the root itself, no leading slash.
+
+    No call follows a symlink in any component and none leaves the root. Errors are OSError.
+    Source: the LowerFS provider of the AgentFS specification.
+    """
+
+    @property
+    def description(self) -> str:
+        """The absolute path it was made from, for people and for the state's identity."""
+        ...
+
+    def stat(self, path: bytes) -> os.stat_result: ...
+    def open(self, path: bytes) -> int:
+        """A read-only descriptor (O_CLOEXEC, O_NOATIME where permitted); the caller closes it. Regular files only."""
+        ...
+
+    def readdir(self, path: bytes) -> list[LowerEntry]: ...
+    def readlink(self, path: bytes) -> bytes: ...
+    def getxattr(self, path: bytes, name: bytes) -> bytes: ...
+    def listxattr(self, path: bytes) -> list[bytes]: ...
+    def statvfs(self) -> os.statvfs_result: ...
+    def close(self) -> None: ...
+
+
+class ContentFile(Protocol):
+    """An open content object. Its own size, times and holes are authoritative. Not tied to any branch."""
+
+    def fileno(self) -> int:
+        """The descriptor that holds the content now (a spill may replace it: do not keep it)."""
+        ...
+
+    def pread(self, size: int, offset: int) -> bytes: ...
+    def pwrite(self, data: bytes, offset: int) -> int:
+        """Writes all of *data* (ENOSPC and the like raise); returns len(data)."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def stat(self) -> os.stat_result: ...
+    def utime(self, atime_ns: int, mtime_ns: int) -> None: ...
+    def sync(self, data_only: bool) -> None: ...
+    def close(self) -> None: ...
+
+
+class Backstore(Protocol):
+    """Where the contents of changed files live, by object number. Knows nothing of names, branches or snapshots."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def persistent(self) -> bool:
+        """True when content survives the daemon (hostfs); False when it goes with it (memory)."""
+        ...
+
+    def create(self, object_id: int) -> ContentFile:
+        """A new empty object; FileExistsError when there is one."""
+        ...
+
+    def open(self, object_id: int) -> ContentFile:
+        """Opens for reading and writing; FileNotFoundError."""
+        ...
+
+    def stat(self, object_id: int) -> os.stat_result: ...
+    def clone(self, source_fd: int, object_id: int) -> ContentFile:
+        """A new object with the content of *source_fd*: reflink, else copy_file_range, holes kept. No trace on failure.
+
+        Safe to call in a worker thread.
+        """
+        ...
+
+    def remove(self, object_id: int) -> None:
+        """Forgets an object (no error when it is gone already); descriptors that are open keep working."""
+        ...
+
+    def ids(self) -> Iterator[int]: ...
+    def statvfs(self) -> os.statvfs_result: ...
+    def usage(self) -> dict[str, int]:
+        """``objects`` and ``bytes`` held; memory adds ``spilled_objects`` and ``spilled_bytes``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """What people and programs may know of a branch. ``base`` names the ref it was made from, "" for the bare lower."""
+
+    name: str
+    id: str
+    base: str
+    created_ns: int
+    changed: int  # names and attributes that differ from the lower, as stored entries
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """An immutable point of a branch. ``parent`` is the id of the snapshot before it, "" for none."""
+
+    name: str
+    id: str
+    branch: str
+    parent: str
+    created_ns: int
+    tag: str
+    author_pid: int
+    file_count: int
+    bytes_changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One path that differs between two refs. ``status``: A added, M content, D deleted, T type, m attributes only."""
+
+    status: str
+    path: bytes
+    old_size: int  # bytes; -1 where there is no such side, 0 for what is no regular file
+    new_size: int
+    lower_moved: bool = False  # the lower changed since this path was copied up
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as the kernel says. ``pid`` is a process (not a thread) in the daemon's pid namespace, 0 when outside."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class ControlChannel(Protocol):
+    """One open of the control file: requests in, replies out, on one descriptor."""
+
+    async def write(self, data: bytes) -> None:
+        """Takes one request and has its reply ready when it returns; OSError for what cannot be answered in words."""
+        ...
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the pending reply; b"" when all of it was read."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ControlOpener(Protocol):
+    """Makes a ControlChannel for a caller, and the texts behind ``.agentfs/status`` and ``status.json``."""
+
+    def open(self, caller: Caller) -> ControlChannel: ...
+    def status_text(self) -> bytes: ...
+    def status_json(self) -> bytes: ...
