@@ -15,7 +15,7 @@ from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, DirHandle, FileHandle
 from agentfsd.fuse.errors import translated
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
-from agentfsd.fuse.virtual import Virtual
+from agentfsd.fuse.virtual import DOTS, Virtual, dot_entry
 from agentfsd.types import CONTROL_DIR
 
 
@@ -190,20 +190,29 @@ class NameHandlers(Virtual, Base):
         directory = self.bound_inode(handle.node, tree)
         if start_id == 0:
             hidden = CONTROL_DIR if handle.node.parent is None else None
-            handle.listing = [name for name in tree.names(directory) if name != hidden]
+            handle.listing = [*DOTS, *(name for name in tree.names(directory) if name != hidden)]
         for position in range(start_id, len(handle.listing)):
-            name = handle.listing[position]
-            try:
-                found = tree.find(directory, name)
-                reply = self.reply(handle.node, name, found) if found is not None else None
-            except OSError:
-                continue  # it changed or vanished in the lower since the listing was made
-            if reply is None:
-                continue
-            assert found is not None
-            if not pyfuse3.readdir_reply(token, name, reply, position + 1):
-                self._uncount(handle.node, name, found)
+            if not self._list_entry(handle.node, tree, directory, handle.listing[position], position + 1, token):
                 return
+
+    def _list_entry(
+        self, parent: DirNode, tree: Tree, directory: Inode, name: bytes, next_id: int, token: ReaddirToken
+    ) -> bool:
+        """Adds one entry to a listing; False when there is no more room."""
+        if name in DOTS:
+            inode = directory if name == b"." or directory.parent is None else directory.parent
+            return bool(pyfuse3.readdir_reply(token, name, dot_entry(tree.attributes(inode)), next_id))
+        try:
+            found = tree.find(directory, name)
+            reply = self.reply(parent, name, found) if found is not None else None
+        except OSError:
+            return True  # it changed or vanished in the lower since the listing was made
+        if found is None or reply is None:
+            return True
+        if pyfuse3.readdir_reply(token, name, reply, next_id):
+            return True
+        self._uncount(parent, name, found)
+        return False
 
     def _uncount(self, parent: DirNode, name: bytes, inode: Inode) -> None:
         """The reply did not fit: the kernel knows nothing of that look-up."""

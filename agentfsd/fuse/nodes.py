@@ -127,6 +127,7 @@ class NodeTable:
         private = parent.private.get((tree_id, name))
         if private is not None and _may_stand_for(private, inode):
             private.bound[tree_id] = inode
+            self._enter(private)  # the kernel may have forgotten it since
             return private
         shared = parent.children.get(name)
         if shared is None:
@@ -226,7 +227,10 @@ class NodeTable:
         if node.view.root is node:
             return  # cheap, and keeps the numbers of a branch's root stable
         del self._nodes[node.id]
-        self.unlink_directory(node)
+        parent = node.parent
+        if parent is not None and parent.children.get(node.name) is node:
+            del parent.children[node.name]
+        self._unbind(node)  # a private node stays entered in its parent: its branch must find it again
 
     @staticmethod
     def unlink_directory(node: DirNode) -> None:
@@ -237,6 +241,10 @@ class NodeTable:
                 del parent.children[node.name]
             for key in [key for key, child in parent.private.items() if child is node]:
                 del parent.private[key]
+        NodeTable._unbind(node)
+
+    @staticmethod
+    def _unbind(node: DirNode) -> None:
         for inode in node.bound.values():
             if node.view.dirs.get(inode) is node:
                 del node.view.dirs[inode]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyfuse3
 from pyfuse3 import EntryAttributes, ReaddirToken, RequestContext
 
+from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
 from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, DirHandle, TextHandle
@@ -17,6 +18,14 @@ from agentfsd.types import CONTROL_DIR
 
 _FILES = {b"control": "control", b"status": "text", b"status.json": "text"}
 _DIRS = {b"branches": "branches", b"snapshots": "snapshots"}
+
+DOTS = (b".", b"..")
+
+
+def dot_entry(attributes: Attributes) -> EntryAttributes:
+    """``.`` and ``..`` in a listing: the kernel takes only number and type, and counts no look-up."""
+    return entry.make(0, attributes, entry.NOW_S, entry.NOW_S)
+
 
 if TYPE_CHECKING:
     _Mixin = Base
@@ -68,14 +77,17 @@ class Virtual(_Mixin):
         assert isinstance(node, VirtualNode)
         if start_id == 0:
             if node.kind == "dir":
-                handle.listing = sorted(self._child_kinds(node))
+                names = sorted(self._child_kinds(node))
             else:
-                handle.listing = [name.encode() for name, _ in self.overlay.list_names(node.kind == "branches")]
+                names = [name.encode() for name, _ in self.overlay.list_names(node.kind == "branches")]
+            handle.listing = [*DOTS, *names]
         for position in range(start_id, len(handle.listing)):
             if not self._list_one(node, handle.listing[position], position + 1, token):
                 return
 
     def _list_one(self, node: VirtualNode, name: bytes, next_id: int, token: ReaddirToken) -> bool:
+        if name in DOTS:
+            return bool(pyfuse3.readdir_reply(token, name, dot_entry(self.virtual_attributes(node)), next_id))
         if node.kind == "dir":
             child = self.nodes.virtual_child(node.owner, node, name, self._child_kinds(node)[name])
             if not pyfuse3.readdir_reply(

@@ -1,0 +1,84 @@
+"""How results and errors reach the user: tables on a terminal, aligned text elsewhere, JSON when asked.
+
+It must never know where the results come from.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+SHOWN_PATHS = 10
+
+
+def say(text: str = "") -> None:
+    """One line on standard output; bytes that are no valid UTF-8 come out as they went in."""
+    click.echo(text.encode("utf-8", "surrogateescape"))
+
+
+def note(text: str) -> None:
+    """One line for the person at the keyboard, on standard error."""
+    click.echo(f"agentfsd: {text}".encode("utf-8", "surrogateescape"), err=True)
+
+
+def fail(message: str, hint: str = "") -> None:
+    """An error: one sentence, and what would be right."""
+    note(message)
+    if hint:
+        click.echo(f"  hint: {hint}".encode("utf-8", "surrogateescape"), err=True)
+
+
+def as_json(value: Any) -> None:
+    """For programs: one JSON document."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A rich table on a terminal, aligned columns under upper-case headers elsewhere."""
+    if sys.stdout.isatty():
+        _rich_table(headers, rows)
+        return
+    lines = [tuple(header.upper() for header in headers), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    for line in lines:
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        grid.add_column(header, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(printable(cell)) for cell in row))
+    Console().print(grid)
+
+
+def printable(text: str) -> str:
+    """A name as it can be shown on a line: control characters and stray bytes are escaped."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def when(time_ns: int) -> str:
+    """A point in time, local, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
+
+
+def size(size_bytes: int) -> str:
+    """A size in binary units, for people."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"

@@ -1,0 +1,128 @@
+"""Starts a daemon in the background and hands back its record once the mount answers, or the daemon's own words.
+
+It must never build any part of the daemon: it passes orders on and listens.
+"""
+
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from typing import NoReturn
+
+import msgspec
+
+from agentfsd import config, mounts, runtime
+from agentfsd.config import DaemonConfig, Readiness
+from agentfsd.errors import Refusal
+
+READY_TIMEOUT_S = 60.0
+_JOIN_TIMEOUT_S = 15.0
+_IDLE_EXIT_S = 30.0
+
+
+def start(orders: DaemonConfig) -> Readiness:
+    """Starts a daemon; returns when its mount is ready. Refusal when it could not."""
+    mounts.clear_dead(orders.mountpoint)
+    config.check(orders)  # most mistakes are told before anything is started
+    orders_fd = _orders_fd(orders)
+    ready_read, ready_write = os.pipe()
+    errors_fd = os.memfd_create("agentfsd-start")
+    try:
+        for fd in (orders_fd, ready_write):
+            os.set_inheritable(fd, True)
+        pid = os.posix_spawn(
+            sys.executable, _arguments(orders_fd, ready_write), os.environ, setsid=True,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_DUP2, errors_fd, 2),
+            ],
+        )  # fmt: skip
+        os.close(ready_write)
+        ready_write = -1
+        return _await_ready(pid, ready_read, errors_fd, runtime.State(orders.state))
+    finally:
+        for fd in (orders_fd, ready_read, ready_write, errors_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+def become(orders: DaemonConfig) -> NoReturn:
+    """This process turns into the daemon and stays on the terminal."""
+    mounts.clear_dead(orders.mountpoint)
+    config.check(orders)
+    fd = _orders_fd(orders)
+    os.set_inheritable(fd, True)
+    sys.stdout.flush()
+    os.execv(sys.executable, _arguments(fd, -1))
+
+
+def join_hidden(lower: str, state: runtime.State) -> runtime.DaemonRecord:
+    """The live one-step daemon of a workspace: the one that runs already, or a new one."""
+    deadline = time.monotonic() + _JOIN_TIMEOUT_S
+    while True:
+        record = state.last_record()
+        if record is not None and record.alive() and os.path.exists(record.socket):
+            return record
+        try:
+            start(hidden_orders(lower, state))
+        except Refusal as exc:
+            # Another run won the race to start it, or the old one is just going: its lock tells.
+            if exc.code not in ("state-in-use", "already-mounted") or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def hidden_orders(lower: str, state: runtime.State) -> DaemonConfig:
+    state.create()
+    try:
+        os.makedirs(state.hidden_mountpoint, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        pass  # a mount whose daemon has died: the new daemon clears it away
+    idle_exit_s = float(os.environ.get("AGENTFS_IDLE_EXIT_S", _IDLE_EXIT_S))
+    return DaemonConfig(
+        lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True
+    )
+
+
+def _arguments(orders_fd: int, ready_fd: int) -> list[str]:
+    # -P: the current directory, where anybody may put a trio.py, is no place to import from.
+    return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(orders_fd), "--ready-fd", str(ready_fd)]
+
+
+def _orders_fd(orders: DaemonConfig) -> int:
+    fd = os.memfd_create("agentfsd-config")
+    os.write(fd, msgspec.json.encode(orders))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: runtime.State) -> Readiness:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    data = b""
+    while not data.endswith(b"\n"):
+        if not select.select([ready_fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            os.kill(pid, signal.SIGTERM)
+            raise Refusal(
+                errno.ETIMEDOUT, "start-timeout", f"the daemon did not get ready within {READY_TIMEOUT_S:.0f} s",
+                f"its log is {state.log}",
+            )  # fmt: skip
+        chunk = os.read(ready_fd, 65536)
+        if not chunk:
+            raise _died(pid, errors_fd, state)
+        data += chunk
+    ready = msgspec.json.decode(data, type=Readiness)
+    if ready.error:
+        os.waitpid(pid, 0)
+        raise Refusal(ready.errno, ready.code, ready.error, ready.hint)
+    return ready
+
+
+def _died(pid: int, errors_fd: int, state: runtime.State) -> Refusal:
+    os.waitpid(pid, 0)
+    size = os.fstat(errors_fd).st_size
+    last_words = os.pread(errors_fd, 65536, max(0, size - 65536)).decode(errors="replace").strip().splitlines()
+    reason = last_words[-1] if last_words else "it said nothing"
+    return Refusal(errno.EIO, "start-failed", f"the daemon died while starting: {reason}", f"its log is {state.log}")

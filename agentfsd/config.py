@@ -1,0 +1,109 @@
+"""What a daemon is told, and whether it can be done: every check that needs no mount and changes nothing.
+
+It must never know how the rooms are built; it only reads paths and the mount table.
+"""
+
+import errno
+import os
+import stat
+from typing import Literal
+
+import msgspec
+
+from agentfsd import mounts, runtime
+from agentfsd.errors import Refusal
+
+MIB = 1 << 20
+
+
+class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One daemon's orders, as JSON on its way from the command line. All paths are absolute."""
+
+    lower: str
+    mountpoint: str
+    state: str
+    backstore: Literal["hostfs", "memory"] = "hostfs"
+    memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
+    memory_total_limit_bytes: int = 512 * MIB
+    allow_other: bool = False
+    foreground: bool = False
+    session: Literal["auto", "pyfuse3", "native"] = "auto"
+    idle_exit_s: float = 0.0  # 0: never
+    hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """What a starting daemon tells whoever started it, once: that the mount answers, or in ``error`` why there is none."""
+
+    error: str = ""
+    errno: int = 0
+    code: str = ""
+    hint: str = ""
+    notice: str = ""  # something the user should know of a mount that did work
+
+
+def check(config: DaemonConfig) -> DaemonConfig:
+    """The same orders with every path resolved; Refusal when they make no sense together."""
+    for path in (config.lower, config.mountpoint, config.state):
+        _check_text(path)
+    resolved = msgspec.structs.replace(
+        config,
+        lower=os.path.realpath(config.lower),
+        mountpoint=os.path.realpath(config.mountpoint),
+        state=os.path.realpath(config.state),
+    )
+    _check_mountpoint(resolved.mountpoint)
+    _check_directory(resolved.lower, "workspace")
+    _check_overlap(resolved)
+    return resolved
+
+
+def is_within(path: str, directory: str) -> bool:
+    """True when *path* is *directory* or lies beneath it (both absolute and resolved)."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _check_text(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise Refusal(
+            errno.EINVAL, "bad-path", f"the path {os.fsencode(path)!r} is not valid UTF-8", "rename the directory"
+        ) from None
+
+
+def _check_directory(path: str, what: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as exc:
+        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {what}: {exc.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise Refusal(errno.ENOTDIR, "bad-path", f"the {what} {path} is not a directory")
+
+
+def _check_mountpoint(mountpoint: str) -> None:
+    mounted = mounts.mount_at(mountpoint)
+    if mounted is not None and mounted.fstype == mounts.FSTYPE:
+        raise Refusal(
+            errno.EBUSY,
+            "already-mounted",
+            f"{mountpoint} is an agentfsd mount already",
+            f"'agentfsd umount {mountpoint}' first, or choose another mount point",
+        )
+    _check_directory(mountpoint, "mount point")
+
+
+def _check_overlap(config: DaemonConfig) -> None:
+    lower, mountpoint, state = config.lower, config.mountpoint, config.state
+    elsewhere = "give another --state DIR (or set AGENTFS_STATE_HOME)"
+    problem = ""
+    if is_within(state, lower):
+        problem = f"the state directory {state} lies inside the workspace {lower}"
+    elif is_within(lower, state):
+        problem = f"the workspace {lower} lies inside the state directory {state}"
+    elif is_within(state, mountpoint):
+        problem = f"the state directory {state} lies inside the mount point {mountpoint}"
+    elif is_within(mountpoint, state) and mountpoint != runtime.State(state).hidden_mountpoint:
+        problem = f"the mount point {mountpoint} lies inside the state directory {state}"
+    if problem:
+        raise Refusal(errno.EINVAL, "bad-layout", problem, elsewhere)

@@ -1,0 +1,110 @@
+"""The kernel's mount table: what is mounted where, and taking a mount away.
+
+It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+FSTYPE = "fuse.agentfsd"
+
+_MNT_DETACH = 2  # umount2(2)
+_UMOUNT_NOFOLLOW = 8
+_FUSERMOUNT_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """One line of /proc/self/mountinfo."""
+
+    mountpoint: str
+    fstype: str
+    device: int  # as st_dev of the root directory
+    root: str  # what part of the file system is shown; "/" for all of it
+
+
+def mount_table() -> list[Mounted]:
+    """The mounts this process sees, in the order they were made."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            left, _, right = line.partition(b" - ")
+            fields = left.split()
+            major, _, minor = fields[2].partition(b":")
+            device = os.makedev(int(major), int(minor))
+            found.append(Mounted(_unescape(fields[4]), right.split()[0].decode(), device, _unescape(fields[3])))
+    return found
+
+
+def mount_at(path: str) -> Mounted | None:
+    """The topmost mount exactly at a resolved path."""
+    matching = [mounted for mounted in mount_table() if mounted.mountpoint == path]
+    return matching[-1] if matching else None
+
+
+def mount_of(path: str) -> Mounted | None:
+    """The mount that a resolved path lies in, by names alone."""
+    best: Mounted | None = None
+    for mounted in mount_table():
+        prefix = mounted.mountpoint.rstrip("/") + "/"
+        if (path + "/").startswith(prefix) and (best is None or len(mounted.mountpoint) >= len(best.mountpoint)):
+            best = mounted
+    return best
+
+
+def is_dead(mounted: Mounted) -> bool:
+    """True for an agentfsd mount whose daemon has died; the kernel answers that without asking anybody."""
+    if mounted.fstype != FSTYPE:
+        return False
+    try:
+        os.stat(mounted.mountpoint)
+    except OSError as exc:
+        return exc.errno == errno.ENOTCONN
+    return False
+
+
+def clear_dead(mountpoint: str) -> bool:
+    """Takes an agentfsd mount away whose daemon has died, so that a restart needs no repair; True when there was one."""
+    mounted = mount_at(os.path.realpath(mountpoint))
+    if mounted is None or not is_dead(mounted):
+        return False
+    unmount(mounted.mountpoint, lazy=True)
+    return True
+
+
+def unmount(mountpoint: str, lazy: bool = False) -> None:
+    """Takes the topmost mount at *mountpoint* away: umount2 when permitted, else fusermount3.
+
+    OSError EBUSY when it is in use (never with *lazy*: then it ends with its last user), EINVAL when nothing is there.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+    if libc.umount2(os.fsencode(mountpoint), flags) == 0:
+        return
+    code = ctypes.get_errno()
+    if code != errno.EPERM:
+        raise OSError(code, os.strerror(code), mountpoint)
+    _fusermount(mountpoint, lazy)
+
+
+def _fusermount(mountpoint: str, lazy: bool) -> None:
+    program = shutil.which("fusermount3")
+    if program is None:
+        raise OSError(errno.EPERM, "fusermount3 is not installed", mountpoint)
+    command = [program, "-u", *(["-z"] if lazy else []), "--", mountpoint]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_TIMEOUT_S, check=False)
+    if done.returncode == 0:
+        return
+    message = done.stderr.strip().rpartition(": ")[2] or "fusermount3 failed"
+    busy = "busy" in message.lower()
+    gone = "not found" in message.lower() or "invalid" in message.lower()
+    raise OSError(errno.EBUSY if busy else errno.EINVAL if gone else errno.EPERM, message, mountpoint)
+
+
+def _unescape(field: bytes) -> str:
+    """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
+    return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
