@@ -1,0 +1,50 @@
+"""Reading /proc and opening pidfds: who a thread belongs to, who its parent is, whether it still lives."""
+
+import ctypes
+import os
+from typing import NamedTuple
+
+_SYS_PIDFD_OPEN = 434
+_PIDFD_THREAD = os.O_EXCL  # Linux 6.9
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """``started`` (clock ticks since boot) tells a process from a later one with the same number."""
+
+    pid: int
+    parent: int
+    state: str
+    started: int
+    command: str
+
+
+def thread_group(tid: int) -> int:
+    """The process that a thread belongs to; 0 when there is no such thread (or we may not see it)."""
+    try:
+        with open(f"/proc/{tid}/status", "rb", buffering=0) as status:
+            text = status.read(4096)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0
+    at = text.find(b"\nTgid:")
+    return int(text[at + 6 : text.index(b"\n", at + 6)]) if at >= 0 else 0
+
+
+def read(pid: int) -> Process | None:
+    """A process (or thread) as /proc shows it now; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as found:
+            text = found.read(4096)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    opening, closing = text.index(b"("), text.rindex(b")")
+    fields = text[closing + 2 :].split()
+    command = text[opening + 1 : closing].decode("utf-8", "replace")
+    return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), command)
+
+
+def pidfd(tid: int, *, thread: bool) -> int:
+    """A descriptor that becomes readable when the process (or thread) ends; -1 when there is none or the kernel cannot."""
+    fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
+    return fd

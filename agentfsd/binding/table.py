@@ -1,0 +1,219 @@
+"""Which branch a process is bound to: said explicitly, or inherited from whoever started it.
+
+A cached answer is good only while a pidfd says that the thread still lives: numbers come back within seconds. Knows
+branches as opaque ids.
+"""
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import close as close_fd
+
+from agentfsd.binding import proc
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A live process and its branch; ``explicit`` when it was named itself, else inherited."""
+
+    pid: int
+    branch_id: str
+    explicit: bool
+    command: str
+    since_ns: int
+
+
+class _Known:
+    """A live process that was seen or bound. ``heir_of``: whose explicit binding it carries, 0 for nobody's."""
+
+    __slots__ = ("branch_id", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
+
+    def __init__(self, pid: int, started: int, fd: int) -> None:
+        self.pid, self.started, self.fd = pid, started, fd
+        self.branch_id: str | None = None
+        self.explicit = False
+        self.heir_of: tuple[int, int] = (0, 0)
+        self.since_ns = time.time_ns()
+        self.threads: set[int] = set()
+
+
+class Bindings:
+    """Single-threaded. One descriptor for each live process (and each further thread) that was seen."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, tuple[int, bool]] = {}  # pidfd -> (number, is a thread)
+        self._processes: dict[int, _Known] = {}
+        self._threads: dict[int, tuple[_Known, int]] = {}  # tid -> (its process, pidfd of the thread)
+
+    def close(self) -> None:
+        for fd in list(self._by_fd):
+            close_fd(fd)
+        self._by_fd.clear()
+        self._processes.clear()
+        self._threads.clear()
+        self._epoll.close()
+
+    # -- the hot path
+
+    def branch_of(self, tid: int) -> str | None:
+        """The branch id of a thread's process; None for unbound, and for callers outside our pid namespace."""
+        known = self._find(tid)
+        return known.branch_id if known is not None else None
+
+    def process_of(self, tid: int) -> int:
+        """The process of a thread; 0 when there is none."""
+        known = self._find(tid)
+        return known.pid if known is not None else 0
+
+    def _find(self, tid: int) -> _Known | None:
+        dead = self._epoll.poll(0)
+        if dead:
+            self._bury([fd for fd, _ in dead])
+        known = self._processes.get(tid)
+        if known is not None:
+            return known
+        thread = self._threads.get(tid)
+        if thread is not None:
+            return thread[0]
+        return self._meet(tid) if tid > 0 else None
+
+    def _bury(self, fds: list[int]) -> None:
+        for fd in fds:
+            number, is_thread = self._by_fd.pop(fd, (0, False))
+            if not number:
+                continue
+            close_fd(fd)  # which also takes it out of the epoll set
+            if is_thread:
+                process, _ = self._threads.pop(number)
+                process.threads.discard(number)
+            else:
+                self._forget_process(self._processes.pop(number))
+
+    def _forget_process(self, known: _Known) -> None:
+        for tid in known.threads:
+            _, fd = self._threads.pop(tid)
+            if self._by_fd.pop(fd, None) is not None:
+                close_fd(fd)
+
+    # -- first sight
+
+    def _meet(self, tid: int) -> _Known | None:
+        pid = proc.thread_group(tid)
+        if not pid:
+            return None
+        process = self._processes.get(pid) or self._meet_process(pid)
+        if process is not None and tid != pid:
+            self._remember_thread(tid, process)
+        return process
+
+    def _remember_thread(self, tid: int, process: _Known) -> None:
+        """Without a pidfd of its own (before Linux 6.9) a thread is looked up again at each call."""
+        fd = proc.pidfd(tid, thread=True)
+        if fd < 0:
+            return
+        if proc.thread_group(tid) != process.pid:  # the number changed hands before we held it
+            close_fd(fd)
+            return
+        self._watch(fd, tid, is_thread=True)
+        self._threads[tid] = (process, fd)
+        process.threads.add(tid)
+
+    def _watch(self, fd: int, number: int, *, is_thread: bool) -> None:
+        self._by_fd[fd] = (number, is_thread)
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _meet_process(self, pid: int) -> _Known | None:
+        """Takes its binding from its parent, which is met first if need be."""
+        seen = proc.read(pid)
+        if seen is None:
+            return None
+        fd = proc.pidfd(pid, thread=False)
+        known = _Known(pid, seen.started, fd)
+        self._inherit(known, seen.parent)
+        if fd < 0:
+            return known  # no descriptor to spare, or gone already: a right answer, for this once
+        again = proc.read(pid)
+        if again is None or again.started != seen.started:
+            close_fd(fd)
+            return known
+        self._watch(fd, pid, is_thread=False)
+        self._processes[pid] = known
+        return known
+
+    def _inherit(self, known: _Known, parent_pid: int) -> None:
+        if parent_pid <= 1:
+            return
+        parent = self._processes.get(parent_pid) or self._meet_process(parent_pid)
+        if parent is not None and parent.branch_id is not None:
+            known.branch_id, known.heir_of = parent.branch_id, parent.heir_of
+
+    # -- binding
+
+    def bind(self, pid: int, branch_id: str) -> None:
+        """Binds a process and those of its live descendants that were not bound themselves; ProcessLookupError."""
+        known = self._living(pid)
+        known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
+        known.since_ns = time.time_ns()
+        self._hand_down()
+
+    def _living(self, number: int) -> _Known:
+        known = self._find(number)
+        seen = proc.read(known.pid) if known is not None else None
+        if known is None or seen is None or seen.state in "ZX" or known.fd < 0:
+            raise ProcessLookupError(3, f"there is no process {number}")
+        return known
+
+    def unbind(self, pid: int) -> bool:
+        """Takes an explicit binding away, and what was inherited from it; False when there was none."""
+        known = self._find(pid)
+        if known is None or not known.explicit:
+            return False
+        self._release(lambda heir: heir.heir_of == (known.pid, known.started))
+        self._hand_down()
+        return True
+
+    def drop_branch(self, branch_id: str) -> int:
+        """Unbinds every process of a branch; how many there were."""
+        return self._release(lambda known: known.branch_id == branch_id)
+
+    def _release(self, chosen: Callable[[_Known], bool]) -> int:
+        count = 0
+        for known in list(self._processes.values()):
+            if known.branch_id is not None and chosen(known):
+                known.branch_id, known.explicit, known.heir_of = None, False, (0, 0)
+                count += 1
+        return count
+
+    def _hand_down(self) -> None:
+        """Settles what every process without a binding of its own inherits now, parents first."""
+        done: set[int] = set()
+        for pid in list(self._processes):
+            self._settle(pid, done)
+
+    def _settle(self, pid: int, done: set[int]) -> "_Known | None":
+        known = self._processes.get(pid)
+        if known is None or pid in done:
+            return known
+        done.add(pid)
+        if known.explicit:
+            return known
+        seen = proc.read(pid)
+        if seen is None or seen.parent <= 1:
+            return known  # its parent has gone: what it inherited when it was seen stays
+        parent = self._settle(seen.parent, done) or self._meet_process(seen.parent)
+        if parent is not None and parent.branch_id is not None:
+            known.branch_id, known.heir_of = parent.branch_id, parent.heir_of
+        return known
+
+    def bindings(self) -> list[Binding]:
+        """Every live bound process that was seen, by number."""
+        self._find(0)
+        found = []
+        for known in self._processes.values():
+            seen = proc.read(known.pid) if known.branch_id is not None else None
+            if seen is not None and known.branch_id is not None and seen.state not in "ZX":
+                found.append(Binding(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
+        return sorted(found, key=lambda binding: binding.pid)
+

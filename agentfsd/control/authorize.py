@@ -1,0 +1,81 @@
+"""Who may ask what: the one place. The caller is who the kernel says; nothing in a request is believed."""
+
+import errno
+import os
+
+from agentfs_client import wire
+
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal
+from agentfsd.types import Caller
+
+# What a bound process may ask at all; each is then held to its own branch.
+_FOR_BOUND = (
+    wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
+    wire.SnapshotShow, wire.Diff, wire.Log, wire.Restore,
+)  # fmt: skip
+
+
+def authorize(request: wire.AnyRequest, caller: Caller, bound_to: str | None, overlay: Overlay, owner_uid: int) -> None:
+    """Refusal when *caller*, bound to that branch id or to none, may not make the request."""
+    if caller.uid not in (owner_uid, 0):
+        raise Refusal(
+            errno.EACCES, "not-owner", f"this mount belongs to uid {owner_uid}, you are uid {caller.uid}", "ask its owner, or root"
+        )
+    if bound_to is not None:
+        _hold_to_branch(request, bound_to, overlay)
+    if isinstance(request, wire.BranchBind):
+        _check_target(request.pid, caller)
+
+
+def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -> None:
+    if not isinstance(request, _FOR_BOUND):
+        raise _outside("that request")
+    if isinstance(request, wire.BranchShow | wire.Log):
+        _check_own(request.ref, bound_to, overlay)
+    elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList):
+        _check_own(request.branch, bound_to, overlay)
+    elif isinstance(request, wire.SnapshotShow):
+        _check_history(request.ref, bound_to, overlay)
+    elif isinstance(request, wire.Restore):
+        _check_own(request.branch, bound_to, overlay)
+        _check_history(request.ref, bound_to, overlay)
+    elif isinstance(request, wire.Diff):
+        for ref in (request.a, request.b):
+            _check_history(ref, bound_to, overlay)
+
+
+def _check_own(ref: str | None, bound_to: str, overlay: Overlay) -> None:
+    if ref is not None and overlay.resolve(ref) != ("branch", bound_to):
+        raise _outside(f"{ref!r}")
+
+
+def _check_history(ref: str | None, bound_to: str, overlay: Overlay) -> None:
+    """Its own branch, or a snapshot of that branch's history."""
+    if ref is None:
+        return
+    kind, number = overlay.resolve(ref)
+    if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.in_history(bound_to, number)):
+        raise _outside(f"{ref!r}")
+
+
+def _outside(what: str) -> Refusal:
+    return Refusal(
+        errno.EPERM, "outside-branch", f"{what} is not for a process that is bound to a branch", "ask from an unbound process"
+    )
+
+
+def _check_target(pid: int, caller: Caller) -> None:
+    """Only one's own processes; root may bind any."""
+    if pid < 1:
+        raise Refusal(errno.EINVAL, "bad-pid", f"{pid} is no process number", "give a number above 0")
+    try:
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except FileNotFoundError:
+        raise no_process(pid) from None
+    if caller.uid not in (0, owner):
+        raise Refusal(errno.EPERM, "foreign-process", f"process {pid} belongs to uid {owner}, not to you")
+
+
+def no_process(pid: int) -> Refusal:
+    return Refusal(errno.ESRCH, "no-such-process", f"there is no process {pid}", "it may have ended already")

@@ -1,0 +1,42 @@
+"""The control file of a mount, and the two status files beside it."""
+
+from agentfsd.control import text
+from agentfsd.control.service import ControlService
+from agentfsd.types import Caller
+
+from agentfs_client import wire
+
+
+class ControlFile:
+    """See types.ControlOpener."""
+
+    def __init__(self, service: ControlService) -> None:
+        self._service = service
+
+    def open(self, caller: Caller) -> "Channel":
+        return Channel(self._service, caller)
+
+    def status_text(self) -> bytes:
+        return text.status(self._service.status()).encode()
+
+    def status_json(self) -> bytes:
+        return wire.encode(self._service.status(), json=True)
+
+
+class Channel:
+    """One open: a request is one whole write; its reply is read from where the last read ended. A new one replaces it."""
+
+    def __init__(self, service: ControlService, caller: Caller) -> None:
+        self._service, self._caller = service, caller
+        self._reply = memoryview(b"")
+
+    async def write(self, data: bytes) -> None:
+        self._reply = memoryview(b"")
+        self._reply = memoryview(await self._service.answer(data, self._caller))
+
+    def read(self, size: int) -> bytes:
+        part, self._reply = bytes(self._reply[:size]), self._reply[size:]
+        return part
+
+    def close(self) -> None:
+        self._reply = memoryview(b"")

@@ -1,0 +1,293 @@
+"""Requests to answers: decoded request and caller in, reply out. Knows neither files nor sockets."""
+
+import errno
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import msgspec
+from agentfs_client import wire
+
+from agentfsd.binding.table import Bindings
+from agentfsd.control.authorize import authorize, no_process
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, SnapshotInfo
+
+log = logging.getLogger(__name__)
+
+_R = TypeVar("_R", bound=wire.Request)
+
+
+@dataclass
+class DaemonInfo:
+    """What the status of a daemon consists of, apart from its branches."""
+
+    version: str
+    pid: int
+    lower: str
+    mountpoint: str
+    state: str
+    session: str
+    backstore: str
+    started_ns: int
+    owner_uid: int
+    capabilities: dict[str, str] = field(default_factory=dict)
+
+
+async def _nothing() -> None:
+    return
+
+
+class ControlService:
+    """``flush`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
+    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        bindings: Bindings,
+        info: DaemonInfo,
+        *,
+        flush: Callable[[], Awaitable[None]] = _nothing,
+        settle: Callable[[], Awaitable[None]] = _nothing,
+        shutdown: Callable[[bool], None] = lambda force: None,
+    ) -> None:
+        self.overlay, self.bindings, self.info = overlay, bindings, info
+        self._flush, self._settle, self._shutdown = flush, settle, shutdown
+
+    async def answer(self, body: bytes, caller: Caller) -> bytes:
+        """One encoded request to its encoded reply; never raises for what the request holds."""
+        as_json = wire.is_json(body)
+        try:
+            reply: wire.AnyReply = await self.handle(_decode(body), caller)
+        except OSError as exc:
+            reply = _error(exc)
+        except Exception:  # a fault in one request must not take the daemon down
+            log.exception("a control request failed")
+            reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")
+        return wire.encode(reply, json=as_json)
+
+    async def handle(self, request: wire.AnyRequest, caller: Caller) -> wire.AnyReply:
+        """OSError (Refusal) for what cannot be done."""
+        if request.version != wire.PROTOCOL_VERSION:
+            raise Refusal(
+                errno.EPROTO, "wrong-version", f"this daemon speaks version {wire.PROTOCOL_VERSION}, not {request.version}",
+                "use the agentfsd of the same version",
+            )  # fmt: skip
+        bound_to = self.bindings.branch_of(caller.pid)
+        authorize(request, caller, bound_to, self.overlay, self.info.owner_uid)
+        handler = cast(Any, _HANDLERS[type(request)])
+        reply: wire.AnyReply = await handler(self, request, _Asker(caller, bound_to, self._branch_name(bound_to)))
+        return reply
+
+    def _branch_name(self, branch_id: str | None) -> str:
+        return self.overlay.branch_row(branch_id).name if branch_id else DEFAULT_BRANCH
+
+    # -- the daemon
+
+    async def _hello(self, request: wire.Hello, asker: "_Asker") -> wire.HelloOk:
+        return wire.HelloOk(
+            version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=asker.branch, bound=asker.bound_to is not None
+        )
+
+    def status(self, asker: "_Asker | None" = None) -> wire.StatusReply:
+        """What a bound process is told leaves out other branches."""
+        info, bound_to = self.info, asker.bound_to if asker else None
+        return wire.StatusReply(
+            daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
+            session=info.session, backstore=info.backstore, started_ns=info.started_ns,
+            branch=asker.branch if asker else DEFAULT_BRANCH, bound=bound_to is not None,
+            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
+            bindings=[] if bound_to else self._bindings(),
+            usage=self.overlay.usage(),
+        )  # fmt: skip
+
+    async def _status(self, request: wire.Status, asker: "_Asker") -> wire.StatusReply:
+        return self.status(asker)
+
+    async def _capabilities(self, request: wire.Capabilities, asker: "_Asker") -> wire.CapabilitiesReply:
+        return wire.CapabilitiesReply(capabilities=self.info.capabilities)
+
+    async def _fsck(self, request: wire.Fsck, asker: "_Asker") -> wire.ProblemsReply:
+        return wire.ProblemsReply(problems=self.overlay.fsck())
+
+    async def _shut(self, request: wire.Shutdown, asker: "_Asker") -> wire.Done:
+        self._shutdown(request.force)
+        return wire.Done(message="unmounting")
+
+    # -- branches
+
+    def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
+        return wire.Branch(
+            name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes
+        )
+
+    def _branches(self) -> list[wire.Branch]:
+        busy = Counter(binding.branch_id for binding in self.bindings.bindings())
+        return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
+
+    async def _branch_create(self, request: wire.BranchCreate, asker: "_Asker") -> wire.BranchReply:
+        await self._flush()
+        return wire.BranchReply(branch=self._wire_branch(self.overlay.create_branch(request.name, request.source)))
+
+    async def _branch_list(self, request: wire.BranchList, asker: "_Asker") -> wire.BranchesReply:
+        return wire.BranchesReply(branches=self._branches())
+
+    async def _branch_show(self, request: wire.BranchShow, asker: "_Asker") -> wire.BranchReply:
+        info = self.overlay.branch_info(request.ref or asker.branch)
+        busy = sum(binding.branch_id == info.id for binding in self.bindings.bindings())
+        return wire.BranchReply(branch=self._wire_branch(info, busy))
+
+    async def _branch_rename(self, request: wire.BranchRename, asker: "_Asker") -> wire.BranchReply:
+        return wire.BranchReply(branch=self._wire_branch(self.overlay.rename_branch(request.ref, request.new_name)))
+
+    async def _branch_delete(self, request: wire.BranchDelete, asker: "_Asker") -> wire.Done:
+        self._check_unused(request.ref)
+        self.overlay.delete_branch(request.ref)
+        await self._settle()
+        return wire.Done(message=f"deleted branch {request.ref}")
+
+    async def _discard(self, request: wire.Discard, asker: "_Asker") -> wire.Done:
+        self._check_unused(request.ref)
+        self.overlay.discard(request.ref)
+        await self._settle()
+        return wire.Done(message=f"discarded {request.ref}")
+
+    def _check_unused(self, ref: str) -> None:
+        row = self.overlay.branch_row(ref)
+        pids = [binding.pid for binding in self.bindings.bindings() if binding.branch_id == row.id]
+        if pids:
+            shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")
+            raise Refusal(
+                errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {len(pids)} processes ({shown})",
+                "end them, or unbind them with `agentfsd unbind PID`",
+            )  # fmt: skip
+
+    async def _bind(self, request: wire.BranchBind, asker: "_Asker") -> wire.Done:
+        row = self.overlay.branch_row(request.branch)
+        try:
+            self.bindings.bind(request.pid, row.id)
+        except ProcessLookupError:
+            raise no_process(request.pid) from None
+        return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
+
+    async def _unbind(self, request: wire.BranchUnbind, asker: "_Asker") -> wire.Done:
+        if not self.bindings.unbind(request.pid):
+            raise Refusal(
+                errno.ESRCH, "not-bound", f"process {request.pid} has no binding of its own", "`agentfsd bindings` shows them"
+            )
+        return wire.Done(message=f"process {request.pid} sees {DEFAULT_BRANCH} from now on")
+
+    def _bindings(self) -> list[wire.Binding]:
+        return [
+            wire.Binding(
+                pid=found.pid, branch=self._branch_name(found.branch_id), explicit=found.explicit, command=found.command,
+                since_ns=found.since_ns,
+            )  # fmt: skip
+            for found in self.bindings.bindings()
+        ]
+
+    async def _branch_bindings(self, request: wire.BranchBindings, asker: "_Asker") -> wire.BindingsReply:
+        return wire.BindingsReply(bindings=self._bindings())
+
+    # -- snapshots
+
+    async def _snapshot_create(self, request: wire.SnapshotCreate, asker: "_Asker") -> wire.SnapshotReply:
+        await self._flush()
+        made = self.overlay.create_snapshot(request.branch or asker.branch, request.name, request.tag, asker.caller.pid)
+        return wire.SnapshotReply(snapshot=_wire_snapshot(made))
+
+    async def _snapshot_list(self, request: wire.SnapshotList, asker: "_Asker") -> wire.SnapshotsReply:
+        branch = request.branch if asker.bound_to is None else asker.branch
+        found = self.overlay.list_snapshots(branch)
+        return wire.SnapshotsReply(snapshots=[_wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
+
+    async def _snapshot_show(self, request: wire.SnapshotShow, asker: "_Asker") -> wire.SnapshotReply:
+        return wire.SnapshotReply(snapshot=_wire_snapshot(self.overlay.count_snapshot(request.ref)))
+
+    async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: "_Asker") -> wire.Done:
+        self.overlay.delete_snapshot(request.ref)
+        await self._settle()
+        return wire.Done(message=f"deleted snapshot {request.ref}")
+
+    async def _log(self, request: wire.Log, asker: "_Asker") -> wire.SnapshotsReply:
+        return wire.SnapshotsReply(snapshots=[_wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
+
+    async def _restore(self, request: wire.Restore, asker: "_Asker") -> wire.Done:
+        await self._flush()
+        branch = request.branch or asker.branch
+        self.overlay.restore(branch, request.ref)
+        await self._settle()
+        return wire.Done(message=f"{branch} is at {request.ref} again")
+
+    async def _diff(self, request: wire.Diff, asker: "_Asker") -> wire.ChangesReply:
+        await self._flush()
+        changes = self.overlay.diff(request.a, request.b or asker.branch)
+        return wire.ChangesReply(
+            changes=[
+                wire.Change(
+                    status=change.status, old_size=change.old_size, new_size=change.new_size,
+                    lower_moved=change.lower_moved, **wire.path_fields(change.path),
+                )  # fmt: skip
+                for change in changes
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """The caller, the branch id it is bound to, and the name of the branch that it means when it names none."""
+
+    caller: Caller
+    bound_to: str | None
+    branch: str
+
+
+def _decode(body: bytes) -> wire.AnyRequest:
+    if len(body) > wire.MAX_REQUEST_BYTES:
+        raise too_long(len(body))
+    if not body:
+        raise Refusal(errno.EINVAL, "empty", "the request is empty", 'send msgpack, or JSON such as {"op":"status"}')
+    try:
+        return wire.decode_request(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise Refusal(
+            errno.EINVAL, "bad-request", f"that is no request of this protocol: {exc}",
+            'one whole message, msgpack, or JSON such as {"op":"status"}',
+        ) from None  # fmt: skip
+
+
+def too_long(size: int) -> Refusal:
+    return Refusal(
+        errno.EMSGSIZE, "too-long", f"a request of {size} bytes is too long", f"at most {wire.MAX_REQUEST_BYTES} bytes"
+    )
+
+
+def _error(exc: OSError) -> wire.Error:
+    number = exc.errno or errno.EIO
+    if isinstance(exc, Refusal):
+        return wire.Error(errno=number, code=exc.code, message=exc.message, hint=exc.hint)
+    return wire.Error(errno=number, code=errno.errorcode.get(number, "EIO"), message=exc.strerror or os.strerror(number))
+
+
+def _wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
+    return wire.Snapshot(
+        name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
+        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed,
+    )  # fmt: skip
+
+
+_S = ControlService
+_HANDLERS: dict[type[wire.Request], object] = {
+    wire.Hello: _S._hello, wire.Status: _S._status, wire.Capabilities: _S._capabilities, wire.Fsck: _S._fsck,
+    wire.Shutdown: _S._shut, wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
+    wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
+    wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
+    wire.BranchBindings: _S._branch_bindings, wire.SnapshotCreate: _S._snapshot_create,
+    wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
+    wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff, wire.Log: _S._log, wire.Restore: _S._restore,
+}  # fmt: skip

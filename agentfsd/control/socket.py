@@ -1,0 +1,92 @@
+"""The daemon's Unix socket: the same requests as the control file, framed by their length."""
+
+import errno
+import logging
+import os
+import socket
+import struct
+
+import trio
+from agentfs_client import wire
+
+from agentfsd.control.service import ControlService, too_long
+from agentfsd.types import Caller
+
+log = logging.getLogger(__name__)
+
+_CREDENTIALS = struct.Struct("iII")
+_SEND_TIMEOUT_S = 30
+
+
+def listen(path: str) -> trio.SocketListener:
+    """Binds the socket, for its owner alone; what a dead daemon left at *path* makes way."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)
+    try:
+        bound.bind(path)
+    finally:
+        os.umask(old)
+    bound.listen(64)
+    bound.setblocking(False)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+
+
+class SocketServer:
+    """``clients`` counts the conversations that are open now."""
+
+    def __init__(self, service: ControlService) -> None:
+        self._service = service
+        self.clients = 0
+
+    async def serve(self, listener: trio.SocketListener) -> None:
+        await trio.serve_listeners(self._converse, [listener])
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        self.clients += 1
+        try:
+            async with stream:
+                await self._requests(stream, _peer(stream))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            log.debug("a client went away in mid-sentence")
+        except Exception:
+            log.exception("a conversation failed")
+        finally:
+            self.clients -= 1
+
+    async def _requests(self, stream: trio.SocketStream, caller: Caller) -> None:
+        while header := await _receive(stream, wire.HEADER_BYTES):
+            length = wire.frame_length(header)
+            if length > wire.MAX_REQUEST_BYTES:
+                refusal = too_long(length)
+                reply = wire.Error(errno=errno.EMSGSIZE, code=refusal.code, message=refusal.message, hint=refusal.hint)
+                await _send(stream, wire.encode(reply))
+                return  # what follows cannot be told from a message
+            body = await _receive(stream, length)
+            if body is None:
+                return
+            await _send(stream, await self._service.answer(body, caller))
+
+
+def _peer(stream: trio.SocketStream) -> Caller:
+    found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Caller(*_CREDENTIALS.unpack(found))
+
+
+async def _receive(stream: trio.SocketStream, size: int) -> bytes | None:
+    """Exactly *size* bytes; None when the client ended before."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = await stream.receive_some(min(size - len(parts), 1 << 16))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+async def _send(stream: trio.SocketStream, body: bytes) -> None:
+    with trio.fail_after(_SEND_TIMEOUT_S):
+        await stream.send_all(wire.frame(body))

@@ -1,0 +1,1 @@
+"""The client of agentfsd: talks to a running daemon. Needs msgspec alone."""

@@ -1,0 +1,201 @@
+"""Asking a running daemon, through the control file of its mount or its Unix socket. Synchronous, typed."""
+
+import errno
+import os
+import socket
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from agentfs_client import wire
+from agentfs_client.errors import AgentFSError, DaemonGoneError, ProtocolError, from_reply
+
+CONTROL_FILE = ".agentfs/control"
+_READ_BYTES = 1 << 17
+
+_R = TypeVar("_R", bound=wire.Reply)
+
+
+class Transport(Protocol):
+    def exchange(self, body: bytes) -> bytes:
+        """Sends one request and returns its reply."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileTransport:
+    """The control file: one write, then reads until the reply ends."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as exc:
+            raise DaemonGoneError(
+                exc.errno or errno.EIO, "no-mount", f"{path} cannot be opened: {os.strerror(exc.errno or errno.EIO)}",
+                "is that directory an agentfsd mount, and yours?",
+            ) from exc  # fmt: skip
+
+    def exchange(self, body: bytes) -> bytes:
+        os.write(self._fd, body)
+        parts = []
+        while part := os.read(self._fd, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class SocketTransport:
+    """The daemon's Unix socket: messages behind their length."""
+
+    def __init__(self, path: str, timeout_s: float | None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(path)
+        except OSError as exc:
+            self._socket.close()
+            raise DaemonGoneError(
+                exc.errno or errno.EIO, "no-daemon", f"nobody answers at {path}: {exc.strerror}", "`agentfsd mount` starts a daemon"
+            ) from exc
+
+    def exchange(self, body: bytes) -> bytes:
+        self._socket.sendall(wire.frame(body))
+        length = wire.frame_length(self._receive(wire.HEADER_BYTES))
+        if length > wire.MAX_REPLY_BYTES:
+            raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
+        return self._receive(length)
+
+    def _receive(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), _READ_BYTES))
+            if not part:
+                raise DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class ControlClient:
+    """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        try:
+            self.hello = self._ask(wire.Hello(client="agentfs_client"), wire.HelloOk)
+        except BaseException:
+            transport.close()
+            raise
+
+    @classmethod
+    def connect(cls, socket_path: str, timeout_s: float | None = None) -> "ControlClient":
+        """Over the daemon's socket."""
+        return cls(SocketTransport(socket_path, timeout_s))
+
+    @classmethod
+    def open_mount(cls, mountpoint: str) -> "ControlClient":
+        """Over the control file of a mount."""
+        return cls(FileTransport(os.path.join(mountpoint, CONTROL_FILE)))
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> "ControlClient":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _ask(self, request: wire.Request, expected: type[_R]) -> _R:
+        try:
+            reply = wire.decode_reply(self._transport.exchange(wire.encode(request)))
+        except msgspec.DecodeError as exc:
+            raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
+        except AgentFSError:
+            raise
+        except OSError as exc:
+            raise DaemonGoneError(exc.errno or errno.EIO, "daemon-gone", f"the daemon does not answer: {exc}") from exc
+        if isinstance(reply, wire.Error):
+            raise from_reply(reply)
+        if not isinstance(reply, expected):
+            raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
+        return reply
+
+    # -- the daemon
+
+    def status(self) -> wire.StatusReply:
+        return self._ask(wire.Status(), wire.StatusReply)
+
+    def capabilities(self) -> dict[str, str]:
+        return self._ask(wire.Capabilities(), wire.CapabilitiesReply).capabilities
+
+    def fsck(self) -> list[str]:
+        """Problems in the stored state; empty when it is sound."""
+        return self._ask(wire.Fsck(), wire.ProblemsReply).problems
+
+    def shutdown(self, *, force: bool = False) -> None:
+        """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
+        self._ask(wire.Shutdown(force=force), wire.Done)
+
+    # -- branches
+
+    def create_branch(self, name: str, source: str | None = None) -> wire.Branch:
+        return self._ask(wire.BranchCreate(name=name, source=source), wire.BranchReply).branch
+
+    def list_branches(self) -> list[wire.Branch]:
+        return self._ask(wire.BranchList(), wire.BranchesReply).branches
+
+    def show_branch(self, ref: str | None = None) -> wire.Branch:
+        return self._ask(wire.BranchShow(ref=ref), wire.BranchReply).branch
+
+    def rename_branch(self, ref: str, new_name: str) -> wire.Branch:
+        return self._ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply).branch
+
+    def delete_branch(self, ref: str) -> None:
+        """Only a branch without changes; see discard."""
+        self._ask(wire.BranchDelete(ref=ref), wire.Done)
+
+    def discard(self, ref: str) -> None:
+        """Throws a branch away with its changes; ``main`` becomes the bare lower."""
+        self._ask(wire.Discard(ref=ref), wire.Done)
+
+    def bind(self, pid: int, branch: str) -> None:
+        self._ask(wire.BranchBind(pid=pid, branch=branch), wire.Done)
+
+    def unbind(self, pid: int) -> None:
+        self._ask(wire.BranchUnbind(pid=pid), wire.Done)
+
+    def bindings(self) -> list[wire.Binding]:
+        return self._ask(wire.BranchBindings(), wire.BindingsReply).bindings
+
+    # -- snapshots
+
+    def create_snapshot(self, branch: str | None = None, name: str | None = None, tag: str = "") -> wire.Snapshot:
+        return self._ask(wire.SnapshotCreate(branch=branch, name=name, tag=tag), wire.SnapshotReply).snapshot
+
+    def list_snapshots(self, branch: str | None = None) -> list[wire.Snapshot]:
+        return self._ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply).snapshots
+
+    def show_snapshot(self, ref: str) -> wire.Snapshot:
+        return self._ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply).snapshot
+
+    def delete_snapshot(self, ref: str) -> None:
+        self._ask(wire.SnapshotDelete(ref=ref), wire.Done)
+
+    def log(self, ref: str | None = None) -> list[wire.Snapshot]:
+        """The snapshots in a ref's history, newest first."""
+        return self._ask(wire.Log(ref=ref), wire.SnapshotsReply).snapshots
+
+    def restore(self, ref: str, branch: str | None = None) -> None:
+        """Puts a branch back to a snapshot."""
+        self._ask(wire.Restore(ref=ref, branch=branch), wire.Done)
+
+    def diff(self, b: str | None = None, a: str | None = None) -> list[wire.Change]:
+        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path."""
+        return self._ask(wire.Diff(a=a, b=b), wire.ChangesReply).changes

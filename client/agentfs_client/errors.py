@@ -1,0 +1,61 @@
+"""What a client can catch: one class for each kind of refusal, all of them OSError with the daemon's own words."""
+
+import errno
+
+from agentfs_client.wire import Error
+
+
+class AgentFSError(OSError):
+    """A request was refused or could not be delivered. ``code`` is a stable word, ``hint`` says what would be right."""
+
+    def __init__(self, number: int, code: str, message: str, hint: str = "") -> None:
+        super().__init__(number, message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+class NotFoundError(AgentFSError):
+    """No such branch, snapshot, ref or process."""
+
+
+class ExistsError(AgentFSError):
+    """The name is taken."""
+
+
+class NotAllowedError(AgentFSError):
+    """The caller may not do that."""
+
+
+class BusyError(AgentFSError):
+    """Something is in use or holds changes."""
+
+
+class InvalidRequestError(AgentFSError):
+    """The request itself is wrong."""
+
+
+class ProtocolError(AgentFSError):
+    """Client and daemon do not speak the same version."""
+
+
+class DaemonGoneError(AgentFSError):
+    """There is no daemon at the other end, or it went away."""
+
+
+_KINDS: dict[int, type[AgentFSError]] = {
+    errno.ENOENT: NotFoundError,
+    errno.ESRCH: NotFoundError,
+    errno.EEXIST: ExistsError,
+    errno.EPERM: NotAllowedError,
+    errno.EACCES: NotAllowedError,
+    errno.EBUSY: BusyError,
+    errno.EINVAL: InvalidRequestError,
+    errno.EMSGSIZE: InvalidRequestError,
+    errno.EPROTO: ProtocolError,
+}
+
+
+def from_reply(reply: Error) -> AgentFSError:
+    """The exception that an error reply stands for."""
+    return _KINDS.get(reply.errno, AgentFSError)(reply.errno, reply.code, reply.message, reply.hint)

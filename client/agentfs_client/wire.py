@@ -1,0 +1,325 @@
+"""Every message between clients and the daemon, in one place and versioned. The daemon imports this, never the other way.
+
+A message is msgpack; one whose first byte is ``{`` is JSON and is answered in JSON. On the control file one write is one
+request, and the reply is read from the same descriptor. On the socket each message follows its length, four bytes, little
+endian. Source: the control plane of the AgentFS specification.
+"""
+
+import base64
+import re
+import struct
+from typing import TypeVar
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+MAX_REQUEST_BYTES = 1 << 20
+MAX_REPLY_BYTES = 1 << 30
+
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_NAME = re.compile(NAME_PATTERN)
+_LENGTH = struct.Struct("<I")
+
+
+def valid_name(name: str) -> bool:
+    """Whether a branch or snapshot may be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op"):
+    """Base of all messages; ``op`` says which one it is."""
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """``version`` may be left out; a request of another version is refused. First in a socket's conversation: hello."""
+
+    version: int = PROTOCOL_VERSION
+
+
+# -- requests; a branch left out means the caller's own: the one it is bound to, else "main"
+
+
+class Hello(Request, frozen=True, kw_only=True, tag="hello"):
+    client: str = ""
+
+
+class Status(Request, frozen=True, kw_only=True, tag="status"):
+    pass
+
+
+class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
+    pass
+
+
+class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
+    name: str
+    source: str | None = None  # any ref; None: main as it is now
+
+
+class BranchList(Request, frozen=True, kw_only=True, tag="branch.list"):
+    pass
+
+
+class BranchShow(Request, frozen=True, kw_only=True, tag="branch.show"):
+    ref: str | None = None
+
+
+class BranchRename(Request, frozen=True, kw_only=True, tag="branch.rename"):
+    ref: str
+    new_name: str
+
+
+class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):
+    ref: str
+
+
+class Discard(Request, frozen=True, kw_only=True, tag="discard"):
+    ref: str
+
+
+class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
+    pid: int
+    branch: str
+
+
+class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):
+    pid: int
+
+
+class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
+    pass
+
+
+class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
+    branch: str | None = None
+    name: str | None = None  # None: one is made up
+    tag: str = ""
+
+
+class SnapshotList(Request, frozen=True, kw_only=True, tag="snapshot.list"):
+    branch: str | None = None  # None: all of them, or for a bound caller those of its branch
+
+
+class SnapshotShow(Request, frozen=True, kw_only=True, tag="snapshot.show"):
+    ref: str
+
+
+class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
+    ref: str
+
+
+class Diff(Request, frozen=True, kw_only=True, tag="diff"):
+    """Both left out: the lower against the caller's branch. Only b: the lower against b."""
+
+    a: str | None = None
+    b: str | None = None
+
+
+class Log(Request, frozen=True, kw_only=True, tag="log"):
+    ref: str | None = None
+
+
+class Restore(Request, frozen=True, kw_only=True, tag="restore"):
+    ref: str
+    branch: str | None = None
+
+
+class Fsck(Request, frozen=True, kw_only=True, tag="fsck"):
+    pass
+
+
+class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
+    """Asks the daemon to unmount and end; *force* also while the mount is in use."""
+
+    force: bool = False
+
+
+AnyRequest = (
+    Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
+    | BranchBind | BranchUnbind | BranchBindings | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
+    | Diff | Log | Restore | Fsck | Shutdown
+)  # fmt: skip
+
+# -- replies
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower)."""
+
+    name: str
+    id: str
+    base: str
+    created_ns: int
+    changed: int
+    processes: int = 0
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``file_count`` and ``bytes_changed`` count what was stored since ``parent``; -1: not counted yet."""
+
+    name: str
+    id: str
+    branch: str
+    parent: str
+    created_ns: int
+    tag: str
+    author_pid: int
+    file_count: int
+    bytes_changed: int
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pid: int
+    branch: str
+    explicit: bool
+    command: str
+    since_ns: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that differs. ``status``: A added, M content, D deleted, T type, m attributes only.
+
+    ``path`` is for people (bytes that are no UTF-8 show as \\xNN); ``raw_path``, base64, is set when it is not exact.
+    Sizes in bytes, -1 on a side that has no such file.
+    """
+
+    status: str
+    path: str
+    old_size: int
+    new_size: int
+    lower_moved: bool = False
+    raw_path: str = ""
+
+    @property
+    def path_bytes(self) -> bytes:
+        return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
+
+
+def path_fields(path: bytes) -> dict[str, str]:
+    """``path`` and ``raw_path`` of a Change."""
+    try:
+        return {"path": path.decode()}
+    except UnicodeDecodeError:
+        return {"path": path.decode("utf-8", "backslashreplace"), "raw_path": base64.b64encode(path).decode()}
+
+
+class Reply(Message, frozen=True, kw_only=True):
+    pass
+
+
+class HelloOk(Reply, frozen=True, kw_only=True, tag="hello.ok"):
+    version: int
+    daemon: str
+    branch: str  # the caller's
+    bound: bool
+
+
+class Done(Reply, frozen=True, kw_only=True, tag="done"):
+    """``message``: what was done, for people; "" when there is nothing to say."""
+
+    message: str = ""
+
+
+class Error(Reply, frozen=True, kw_only=True, tag="error"):
+    """``code``: a stable word for programs; ``message``: one sentence; ``hint``: what would be right."""
+
+    errno: int
+    code: str
+    message: str
+    hint: str = ""
+
+
+class BranchReply(Reply, frozen=True, kw_only=True, tag="branch"):
+    branch: Branch
+
+
+class BranchesReply(Reply, frozen=True, kw_only=True, tag="branches"):
+    branches: list[Branch]
+
+
+class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
+    snapshot: Snapshot
+
+
+class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
+    snapshots: list[Snapshot]
+
+
+class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
+    bindings: list[Binding]
+
+
+class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
+    changes: list[Change]
+
+
+class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
+    problems: list[str]
+
+
+class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok"):
+    capabilities: dict[str, str]
+
+
+class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
+    """``usage``: branches, snapshots, objects and bytes held."""
+
+    daemon: str
+    pid: int
+    lower: str
+    mountpoint: str
+    state: str
+    session: str
+    backstore: str
+    started_ns: int
+    branch: str
+    bound: bool
+    branches: list[Branch]
+    bindings: list[Binding]
+    usage: dict[str, int]
+
+
+AnyReply = (
+    HelloOk | Done | Error | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply | ChangesReply
+    | ProblemsReply | CapabilitiesReply | StatusReply
+)  # fmt: skip
+
+_request_msgpack = msgspec.msgpack.Decoder(AnyRequest)
+_request_json = msgspec.json.Decoder(AnyRequest)
+_reply_msgpack = msgspec.msgpack.Decoder(AnyReply)
+_reply_json = msgspec.json.Decoder(AnyReply)
+
+_T = TypeVar("_T", bound=Message)
+
+
+def is_json(body: bytes) -> bool:
+    return body[:1] == b"{"
+
+
+def decode_request(body: bytes) -> AnyRequest:
+    """msgspec.DecodeError (ValidationError for wrong fields) for anything else than a request."""
+    request: AnyRequest = _request_json.decode(body) if is_json(body) else _request_msgpack.decode(body)
+    return request
+
+
+def decode_reply(body: bytes) -> AnyReply:
+    reply: AnyReply = _reply_json.decode(body) if is_json(body) else _reply_msgpack.decode(body)
+    return reply
+
+
+def encode(message: Message, *, json: bool = False) -> bytes:
+    """JSON ends with a newline, so that a shell's ``read`` returns."""
+    return msgspec.json.encode(message) + b"\n" if json else msgspec.msgpack.encode(message)
+
+
+def frame(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+def frame_length(header: bytes) -> int:
+    """The length that a four-byte header announces."""
+    length: int = _LENGTH.unpack(header)[0]
+    return length
+
+
+HEADER_BYTES = _LENGTH.size
