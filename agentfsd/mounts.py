@@ -108,3 +108,41 @@ def _fusermount(mountpoint: str, lazy: bool) -> None:
 def _unescape(field: bytes) -> str:
     """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
     return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
+
+
+def is_busy(mountpoint: str) -> bool:
+    """Whether some process stands in the mount or has a file of it open, as far as we may see."""
+    mounted = mount_at(mountpoint)
+    if mounted is None:
+        return False
+    return any(_uses(pid, mounted.device) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid())
+
+
+def _uses(pid: str, device: int) -> bool:
+    """Looks only at what /proc knows without asking the mount: the device of each descriptor's mount."""
+    try:
+        links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
+        own = _own_mount_ids(pid, device)
+        for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+            with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as info:
+                if any(line.startswith(b"mnt_id:") and int(line[7:]) in own for line in info):
+                    return True
+        return any(_mount_id(link) in own for link in links)
+    except (OSError, ValueError):
+        return False
+
+
+def _own_mount_ids(pid: str, device: int) -> set[int]:
+    major, minor = os.major(device), os.minor(device)
+    with open(f"/proc/{pid}/mountinfo", "rb") as table:
+        lines = [line.split() for line in table]
+    return {int(fields[0]) for fields in lines if fields[2] == b"%d:%d" % (major, minor)}
+
+
+def _mount_id(link: str) -> int:
+    fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", "rb") as info:
+            return next(int(line[7:]) for line in info if line.startswith(b"mnt_id:"))
+    finally:
+        os.close(fd)

@@ -86,7 +86,7 @@ class _CannotExec(Exception):
 # -- starting ---------------------------------------------------------------------------------------------------------
 
 
-def _start(command: Command, mask: set[signal.Signals]) -> int:
+def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     report_read, report_write = os.pipe()  # both ends are closed on exec
     go_read, go_write = os.pipe()
     child = os.fork()
@@ -109,7 +109,7 @@ def _start(command: Command, mask: set[signal.Signals]) -> int:
     return child
 
 
-def _become(command: Command, mask: set[signal.Signals], report: int, go: int) -> None:
+def _become(command: Command, mask: set[int | signal.Signals], report: int, go: int) -> None:
     """The child's side: never returns."""
     stage = "namespace"
     try:

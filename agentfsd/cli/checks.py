@@ -1,0 +1,84 @@
+"""doctor and fsck."""
+
+import os
+
+import click
+import msgspec
+
+from agentfsd import runtime
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.cli import capabilities, output
+from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
+from agentfsd.core.overlay import Overlay
+from agentfsd.lower.host import HostLower
+from agentfsd.metadata.store import Store
+
+
+@click.command()
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """What this machine can do, what each missing thing costs, and the command that mends it.
+
+    \b
+    Example:
+      agentfsd doctor
+    """
+    findings = capabilities.survey(os.path.dirname(runtime.default_state("/").path))
+    usable = all(finding.found for finding in findings if finding.needed)
+    if as_json:
+        output.as_json({"usable": usable, "findings": [msgspec.to_builtins(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            output.say(f"{'ok ' if finding.found else 'NO ' if finding.needed else ' - '} {finding.name}: {finding.detail}")
+            if not finding.found:
+                output.say(f"      without it: {finding.cost}" if finding.cost else "")
+                if finding.remedy:
+                    output.say(f"      to mend it: {finding.remedy}")
+        output.say("mounting works here" if usable else "mounting does not work here")
+    ctx.exit(0 if usable else EXIT_REFUSED)
+
+
+@click.command()
+@mount_option
+@click.option("--state", metavar="DIR", help="Check a state directory that is not mounted.")
+@json_option
+@click.pass_context
+def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool) -> None:
+    """Check that everything stored is sound. Changes nothing.
+
+    \b
+    Example:
+      agentfsd fsck
+      agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab
+    """
+    if state is not None:
+        problems = _check_state(runtime.State(os.path.abspath(state)))
+    else:
+        with client(named) as daemon:
+            problems = daemon.fsck()
+    if as_json:
+        output.as_json(problems)
+    else:
+        for problem in problems:
+            output.say(problem)
+        output.say("sound" if not problems else output.plural(len(problems), "problem"))
+    ctx.exit(EXIT_REFUSED if problems else 0)
+
+
+def _check_state(state: runtime.State) -> list[str]:
+    record = state.last_record()
+    if not os.path.exists(state.metadata) or record is None:
+        raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
+    with runtime.locked(state):
+        lower, backstore = HostLower(record.lower), HostBackstore(state.objects)
+        store = Store.open(state.metadata, record.lower)
+        try:
+            overlay = Overlay(store, lower, backstore)
+            while overlay.reap():
+                pass
+            return overlay.fsck()
+        finally:
+            store.close()
+            backstore.close()
+            lower.close()

@@ -1,0 +1,32 @@
+"""The `agentfsd` command: its groups, and nothing else."""
+
+import click
+
+from agentfsd import __version__
+from agentfsd.cli import branches, changes, checks, mounting, processes, running, snapshots
+from agentfsd.cli.common import Group
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="agentfsd")
+def main() -> None:
+    """Run several agents on one workspace, each in a branch of its own, at the same path.
+
+    \b
+    Start here:
+      cd project && agentfsd run -- make      one command in a fresh branch; the real files stay as they are
+      agentfsd mount project work             an overlay that stays; then: run, branch, snapshot, diff, restore
+      agentfsd doctor                         what this machine can do
+    """
+
+
+for _command in (
+    mounting.mount, mounting.umount, mounting.status, checks.doctor, checks.fsck, running.run, running.shell,
+    branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
+    changes.diff, changes.log, changes.restore, changes.discard,
+):  # fmt: skip
+    main.add_command(_command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""mount, umount, status."""
+
+import contextlib
+import os
+import time
+
+import click
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import DaemonGoneError
+
+from agentfsd import mounts, runtime
+from agentfsd.cli import locate, output, start
+from agentfsd.cli.common import Failure, client, connect, json_option, mount_option, plain
+from agentfsd.config import MIB, DaemonConfig
+from agentfsd.control import text
+
+_UMOUNT_TIMEOUT_S = 30.0
+
+
+@click.command()
+@click.argument("lower", type=click.Path())
+@click.argument("mountpoint", type=click.Path())
+@click.option("--state", metavar="DIR", help="Where branches and snapshots are kept; by default one place for each LOWER.")
+@click.option("--backstore", type=click.Choice(["hostfs", "memory"]), default="hostfs", show_default=True)
+@click.option("--memory-limit", metavar="MIB", type=click.IntRange(min=1), default=512, show_default=True,
+              help="Memory backstore: above this, contents go to disk.")  # fmt: skip
+@click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
+              help="Memory backstore: a larger file goes to disk.")  # fmt: skip
+@click.option("--allow-other", is_flag=True, help="Other users may enter; permissions are checked.")
+@click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
+def mount(
+    lower: str, mountpoint: str, state: str | None, backstore: str, memory_limit: int, memory_object_limit: int,
+    allow_other: bool, foreground: bool,
+) -> None:  # fmt: skip
+    """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
+
+    Returns when the mount is ready. MOUNTPOINT may be LOWER itself, or lie inside it.
+
+    \b
+    Example:
+      agentfsd mount ~/project ~/work
+      agentfsd run -m ~/work -b fix-1 --new -- make
+    """
+    chosen = runtime.State(os.path.abspath(state)) if state else runtime.default_state(lower)
+    orders = DaemonConfig(
+        lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
+        backstore="memory" if backstore == "memory" else "hostfs", allow_other=allow_other, foreground=foreground,
+        memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
+    )  # fmt: skip
+    if foreground:
+        start.become(orders)
+    ready = start.start(orders)
+    output.say(f"{orders.lower} is mounted on {orders.mountpoint}")
+    output.say(f"next: agentfsd run -m {orders.mountpoint} -b NAME --new -- COMMAND   (a command in a branch of its own)")
+    if ready.notice:
+        output.note(ready.notice)
+
+
+@click.command()
+@click.argument("mountpoint", type=click.Path())
+@click.option("--lazy", is_flag=True, help="Also while it is in use: it goes when its last user has gone.")
+def umount(mountpoint: str, lazy: bool) -> None:
+    """Unmount, and end the daemon. Branches and snapshots stay in the state directory.
+
+    \b
+    Example:
+      agentfsd umount ~/work
+    """
+    resolved = os.path.realpath(mountpoint)
+    record = next((found for found in runtime.live_daemons() if resolved in (found.mountpoint, found.lower)), None)
+    if record is None:
+        _umount_without_daemon(resolved, lazy)
+        return
+    with contextlib.suppress(DaemonGoneError), ControlClient.connect(record.socket) as daemon:
+        daemon.shutdown(force=lazy)
+    _await_end(record)
+    output.say(f"unmounted {record.mountpoint}")
+
+
+def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
+    mounted = mounts.mount_at(mountpoint)
+    if mounted is None or mounted.fstype != mounts.FSTYPE:
+        raise Failure(f"{mountpoint} is no agentfsd mount", "`agentfsd status` shows where one is")
+    mounts.unmount(mountpoint, lazy or mounts.is_dead(mounted))
+    output.say(f"unmounted {mountpoint}")
+
+
+def _await_end(record: runtime.DaemonRecord) -> None:
+    deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
+    while record.alive():
+        if time.monotonic() > deadline:
+            raise Failure(f"the daemon, process {record.pid}, has not ended yet", f"its log is {runtime.State(record.state).log}")
+        time.sleep(0.02)
+
+
+@click.command()
+@mount_option
+@json_option
+def status(named: str | None, as_json: bool) -> None:
+    """What is mounted, its branches, and who is in them.
+
+    \b
+    Example:
+      agentfsd status
+      agentfsd status --json -m ~/work
+    """
+    if named is None and not os.environ.get("AGENTFS_MOUNT"):
+        live = runtime.live_daemons()
+        if len(live) > 1 and locate.around(os.getcwd(), live, revive=False) is None:
+            _show_all(live, as_json)
+            return
+    with client(named) as daemon:
+        found = daemon.status()
+    if as_json:
+        output.as_json(plain(found))
+    else:
+        output.say(text.status(found).rstrip("\n"))
+
+
+def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
+    found = []
+    for record in live:
+        with connect(locate.Mount(record.mountpoint, record)) as daemon:
+            found.append(daemon.status())
+    if as_json:
+        output.as_json([plain(one) for one in found])
+    else:
+        output.say("\n\n".join(text.status(one).rstrip("\n") for one in found))
