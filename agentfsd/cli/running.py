@@ -134,17 +134,10 @@ def _run(
 ) -> int:
     shown_at = one_step or mount.mountpoint
     env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": branch.name}
-    views: dict[str, str] = {}
-    subtree = -1
-    if not no_namespace:
-        subtree = os.open(os.path.join(mount.mountpoint, ".agentfs/branches", branch.name), os.O_PATH | os.O_DIRECTORY)
-        views[shown_at] = f"/proc/self/fd/{subtree}"
-    try:
-        order = runner.Command(command, env, os.getcwd(), views, lambda pid: daemon.bind(pid, branch.id))
-        ended = _run_somehow(order, one_step is not None)
-    finally:
-        if subtree >= 0:
-            os.close(subtree)
+    # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+    views = {} if no_namespace else {shown_at: os.path.join(mount.mountpoint, ".agentfs/branches", branch.name)}
+    order = runner.Command(command, env, os.getcwd(), views, lambda pid: daemon.bind(pid, branch.id))
+    ended = _run_somehow(order, one_step is not None)
     if ended.left_behind and sys.stderr.isatty():
         output.note(f"{output.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
     return ended.exit_code

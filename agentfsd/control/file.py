@@ -16,11 +16,11 @@ class ControlFile:
     def open(self, caller: Caller) -> "Channel":
         return Channel(self._service, caller)
 
-    def status_text(self) -> bytes:
-        return text.status(self._service.status()).encode()
+    def status_text(self, caller: Caller) -> bytes:
+        return text.status(self._service.status(caller)).encode()
 
-    def status_json(self) -> bytes:
-        return wire.encode(self._service.status(), json=True)
+    def status_json(self, caller: Caller) -> bytes:
+        return wire.encode(self._service.status(caller), json=True)
 
 
 class Channel:

@@ -78,11 +78,15 @@ class ControlService:
                 errno.EPROTO, "wrong-version", f"this daemon speaks version {wire.PROTOCOL_VERSION}, not {request.version}",
                 "use the agentfsd of the same version",
             )  # fmt: skip
-        bound_to = self.bindings.branch_of(caller.pid)
-        authorize(request, caller, bound_to, self.overlay, self.info.owner_uid)
+        asker = self._asker(caller)
+        authorize(request, caller, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
-        reply: wire.AnyReply = await handler(self, request, _Asker(caller, bound_to, self._branch_name(bound_to)))
+        reply: wire.AnyReply = await handler(self, request, asker)
         return reply
+
+    def _asker(self, caller: Caller) -> "_Asker":
+        bound_to = self.bindings.branch_of(caller.pid)
+        return _Asker(caller, bound_to, self._branch_name(bound_to))
 
     def _branch_name(self, branch_id: str | None) -> str:
         return self.overlay.branch_row(branch_id).name if branch_id else DEFAULT_BRANCH
@@ -94,20 +98,20 @@ class ControlService:
             version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=asker.branch, bound=asker.bound_to is not None
         )
 
-    def status(self, asker: "_Asker | None" = None) -> wire.StatusReply:
+    def status(self, caller: Caller) -> wire.StatusReply:
         """What a bound process is told leaves out other branches."""
-        info, bound_to = self.info, asker.bound_to if asker else None
+        info, asker = self.info, self._asker(caller)
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
-            branch=asker.branch if asker else DEFAULT_BRANCH, bound=bound_to is not None,
-            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
-            bindings=[] if bound_to else self._bindings(),
+            branch=asker.branch, bound=asker.bound_to is not None,
+            branches=[branch for branch in self._branches() if asker.bound_to in (None, branch.id)],
+            bindings=[] if asker.bound_to else self._bindings(),
             usage=self.overlay.usage(),
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: "_Asker") -> wire.StatusReply:
-        return self.status(asker)
+        return self.status(asker.caller)
 
     async def _capabilities(self, request: wire.Capabilities, asker: "_Asker") -> wire.CapabilitiesReply:
         return wire.CapabilitiesReply(capabilities=self.info.capabilities)

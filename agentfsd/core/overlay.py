@@ -166,10 +166,13 @@ class Overlay:
     def _branch_info(self, row: BranchRow) -> BranchInfo:
         return BranchInfo(row.name, row.id, row.base, row.created_ns, self._count_changes(row))
 
-    def _count_changes(self, row: BranchRow) -> int:
+    def _own_layers(self, row: BranchRow) -> list[int]:
+        """The layers of a branch since what it was made from."""
         base = set(layers.chain(self.store, row.base_layer))
-        mine = [layer for layer in layers.chain(self.store, row.head) if layer not in base]
-        return layers.count_entries(self.store, mine)
+        return [layer for layer in layers.chain(self.store, row.head) if layer not in base]
+
+    def _count_changes(self, row: BranchRow) -> int:
+        return layers.count_entries(self.store, self._own_layers(row))
 
     def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
         row = self.branch_row(ref)
@@ -186,12 +189,11 @@ class Overlay:
         row = self.branch_row(ref)
         if row.id == self.default_id:
             raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be deleted", "discard empties it")
-        changed = self._count_changes(row)
-        if changed and not discard:
+        if not discard and not all(layers.is_empty(self.store, layer) for layer in self._own_layers(row)):
             raise Refusal(
                 errno.EBUSY,
                 "branch-has-changes",
-                f"branch {row.name!r} holds {changed} changes",
+                f"branch {row.name!r} holds changes",
                 f"`agentfsd discard {row.name}` throws them away with the branch",
             )
         with self.store.transaction() as tx:

@@ -112,4 +112,5 @@ class Virtual(_Mixin):
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if node.kind == "control":
             return TextHandle(b"", self.control.open(self.caller(ctx)))
-        return TextHandle(self.control.status_json() if node.name.endswith(b".json") else self.control.status_text(), None)
+        make = self.control.status_json if node.name.endswith(b".json") else self.control.status_text
+        return TextHandle(make(self.caller(ctx)), None)

@@ -41,10 +41,13 @@ def is_empty(store: Store, layer: int) -> bool:
 
 
 def count_entries(store: Store, layers: list[int]) -> int:
-    """Stored inodes and whiteouts in some layers."""
+    """Stored changes in some layers: files, new directories, whiteouts; not lower directories something changed in."""
     total = 0
     for layer in layers:
-        total += store.db.execute("SELECT count(*) FROM inode WHERE layer = ? AND nlink > 0", (layer,)).fetchone()[0]
+        total += store.db.execute(
+            "SELECT count(*) FROM inode WHERE layer = ? AND nlink > 0 AND NOT (mode & 61440 = 16384 AND lower_path IS NOT NULL)",
+            (layer,),
+        ).fetchone()[0]
         total += store.db.execute("SELECT count(*) FROM dentry WHERE layer = ? AND child = 0", (layer,)).fetchone()[0]
     return total
 
