@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import msgspec
 import pyfuse3
 import trio
+import trio.lowlevel
 
 from agentfsd import __version__, config, kernel, mounts, runtime
 from agentfsd.backstore.hostfs import HostBackstore
@@ -62,9 +63,7 @@ class Daemon:
         )
         self.server = SocketServer(self.service)
         options = {"allow_other"} if orders.allow_other else set()
-        self.session = FuseSession(
-            self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, frozenset(options)
-        )
+        self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, frozenset(options))
         self._force = False
         self._end = trio.Event()
 
@@ -180,18 +179,17 @@ class Daemon:
             await trio.sleep(min(1.0, limit_s / 4))
             if self.server.clients or self.bindings.bindings():
                 idle_since = trio.current_time()
-            elif trio.current_time() - idle_since > limit_s:
-                if not mounts.is_busy(self.orders.mountpoint):
-                    log.info("idle for %s s: unmounting", limit_s)
-                    self._end.set()
-                    return
+            elif trio.current_time() - idle_since > limit_s and not mounts.is_busy(self.orders.mountpoint):
+                log.info("idle for %s s: unmounting", limit_s)
+                self._end.set()
+                return
 
     async def _reap(self) -> None:
         """Frees what nothing refers to, a little at a time."""
         while True:
             await trio.sleep(_REAP_EVERY_S)
             while self.overlay.reap():
-                await trio.sleep(0)
+                await trio.lowlevel.checkpoint()
 
 
 class Ready:

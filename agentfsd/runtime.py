@@ -172,7 +172,7 @@ def _runtime_candidates() -> Iterator[str]:
         yield os.path.join(xdg, "agentfsd")
     if os.geteuid() == 0:
         yield "/run/agentfsd"
-    yield f"/tmp/agentfsd-{os.geteuid()}"  # noqa: S108 - ownership is checked, and it is the last resort
+    yield f"/tmp/agentfsd-{os.geteuid()}"
 
 
 def publish(record: DaemonRecord) -> None:

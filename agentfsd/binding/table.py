@@ -216,4 +216,3 @@ class Bindings:
             if seen is not None and known.branch_id is not None and seen.state not in "ZX":
                 found.append(Binding(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
         return sorted(found, key=lambda binding: binding.pid)
-

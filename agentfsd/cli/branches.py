@@ -1,8 +1,8 @@
 """branch create, list, show, rename, delete."""
 
 import click
-from agentfs_client import wire
 
+from agentfs_client import wire
 from agentfsd.cli import output
 from agentfsd.cli.common import Group, client, json_option, mount_option, plain
 
@@ -22,9 +22,7 @@ def _show(found: list[wire.Branch], as_json: bool) -> None:
     if as_json:
         output.as_json(plain(found))
         return
-    rows = [
-        (b.name, str(b.changed), str(b.processes), b.base or "(the lower)", output.when(b.created_ns), b.id) for b in found
-    ]
+    rows = [(b.name, str(b.changed), str(b.processes), b.base or "(the lower)", output.when(b.created_ns), b.id) for b in found]
     output.table(("branch", "changes", "processes", "from", "created", "id"), rows)
 
 

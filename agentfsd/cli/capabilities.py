@@ -73,11 +73,9 @@ def survey(state_parent: str) -> list[Finding]:
 
 def _kernel() -> Finding:
     release = os.uname().release
-    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in (release.split(".") + ["0", "0"])[:2])
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in [*release.split("."), "0", "0"][:2])
     recent = (major, minor) >= (5, 6)
-    return Finding(
-        "kernel", recent, f"Linux {release}", "openat2 and pidfd are missing before 5.6", "boot a newer kernel"
-    )
+    return Finding("kernel", recent, f"Linux {release}", "openat2 and pidfd are missing before 5.6", "boot a newer kernel")
 
 
 def _device() -> Finding:
@@ -107,9 +105,7 @@ def _mount_right() -> Finding:
         detail += ", not setuid root"
     if not found and has_sys_admin():
         return Finding("fusermount3", True, f"{detail}; not needed as root", "", "")
-    return Finding(
-        "fusermount3", found, detail, "an ordinary user cannot mount", "apt-get install fuse3", not has_sys_admin()
-    )
+    return Finding("fusermount3", found, detail, "an ordinary user cannot mount", "apt-get install fuse3", not has_sys_admin())
 
 
 def _binding() -> Finding:

@@ -1,8 +1,8 @@
 """diff, log, restore, discard."""
 
 import click
-from agentfs_client import wire
 
+from agentfs_client import wire
 from agentfsd.cli import output
 from agentfsd.cli.common import client, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
@@ -43,9 +43,7 @@ def _moved(change: wire.Change) -> str:
 
 
 def _show_stat(found: list[wire.Change]) -> None:
-    rows = [
-        (_WORDS[c.status], _side(c.old_size), _side(c.new_size), output.printable(c.path) + _moved(c)) for c in found
-    ]
+    rows = [(_WORDS[c.status], _side(c.old_size), _side(c.new_size), output.printable(c.path) + _moved(c)) for c in found]
     if rows:
         output.table(("change", "before", "after", "path"), rows)
     grown = sum(max(0, c.new_size) - max(0, c.old_size) for c in found)

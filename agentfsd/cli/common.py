@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-
 from agentfsd.cli import locate, output
 from agentfsd.errors import Refusal
 

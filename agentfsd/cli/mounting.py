@@ -5,9 +5,9 @@ import os
 import time
 
 import click
+
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError
-
 from agentfsd import mounts, runtime
 from agentfsd.cli import locate, output, start
 from agentfsd.cli.common import Failure, client, connect, json_option, mount_option, plain

@@ -6,20 +6,21 @@ import sys
 from collections.abc import Sequence
 
 import click
+
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
-
 from agentfsd import mounts, runtime
 from agentfsd.cli import locate, namespace, output, runner, start
 from agentfsd.cli.common import Failure, connect, mount_option, refusals
 from agentfsd.errors import Refusal
 
 _WORDS = (
-    "amber ash birch brook cedar clay cliff cloud coral crane dawn delta dune ember fern finch flint frost glade grove hazel "
-    "heron iris ivy jade lark leaf lime maple marsh mint moss north oak olive opal otter pearl pine plum quartz reed ridge "
-    "river robin rowan sage slate snow stone swift tern thorn tide vale willow wren"
-).split()
+    "amber", "ash", "birch", "brook", "cedar", "clay", "cliff", "cloud", "coral", "crane", "dawn", "delta", "dune", "fern",
+    "finch", "flint", "frost", "glade", "grove", "hazel", "heron", "iris", "jade", "lark", "leaf", "lime", "maple", "mint",
+    "moss", "north", "oak", "olive", "opal", "otter", "pearl", "pine", "plum", "quartz", "reed", "ridge", "river", "robin",
+    "sage", "slate", "snow", "stone", "swift", "tern", "thorn", "tide", "vale", "willow", "wren",
+)  # fmt: skip
 
 _branch_options = (
     click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else a fresh one with a made-up name."),
@@ -130,7 +131,12 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
 
 
 def _run(
-    daemon: ControlClient, mount: locate.Mount, branch: wire.Branch, one_step: str | None, no_namespace: bool, command: Sequence[str]
+    daemon: ControlClient,
+    mount: locate.Mount,
+    branch: wire.Branch,
+    one_step: str | None,
+    no_namespace: bool,
+    command: Sequence[str],
 ) -> int:
     shown_at = one_step or mount.mountpoint
     env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": branch.name}

@@ -1,8 +1,8 @@
 """snapshot create, list, show, delete; and how a list of snapshots looks."""
 
 import click
-from agentfs_client import wire
 
+from agentfs_client import wire
 from agentfsd.cli import output
 from agentfsd.cli.common import Group, client, json_option, mount_option, plain
 
@@ -23,8 +23,7 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
         output.as_json(plain(found))
         return
     rows = [
-        (s.name, s.branch, str(s.file_count), output.size(s.bytes_changed), output.when(s.created_ns), s.tag, s.id)
-        for s in found
+        (s.name, s.branch, str(s.file_count), output.size(s.bytes_changed), output.when(s.created_ns), s.tag, s.id) for s in found
     ]
     output.table(("snapshot", "branch", "files", "bytes", "created", "tag", "id"), rows)
 

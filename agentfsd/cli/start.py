@@ -82,9 +82,7 @@ def hidden_orders(lower: str, state: runtime.State) -> DaemonConfig:
     except FileExistsError:
         pass  # a mount whose daemon has died: the new daemon clears it away
     idle_exit_s = float(os.environ.get("AGENTFS_IDLE_EXIT_S", _IDLE_EXIT_S))
-    return DaemonConfig(
-        lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True
-    )
+    return DaemonConfig(lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True)
 
 
 def _arguments(orders_fd: int, ready_fd: int) -> list[str]:

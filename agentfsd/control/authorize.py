@@ -4,7 +4,6 @@ import errno
 import os
 
 from agentfs_client import wire
-
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.types import Caller
@@ -20,7 +19,10 @@ def authorize(request: wire.AnyRequest, caller: Caller, bound_to: str | None, ov
     """Refusal when *caller*, bound to that branch id or to none, may not make the request."""
     if caller.uid not in (owner_uid, 0):
         raise Refusal(
-            errno.EACCES, "not-owner", f"this mount belongs to uid {owner_uid}, you are uid {caller.uid}", "ask its owner, or root"
+            errno.EACCES,
+            "not-owner",
+            f"this mount belongs to uid {owner_uid}, you are uid {caller.uid}",
+            "ask its owner, or root",
         )
     if bound_to is not None:
         _hold_to_branch(request, bound_to, overlay)

@@ -1,10 +1,9 @@
 """The control file of a mount, and the two status files beside it."""
 
+from agentfs_client import wire
 from agentfsd.control import text
 from agentfsd.control.service import ControlService
 from agentfsd.types import Caller
-
-from agentfs_client import wire
 
 
 class ControlFile:

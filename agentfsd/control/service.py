@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import msgspec
-from agentfs_client import wire
 
+from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.core.overlay import Overlay
@@ -189,9 +189,12 @@ class ControlService:
     def _bindings(self) -> list[wire.Binding]:
         return [
             wire.Binding(
-                pid=found.pid, branch=self._branch_name(found.branch_id), explicit=found.explicit, command=found.command,
+                pid=found.pid,
+                branch=self._branch_name(found.branch_id),
+                explicit=found.explicit,
+                command=found.command,
                 since_ns=found.since_ns,
-            )  # fmt: skip
+            )
             for found in self.bindings.bindings()
         ]
 
@@ -234,9 +237,12 @@ class ControlService:
         return wire.ChangesReply(
             changes=[
                 wire.Change(
-                    status=change.status, old_size=change.old_size, new_size=change.new_size,
-                    lower_moved=change.lower_moved, **wire.path_fields(change.path),
-                )  # fmt: skip
+                    status=change.status,
+                    old_size=change.old_size,
+                    new_size=change.new_size,
+                    lower_moved=change.lower_moved,
+                    **wire.path_fields(change.path),
+                )
                 for change in changes
             ]
         )

@@ -7,8 +7,8 @@ import socket
 import struct
 
 import trio
-from agentfs_client import wire
 
+from agentfs_client import wire
 from agentfsd.control.service import ControlService, too_long
 from agentfsd.types import Caller
 

@@ -199,4 +199,3 @@ def _store_xattrs(tree: Tree, inode: Inode, new: dict[bytes, bytes], mode: int |
             tx.set(inode, mode=mode)
         if live:
             save(tx, inode)
-

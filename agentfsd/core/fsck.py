@@ -27,7 +27,9 @@ def check(overlay: "Overlay") -> list[str]:
 def _check_layers(overlay: "Overlay") -> list[str]:
     store = overlay.store
     known = layers.parents(store)
-    problems = [f"layer {layer}: its parent {parent} is missing" for layer, parent in known.items() if parent and parent not in known]
+    problems = [
+        f"layer {layer}: its parent {parent} is missing" for layer, parent in known.items() if parent and parent not in known
+    ]
     for row in layers.branches(store):
         problems += [
             f"branch {row.name}: layer {layer} is missing" for layer in (row.head, row.base_layer) if layer and layer not in known
@@ -50,7 +52,9 @@ def _check_objects(overlay: "Overlay") -> list[str]:
     dead = set(layers.dead(store)) | {0}
     held = set(overlay.backstore.ids())
     problems = [
-        f"object {number} is missing from the backstore" for number, layer in rows.items() if layer not in dead and number not in held
+        f"object {number} is missing from the backstore"
+        for number, layer in rows.items()
+        if layer not in dead and number not in held
     ]
     problems += [f"object {number} belongs to nothing" for number in held - set(rows)]
     used = {row[0] for row in store.db.execute("SELECT DISTINCT content FROM inode WHERE content != 0")}

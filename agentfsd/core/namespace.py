@@ -186,9 +186,7 @@ def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, f
     _move(tree, source, (old_dir, old), (new_dir, new), target)
 
 
-def _move(
-    tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None
-) -> None:
+def _move(tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None) -> None:
     (old_dir, old), (new_dir, new) = origin, place
     with tree.store.transaction() as tx:
         tx.set(source, parent=old_dir, name=old)
@@ -342,4 +340,3 @@ def _discard_if_gone(inode: Inode) -> None:
         inode.file = tree.backstore.open(number)
     inode.anonymous, inode.content = True, 0
     tree.backstore.remove(number)
-

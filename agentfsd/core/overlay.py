@@ -296,10 +296,7 @@ class Overlay:
     def log(self, ref: str) -> list[SnapshotInfo]:
         """The snapshots in the history of a ref, newest first."""
         row = self.find(ref)
-        return [
-            self.count_snapshot(found.id)
-            for found in self._history(row.head if isinstance(row, BranchRow) else row.layer)
-        ]
+        return [self.count_snapshot(found.id) for found in self._history(row.head if isinstance(row, BranchRow) else row.layer)]
 
     def in_history(self, branch_id: str, snapshot_id: str) -> bool:
         """Whether a snapshot is part of a branch's own history (or was taken of that branch)."""

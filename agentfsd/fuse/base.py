@@ -32,7 +32,7 @@ class FileHandle:
 class DirHandle:
     """One open of a directory, in the branch of whoever opened it; the listing is fixed at the first read."""
 
-    __slots__ = ("node", "tree_id", "listing")
+    __slots__ = ("listing", "node", "tree_id")
 
     def __init__(self, node: DirNode | VirtualNode, tree_id: str) -> None:
         self.node, self.tree_id = node, tree_id

@@ -27,7 +27,7 @@ def translated(handler: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_
             raise
         except MemoryError:
             raise FUSEError(errno.ENOMEM) from None
-        except Exception as exc:  # noqa: BLE001 - a fault in one request must not take the mount down
+        except Exception as exc:
             log.exception("%s failed", handler.__name__)
             raise FUSEError(errno.EIO) from exc
 

@@ -157,4 +157,3 @@ class FileHandlers(Virtual, Base):
     @translated
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         return True  # the kernel checks permissions itself (default_permissions)
-

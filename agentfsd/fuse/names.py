@@ -195,9 +195,7 @@ class NameHandlers(Virtual, Base):
             if not self._list_entry(handle.node, tree, directory, handle.listing[position], position + 1, token):
                 return
 
-    def _list_entry(
-        self, parent: DirNode, tree: Tree, directory: Inode, name: bytes, next_id: int, token: ReaddirToken
-    ) -> bool:
+    def _list_entry(self, parent: DirNode, tree: Tree, directory: Inode, name: bytes, next_id: int, token: ReaddirToken) -> bool:
         """Adds one entry to a listing; False when there is no more room."""
         if name in DOTS:
             inode = directory if name == b"." or directory.parent is None else directory.parent

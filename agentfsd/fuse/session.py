@@ -90,4 +90,3 @@ def _fuse_descriptor() -> int:
         if stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(10, 229):
             return int(name)
     raise OSError(errno.ENODEV, "no connection to /dev/fuse")
-

@@ -59,7 +59,10 @@ class SocketTransport:
         except OSError as exc:
             self._socket.close()
             raise DaemonGoneError(
-                exc.errno or errno.EIO, "no-daemon", f"nobody answers at {path}: {exc.strerror}", "`agentfsd mount` starts a daemon"
+                exc.errno or errno.EIO,
+                "no-daemon",
+                f"nobody answers at {path}: {exc.strerror}",
+                "`agentfsd mount` starts a daemon",
             ) from exc
 
     def exchange(self, body: bytes) -> bytes:

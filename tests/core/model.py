@@ -113,16 +113,20 @@ class Model:
             return self._exchange(old, new, node, target)
         if target is node:
             return 0
-        if target is not None:
-            if target.is_dir and not node.is_dir:
-                return errno.EISDIR
-            if target.is_dir and target.children:
-                return errno.ENOTEMPTY
-            if node.is_dir and not target.is_dir:
-                return errno.ENOTDIR
+        refusal = self._replaceable(node, target) if target is not None else 0
+        if refusal:
+            return refusal
         self._remove(old)
         parent.children[new[-1]] = node
         return 0
+
+    @staticmethod
+    def _replaceable(node: Node, target: Node) -> int:
+        if target.is_dir and not node.is_dir:
+            return errno.EISDIR
+        if target.is_dir and target.children:
+            return errno.ENOTEMPTY
+        return errno.ENOTDIR if node.is_dir and not target.is_dir else 0
 
     def _exchange(self, old: Path, new: Path, node: Node, target: Node | None) -> int:
         if target is None:
