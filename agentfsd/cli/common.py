@@ -1,6 +1,8 @@
 """What every command shares: the -m option, a client for the mount that was meant, errors as one sentence."""
 
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -9,11 +11,16 @@ import click
 import msgspec
 
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError
+from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.cli import locate, output
 from agentfsd.errors import Refusal
 
 EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+_ATTEMPTS = 3
+_ATTEMPT_EVERY_S = 0.1
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -38,17 +45,48 @@ def refusals() -> Iterator[None]:
         yield
     except (Refusal, AgentFSError) as exc:
         raise Failure(exc.message, exc.hint) from exc
+    except BrokenPipeError:
+        raise  # whoever read our output has had enough
     except OSError as exc:
         where = f"{os.fsdecode(exc.filename)}: " if exc.filename else ""
         raise Failure(f"{where}{exc.strerror or exc}") from exc
 
 
 class Group(click.Group):
-    """A command group whose commands never end in a traceback for something that the user can mend."""
+    """A command group whose commands never end in a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with refusals():
             return super().invoke(ctx)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """0 done, 1 refused or failed, 2 usage; an error is `agentfsd:` and a sentence."""
+        if not extra.pop("standalone_mode", True):
+            return super().main(*args, **extra, standalone_mode=False)
+        sys.exit(self._exit_code(lambda: super(Group, self).main(*args, **extra, standalone_mode=False)))
+
+    def _exit_code(self, run: Callable[[], Any]) -> int:
+        try:
+            code = run()
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except click.UsageError as exc:
+            path = exc.ctx.command_path if exc.ctx is not None else "agentfsd"
+            output.fail(exc.format_message().rstrip("."), f"`{path} --help` shows how")
+            return EXIT_USAGE
+        except click.ClickException as exc:
+            exc.show()
+            return exc.exit_code
+        except click.Abort:
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at exit
+            return EXIT_REFUSED
+        except Exception as exc:
+            if os.environ.get("AGENTFS_DEBUG"):
+                raise
+            output.fail(f"internal error: {type(exc).__name__}: {exc}", "AGENTFS_DEBUG=1 shows where; please report it")
+            return EXIT_REFUSED
 
 
 def mount_option(command: _F) -> _F:
@@ -62,9 +100,23 @@ def json_option(command: _F) -> _F:
 @contextmanager
 def client(named: str | None) -> Iterator[ControlClient]:
     """A conversation with the daemon of the mount that the user means."""
-    mount = locate.find(named, revive=True)
-    with connect(mount) as found:
+    _, found = converse(lambda: locate.find(named, revive=True))
+    with found:
         yield found
+
+
+def converse(find: Callable[[], locate.Mount]) -> tuple[locate.Mount, ControlClient]:
+    """Finds a mount and its daemon; once more when a one-step daemon has just ended for want of work."""
+    for _ in range(_ATTEMPTS - 1):
+        mount = find()
+        try:
+            return mount, connect(mount)
+        except DaemonGoneError:
+            if mount.record is None or not mount.record.hidden:
+                raise
+            time.sleep(_ATTEMPT_EVERY_S)
+    mount = find()
+    return mount, connect(mount)
 
 
 def connect(mount: locate.Mount) -> ControlClient:

@@ -3,12 +3,13 @@
 It must never know what a branch is: the caller says which directory to show where, and how to bind a process id.
 """
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -61,6 +62,7 @@ def run(command: Command) -> Ended:
 
     Refusal when the working directory does not exist in that view; NamespaceError when ``views`` cannot be shown.
     """
+    before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
     namespace.become_subreaper()
     caught = _PASSED | {signal.SIGCHLD}
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
@@ -71,7 +73,7 @@ def run(command: Command) -> Ended:
         return Ended(exc.exit_code, [])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
-    left = descendants(os.getpid())
+    left = descendants(os.getpid(), before)
     for pid in left:
         _bind_if_alive(command.bind, pid)
     return Ended(code, left)
@@ -211,8 +213,8 @@ def _stop_with(child: int) -> None:
 # -- descendants ------------------------------------------------------------------------------------------------------
 
 
-def descendants(root: int) -> list[int]:
-    """The living processes beneath *root*; complete when it is a subreaper."""
+def descendants(root: int, without: Collection[int] = ()) -> list[int]:
+    """The living processes beneath *root*, less those of *without* and theirs; complete when it is a subreaper."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -222,7 +224,7 @@ def descendants(root: int) -> list[int]:
     found: list[int] = []
     pending = [root]
     while pending:
-        below = children.get(pending.pop(), [])
+        below = [pid for pid in children.get(pending.pop(), []) if pid not in without]
         found += below
         pending += below
     return found
@@ -243,8 +245,6 @@ def _stat_of(pid: int) -> tuple[str, int]:
 
 
 def _bind_if_alive(bind: Callable[[int], None], pid: int) -> None:
-    try:
+    """The command has ended, and its exit code goes before a binding that comes too late."""
+    with contextlib.suppress(OSError):
         bind(pid)
-    except OSError as exc:
-        if exc.errno != errno.ESRCH:
-            raise

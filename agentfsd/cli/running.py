@@ -9,10 +9,11 @@ import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
-from agentfsd import mounts, runtime
+from agentfs_client.errors import AgentFSError, NotFoundError
+from agentfsd import runtime
 from agentfsd.cli import locate, namespace, output, runner, start
-from agentfsd.cli.common import Failure, connect, mount_option, refusals
+from agentfsd.cli.common import Failure, converse, mount_option, refusals
+from agentfsd.config import is_within
 from agentfsd.errors import Refusal
 
 _WORDS = (
@@ -74,45 +75,69 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
 def _in_branch(
     branch: str | None, new: bool, source: str | None, no_namespace: bool, named: str | None, command: Sequence[str]
 ) -> int:
-    one_step = _one_step_lower(named)
-    if one_step is not None and no_namespace:
-        raise Failure(
-            "without a private mount namespace the overlay would be seen by nobody",
-            f"mount it first: agentfsd mount {one_step} {one_step}",
-        )
-    mount = _join(one_step) if one_step is not None else locate.find(named)
-    with refusals(), connect(mount) as daemon:
+    directory = _current_directory()
+    mount, daemon = converse(lambda: _find(named, directory))
+    with refusals(), daemon:
+        shown_at, *others = _targets(mount, directory)
+        if shown_at != mount.mountpoint:
+            _check_namespace(shown_at, no_namespace)
         chosen = _choose_branch(daemon, branch, new, source)
-        code = _run(daemon, mount, chosen, one_step, no_namespace, command)
-        if one_step is not None or branch is None:
-            _report(daemon, chosen)
-    return code
+        # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+        subtree = os.path.join(mount.mountpoint, ".agentfs/branches", chosen.name)
+        env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name}
+        order = runner.Command(
+            command, env, directory, {} if no_namespace else dict.fromkeys([shown_at, *others], subtree),
+            lambda pid: daemon.bind(pid, chosen.id),
+        )  # fmt: skip
+        ended = _run_somehow(order, shown_at != mount.mountpoint)
+        _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
+    return ended.exit_code
 
 
-def _one_step_lower(named: str | None) -> str | None:
-    """The directory to overlay for one command, when no mount was named and none is around; None otherwise."""
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError as exc:
+        raise Failure(f"the current directory is gone: {exc.strerror}", "change to one that exists") from exc
+
+
+def _find(named: str | None, directory: str) -> locate.Mount:
+    """The mount that was named or is around; where there is none, the current directory gets a one-step overlay."""
     if named is not None or os.environ.get("AGENTFS_MOUNT"):
-        return None
-    directory = os.getcwd()
-    live = runtime.live_daemons()
-    mounted = mounts.mount_of(directory)
-    if mounted is not None and mounted.fstype == mounts.FSTYPE:
-        return None
-    found = locate.around(directory, live, revive=True)
-    if found is None:
-        return directory
-    record = found.record
-    return record.lower if record is not None and record.hidden else None
+        return locate.find(named, revive=True)
+    found = locate.around(directory, runtime.live_daemons(), revive=True)
+    if found is not None:
+        return found
+    _check_namespace(directory, no_namespace=False)
+    record = start.join_hidden(directory, runtime.default_state(directory))
+    return locate.Mount(record.mountpoint, record)
 
 
-def _join(lower: str) -> locate.Mount:
-    reason = namespace.probe_error()
+def _is_hidden(mount: locate.Mount) -> bool:
+    return mount.record is not None and mount.record.hidden
+
+
+def _targets(mount: locate.Mount, directory: str) -> list[str]:
+    """Where the command shall see its branch.
+
+    At the mount point; and when it starts inside the workspace itself, there too: it must not meet the real files.
+    """
+    if mount.covers(directory) or mount.record is None:
+        return [mount.mountpoint]
+    if _is_hidden(mount):
+        return [mount.lower]
+    if not is_within(directory, mount.lower):
+        return [mount.mountpoint]
+    return [mount.lower] if is_within(mount.mountpoint, mount.lower) else [mount.lower, mount.mountpoint]
+
+
+def _check_namespace(shown_at: str, no_namespace: bool) -> None:
+    reason = "--no-namespace" if no_namespace else namespace.probe_error()
     if reason:
         raise Failure(
-            f"a private mount namespace is not to be had here: {reason}", f"mount it first: agentfsd mount {lower} {lower}"
+            f"without a private mount namespace the command would see the real files in {shown_at} ({reason})",
+            f"mount an overlay over them, and go there: agentfsd mount {shown_at} {shown_at}",
         )
-    record = start.join_hidden(lower, runtime.default_state(lower))
-    return locate.Mount(record.mountpoint, record)
 
 
 def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
@@ -130,25 +155,6 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
         raise Failure(exc.message, f"--new makes it: agentfsd run -b {branch} --new -- COMMAND") from exc
 
 
-def _run(
-    daemon: ControlClient,
-    mount: locate.Mount,
-    branch: wire.Branch,
-    one_step: str | None,
-    no_namespace: bool,
-    command: Sequence[str],
-) -> int:
-    shown_at = one_step or mount.mountpoint
-    env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": branch.name}
-    # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
-    views = {} if no_namespace else {shown_at: os.path.join(mount.mountpoint, ".agentfs/branches", branch.name)}
-    order = runner.Command(command, env, os.getcwd(), views, lambda pid: daemon.bind(pid, branch.id))
-    ended = _run_somehow(order, one_step is not None)
-    if ended.left_behind and sys.stderr.isatty():
-        output.note(f"{output.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
-    return ended.exit_code
-
-
 def _run_somehow(order: runner.Command, needs_view: bool) -> runner.Ended:
     """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
     try:
@@ -159,12 +165,26 @@ def _run_somehow(order: runner.Command, needs_view: bool) -> runner.Ended:
         return runner.run(runner.Command(order.argv, order.env, order.cwd, {}, order.bind))
 
 
-def _report(daemon: ControlClient, branch: wire.Branch) -> None:
-    """What the command changed, and what to do about it."""
-    found = daemon.diff(b=branch.id)
-    if not found:
-        output.note(f"nothing changed in branch {branch.name}")
+def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:
+    """What the command changed, and what to do about it. Whatever goes wrong here, its exit code goes first."""
+    if ended.left_behind and sys.stderr.isatty():
+        output.note(f"{output.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
+    if not wanted:
         return
+    try:
+        found = daemon.diff(b=branch.id)
+        if found:
+            _show_changes(branch, found)
+        elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
+            daemon.delete_branch(branch.id)
+            output.note(f"nothing changed; branch {branch.name} is gone again")
+        else:
+            output.note(f"nothing changed in branch {branch.name}")
+    except AgentFSError as exc:
+        output.fail(exc.message, exc.hint)
+
+
+def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
     output.note(f"{output.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
     for change in found[: output.SHOWN_PATHS]:
         click.echo(f"  {change.status} {output.printable(change.path)}", err=True)

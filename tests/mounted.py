@@ -1,0 +1,110 @@
+"""A real mount for tests: started, used and ended through the command line, as a user would."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentfsd import mounts, runtime
+from agentfsd.cli import namespace
+
+AGENTFSD = [sys.executable, "-m", "agentfsd.cli.main"]
+
+
+def needs_fuse() -> None:
+    """Skips where nothing can be mounted, and says what is missing."""
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("/dev/fuse is missing: modprobe fuse")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("/dev/fuse may not be opened by this user")
+
+
+def needs_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+def needs_namespaces() -> None:
+    reason = namespace.probe_error()
+    if reason:
+        pytest.skip(f"no private mount namespaces here: {reason}")
+
+
+def agentfsd(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command; with *check* a failure shows what it said."""
+    done = subprocess.run([*AGENTFSD, *arguments], capture_output=True, text=True, timeout=120, check=False, **options)
+    if check and done.returncode != 0:
+        raise AssertionError(f"agentfsd {' '.join(arguments)} exited with {done.returncode}: {done.stderr}{done.stdout}")
+    return done
+
+
+class Mounted:
+    """One overlay. ``path`` is the mount point as an unbound process sees it: the branch main."""
+
+    def __init__(self, base: Path, lower: Path | None = None, *options: str) -> None:
+        self.lower = lower or base / "lower"
+        self.path, self.state, self.options = base / "mnt", base / "state", options
+        self.lower.mkdir(exist_ok=True)
+        self.path.mkdir(exist_ok=True)
+
+    def mount(self) -> "Mounted":
+        agentfsd("mount", str(self.lower), str(self.path), "--state", str(self.state), *self.options)
+        return self
+
+    def cli(self, command: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command about this mount; a command of two words (``branch create``) as one string."""
+        return agentfsd(*command.split(), "-m", str(self.path), *arguments, check=check)
+
+    def json(self, command: str, *arguments: str) -> Any:
+        return json.loads(self.cli(command, *arguments, "--json").stdout)
+
+    def run(
+        self, branch: str, *command: str, new: bool = False, view: str = "namespace", check: bool = True, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in a branch, standing in the mount; ``view``: namespace or pid."""
+        arguments = ["run", "-m", str(self.path), "-b", branch]
+        arguments += ["--new"] * new + ["--no-namespace"] * (view == "pid")
+        return agentfsd(*arguments, "--", *command, check=check, cwd=self.path, **options)
+
+    def sh(self, branch: str, script: str, **options: Any) -> str:
+        return self.run(branch, "sh", "-ec", script, **options).stdout
+
+    def start(self, branch: str, *command: str, view: str = "pid", **options: Any) -> subprocess.Popen[str]:
+        """Like run, without waiting for its end."""
+        arguments = ["run", "-m", str(self.path), "-b", branch, *["--no-namespace"] * (view == "pid"), "--", *command]
+        return subprocess.Popen([*AGENTFSD, *arguments], text=True, cwd=self.path, **options)
+
+    def subtree(self, branch: str) -> Path:
+        return self.path / ".agentfs" / "branches" / branch
+
+    def record(self) -> runtime.DaemonRecord:
+        found = runtime.State(str(self.state)).last_record()
+        assert found is not None
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel's OOM killer would."""
+        record = self.record()
+        os.kill(record.pid, signal.SIGKILL)
+        while record.alive():
+            time.sleep(0.005)
+
+    def fsck(self) -> list[str]:
+        found: list[str] = json.loads(self.cli("fsck", "--json", check=False).stdout)
+        return found
+
+    def end(self) -> None:
+        """Unmounts whatever the test left, and lets no daemon live."""
+        record = runtime.State(str(self.state)).last_record()
+        if record is not None and record.alive():
+            agentfsd("umount", "--lazy", str(self.path), check=False)
+            if record.alive():
+                os.kill(record.pid, signal.SIGKILL)
+        while mounts.mount_at(os.path.realpath(self.path)) is not None:
+            mounts.unmount(os.path.realpath(self.path), lazy=True)
