@@ -14,7 +14,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from typing import Any
 
 import msgspec
 import pyfuse3
@@ -42,6 +43,8 @@ LOG_BYTES = 4 << 20
 _REAP_EVERY_S = 0.5
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
+_LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
+_SHOWN_USERS = 5
 _NOTICE_MEMORY = "the memory backstore keeps nothing: every branch goes with the mount"
 
 
@@ -64,7 +67,7 @@ class Daemon:
         self.server = SocketServer(self.service)
         options = {"allow_other"} if orders.allow_other else set()
         self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, frozenset(options))
-        self._force = False
+        self._now = False  # told by a signal: whoever still uses the mount loses it
         self._end = trio.Event()
 
     @property
@@ -117,13 +120,21 @@ class Daemon:
     async def settle(self) -> None:
         await self.session.settled()
 
+    def users(self) -> list[int]:
+        """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
+        bound = [found.pid for found in self.bindings.bindings()]
+        return sorted({*bound, *mounts.users(self.orders.mountpoint)})
+
     def ask_to_end(self, force: bool) -> None:
-        if not force and mounts.is_busy(self.orders.mountpoint):
+        """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""
+        users = [] if force else self.users()
+        if users:
+            shown = ", ".join(f"{pid} {runtime.command_of(pid)}".rstrip() for pid in users[:_SHOWN_USERS])
+            more = f" and {len(users) - _SHOWN_USERS} more" if len(users) > _SHOWN_USERS else ""
             raise Refusal(
-                errno.EBUSY, "mount-busy", f"{self.orders.mountpoint} is in use",
-                "leave it (see `fuser -vm`), or use `agentfsd umount --lazy`",
+                errno.EBUSY, "mount-busy", f"{self.orders.mountpoint} is in use by process {shown}{more}",
+                "end them or leave it, or use `agentfsd umount --lazy`",
             )  # fmt: skip
-        self._force = force
         self._end.set()
 
     # -- living
@@ -149,28 +160,31 @@ class Daemon:
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
         ready.tell(Readiness(notice="" if self.keeps else _NOTICE_MEMORY))
         notify_service_manager(b"READY=1")
+        if not self.orders.foreground:
+            _stderr_to(self.state.log)
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:
                 log.info("%s: unmounting", signal.Signals(number).name)
-                self._force = True
+                self._now = True
                 self._end.set()
 
     async def _unmount_when_asked(self) -> None:
-        """The kernel ends the session when the last user of a lazily unmounted mount has gone; we do not wait that long."""
+        """Once unmounted, the kernel ends the session with the last user of the mount; a signal does not wait for that."""
         await self._end.wait()
         notify_service_manager(b"STOPPING=1")
         try:
             await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint)
         except OSError as exc:
-            if exc.errno == errno.EBUSY and not self._force:
-                log.warning("%s is in use: unmounting when its users have gone", self.orders.mountpoint)
+            log.warning("%s: %s; unmounting it lazily, for the processes %s", self.orders.mountpoint, exc.strerror, self.users())
             with contextlib.suppress(OSError):
                 await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint, True)
-            if self._force:
-                self.session.terminate()
+        runtime.withdraw(self.record())
+        if self._now:
+            await trio.sleep(_LAST_REQUESTS_S)
+            self.session.terminate()
 
     async def _end_when_idle(self) -> None:
         """Ends when for that long no bound process has lived and no client has been connected."""
@@ -179,7 +193,7 @@ class Daemon:
             await trio.sleep(min(1.0, limit_s / 4))
             if self.server.clients or self.bindings.bindings():
                 idle_since = trio.current_time()
-            elif trio.current_time() - idle_since > limit_s and not mounts.is_busy(self.orders.mountpoint):
+            elif trio.current_time() - idle_since > limit_s and not self.users():
                 log.info("idle for %s s: unmounting", limit_s)
                 self._end.set()
                 return
@@ -197,6 +211,11 @@ class Ready:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for us to say it."""
+        return self._fd >= 0
 
     def tell(self, message: Readiness) -> None:
         """Only the first message counts."""
@@ -222,6 +241,7 @@ def serve(orders: DaemonConfig, ready: Ready) -> None:
     state = runtime.State(orders.state)
     with runtime.locked(state):
         _start_log(orders, state)
+        _stand_clear(orders)
         daemon = Daemon(orders)
         record = daemon.record()
         try:
@@ -241,9 +261,24 @@ def _start_log(orders: DaemonConfig, state: runtime.State) -> None:
         handler = logging.StreamHandler()
     else:
         handler = logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
-    logging.basicConfig(
-        level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[handler], format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[handler])
+
+
+def _stderr_to(path: str) -> None:
+    """Until now whoever started us listened there; libraries and the interpreter may still have something to say."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.dup2(fd, 2)
+    os.close(fd)
+
+
+class _Formatter(logging.Formatter):
+    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
+        frames = traceback.walk_tb(ei[2])
+        where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
+        return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
 
 
 def raise_descriptor_limit() -> None:
@@ -252,9 +287,24 @@ def raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _read_orders(fd: int) -> Iterator[bytes]:
-    while chunk := os.read(fd, 1 << 16):
-        yield chunk
+def _read_orders(fd: int) -> DaemonConfig:
+    with open(fd, "rb") as file:
+        return msgspec.json.decode(file.read(), type=DaemonConfig)
+
+
+def _keep_only(*wanted: int) -> None:
+    """Closes what was inherited by accident: somebody may wait for the other end of a pipe."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *wanted):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _stand_clear(orders: DaemonConfig) -> None:
+    """Nothing of ours may be looked up beneath the mount once it is there: nobody would answer."""
+    os.chdir("/")
+    sys.path[:] = [path for path in sys.path if not config.is_within(os.path.realpath(path), orders.mountpoint)]
+    sys.path_importer_cache.clear()
 
 
 def main() -> int:
@@ -269,22 +319,29 @@ def main() -> int:
             os.set_inheritable(fd, False)
     raise_descriptor_limit()
     try:
-        orders = msgspec.json.decode(b"".join(_read_orders(arguments.config_fd)), type=DaemonConfig)
-        os.close(arguments.config_fd)
+        orders = _read_orders(arguments.config_fd)
+        if not orders.foreground:
+            _keep_only(arguments.ready_fd)
         serve(orders, ready)
-    except OSError as exc:
+    except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
         return 1
     return 0
 
 
-def _report(exc: OSError, ready: Ready) -> None:
+def _report(exc: Exception, ready: Ready) -> None:
+    while isinstance(exc, ExceptionGroup):
+        exc = exc.exceptions[0]
     code, hint = (exc.code, exc.hint) if isinstance(exc, Refusal) else ("failed", "")
-    message = exc.strerror or str(exc)
-    if exc.filename:
-        message = f"{os.fsdecode(exc.filename)}: {message}"
-    log.error("%s", message)
-    ready.tell(Readiness(error=message, errno=exc.errno or errno.EIO, code=code, hint=hint))
+    message = f"{type(exc).__name__}: {exc}"
+    if isinstance(exc, OSError):
+        message = f"{os.fsdecode(exc.filename)}: {exc.strerror}" if exc.filename else exc.strerror or str(exc)
+    number = exc.errno if isinstance(exc, OSError) and exc.errno else errno.EIO
+    if logging.getLogger().handlers:
+        log.error("%s%s", message, f" ({hint})" if hint else "", exc_info=None if isinstance(exc, OSError) else exc)
+    elif not ready.awaited:
+        sys.stderr.write(f"agentfsd: {message}\n" + (f"  hint: {hint}\n" if hint else ""))
+    ready.tell(Readiness(error=message, errno=number, code=code, hint=hint))
 
 
 if __name__ == "__main__":

@@ -110,12 +110,13 @@ def _unescape(field: bytes) -> str:
     return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
 
 
-def is_busy(mountpoint: str) -> bool:
-    """Whether some process stands in the mount or has a file of it open, as far as we may see."""
+def users(mountpoint: str) -> list[int]:
+    """The processes that stand in the mount or have a file of it open, as far as we may see; without ourselves."""
     mounted = mount_at(mountpoint)
     if mounted is None:
-        return False
-    return any(_uses(pid, mounted.device) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid())
+        return []
+    others = (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+    return [int(pid) for pid in others if _uses(pid, mounted.device)]
 
 
 def _uses(pid: str, device: int) -> bool:

@@ -218,6 +218,15 @@ def process_start_ticks(pid: int) -> int:
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def command_of(pid: int) -> str:
+    """The name of a process's program; "" when it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read().decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def _registry_path(state: str) -> str:
     return os.path.join(runtime_dir(), f"{_digest(state)}.json")
 

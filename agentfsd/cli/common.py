@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -59,11 +59,22 @@ class Group(click.Group):
         with refusals():
             return super().invoke(ctx)
 
-    def main(self, *args: Any, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         """0 done, 1 refused or failed, 2 usage; an error is `agentfsd:` and a sentence."""
-        if not extra.pop("standalone_mode", True):
-            return super().main(*args, **extra, standalone_mode=False)
-        sys.exit(self._exit_code(lambda: super(Group, self).main(*args, **extra, standalone_mode=False)))
+
+        def run() -> Any:
+            return super(Group, self).main(args, prog_name, complete_var, standalone_mode=False, **extra)
+
+        if not standalone_mode:
+            return run()
+        sys.exit(self._exit_code(run))
 
     def _exit_code(self, run: Callable[[], Any]) -> int:
         try:

@@ -7,7 +7,7 @@ import time
 import click
 
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import DaemonGoneError
+from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.cli import locate, output, start
 from agentfsd.cli.common import Failure, client, connect, json_option, mount_option, plain
@@ -15,6 +15,7 @@ from agentfsd.config import MIB, DaemonConfig
 from agentfsd.control import text
 
 _UMOUNT_TIMEOUT_S = 30.0
+_LINGER_S = 0.5
 
 
 @click.command()
@@ -47,6 +48,7 @@ def mount(
         backstore="memory" if backstore == "memory" else "hostfs", allow_other=allow_other, foreground=foreground,
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip
+    _end_idle_one_step(chosen)
     if foreground:
         start.become(orders)
     ready = start.start(orders)
@@ -56,9 +58,18 @@ def mount(
         output.note(ready.notice)
 
 
+def _end_idle_one_step(state: runtime.State) -> None:
+    """A one-step overlay of the same workspace that only waits for its time to be up makes way."""
+    record = state.last_record()
+    if record is not None and record.hidden and record.alive():
+        with contextlib.suppress(AgentFSError), ControlClient.connect(record.socket) as daemon:
+            daemon.shutdown()
+            _await_end(record)
+
+
 @click.command()
 @click.argument("mountpoint", type=click.Path())
-@click.option("--lazy", is_flag=True, help="Also while it is in use: it goes when its last user has gone.")
+@click.option("--lazy", is_flag=True, help="Also while it is in use: the daemon ends with its last user.")
 def umount(mountpoint: str, lazy: bool) -> None:
     """Unmount, and end the daemon. Branches and snapshots stay in the state directory.
 
@@ -73,8 +84,23 @@ def umount(mountpoint: str, lazy: bool) -> None:
         return
     with contextlib.suppress(DaemonGoneError), ControlClient.connect(record.socket) as daemon:
         daemon.shutdown(force=lazy)
-    _await_end(record)
+    if lazy:
+        _await_detached(record)
+    else:
+        _await_end(record)
     output.say(f"unmounted {record.mountpoint}")
+
+
+def _await_detached(record: runtime.DaemonRecord) -> None:
+    """Until the mount is out of sight, and a moment more for a daemon that nobody uses."""
+    deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
+    while mounts.mount_at(record.mountpoint) is not None and record.alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    deadline = time.monotonic() + _LINGER_S
+    while record.alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if record.alive():
+        output.note(f"the daemon, process {record.pid}, ends with the last process that uses the mount")
 
 
 def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:

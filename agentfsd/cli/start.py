@@ -15,7 +15,7 @@ import msgspec
 
 from agentfsd import config, mounts, runtime
 from agentfsd.config import DaemonConfig, Readiness
-from agentfsd.errors import Refusal
+from agentfsd.errors import Refusal, invalid
 
 READY_TIMEOUT_S = 60.0
 _JOIN_TIMEOUT_S = 15.0
@@ -81,7 +81,10 @@ def hidden_orders(lower: str, state: runtime.State) -> DaemonConfig:
         os.makedirs(state.hidden_mountpoint, mode=0o700, exist_ok=True)
     except FileExistsError:
         pass  # a mount whose daemon has died: the new daemon clears it away
-    idle_exit_s = float(os.environ.get("AGENTFS_IDLE_EXIT_S", _IDLE_EXIT_S))
+    try:
+        idle_exit_s = float(os.environ.get("AGENTFS_IDLE_EXIT_S", _IDLE_EXIT_S))
+    except ValueError:
+        raise invalid("AGENTFS_IDLE_EXIT_S is no number of seconds") from None
     return DaemonConfig(lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True)
 
 
@@ -114,13 +117,18 @@ def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: runtime.State) 
     ready = msgspec.json.decode(data, type=Readiness)
     if ready.error:
         os.waitpid(pid, 0)
-        raise Refusal(ready.errno, ready.code, ready.error, ready.hint)
+        words = _last_words(errors_fd)  # fusermount3 says there why it refused
+        raise Refusal(ready.errno, ready.code, f"{ready.error}: {words}" if words else ready.error, ready.hint)
     return ready
 
 
 def _died(pid: int, errors_fd: int, state: runtime.State) -> Refusal:
     os.waitpid(pid, 0)
-    size = os.fstat(errors_fd).st_size
-    last_words = os.pread(errors_fd, 65536, max(0, size - 65536)).decode(errors="replace").strip().splitlines()
-    reason = last_words[-1] if last_words else "it said nothing"
+    reason = _last_words(errors_fd) or "it said nothing"
     return Refusal(errno.EIO, "start-failed", f"the daemon died while starting: {reason}", f"its log is {state.log}")
+
+
+def _last_words(errors_fd: int) -> str:
+    size = os.fstat(errors_fd).st_size
+    lines = os.pread(errors_fd, 65536, max(0, size - 65536)).decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

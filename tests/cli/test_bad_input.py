@@ -1,0 +1,128 @@
+"""Every command with wrong input: one sentence, the right exit code, no traceback, and the daemon goes on."""
+
+import os
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from agentfsd.cli.main import main
+from tests.mounted import Mounted
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+REFUSED, USAGE = 1, 2
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str]) -> Invoke:
+    """Runs a command in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    return run
+
+
+def dead_pid() -> str:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return str(process.pid)
+
+
+CASES = [
+    # arguments ("@" is the mount point), exit code, part of the sentence
+    ("branch create -m @ main", REFUSED, "there is a branch named 'main' already"),
+    ("branch create -m @ a/b", REFUSED, "'a/b'"),
+    ("branch create -m @ .hidden", REFUSED, "'.hidden'"),
+    ("branch create -m @ x --from nowhere", REFUSED, "named 'nowhere'"),
+    ("branch create -m @", USAGE, "Missing argument 'NAME'"),
+    ("branch show -m @ nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("branch rename -m @ nowhere other", REFUSED, "there is no branch named 'nowhere'"),
+    ("branch rename -m @ main other", REFUSED, "cannot be renamed"),
+    ("branch rename -m @ kept main", REFUSED, "there is a branch named 'main' already"),
+    ("branch rename -m @ kept bad/name", REFUSED, "'bad/name'"),
+    ("branch delete -m @ main", REFUSED, "cannot be deleted"),
+    ("branch delete -m @ nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("branch delete -m @ kept", REFUSED, "holds changes"),
+    ("branch frobnicate", USAGE, "No such command 'frobnicate'"),
+    ("snapshot create -m @ point", REFUSED, "there is a snapshot named 'point' already"),
+    ("snapshot create -m @ bad/name", REFUSED, "'bad/name'"),
+    ("snapshot create -m @ -b nowhere s", REFUSED, "there is no branch named 'nowhere'"),
+    ("snapshot list -m @ -b nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("snapshot show -m @ nowhere", REFUSED, "there is no snapshot named 'nowhere'"),
+    ("snapshot delete -m @ nowhere", REFUSED, "there is no snapshot named 'nowhere'"),
+    ("bind -m @ DEAD kept", REFUSED, "there is no process DEAD"),
+    ("bind -m @ -- -4 kept", REFUSED, "-4 is no process number"),
+    ("bind -m @ abc kept", USAGE, "'abc' is not a valid integer"),
+    ("bind -m @ SELF nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("unbind -m @ SELF", REFUSED, "has no binding of its own"),
+    ("unbind -m @ DEAD", REFUSED, "process DEAD"),
+    ("diff -m @ nowhere", REFUSED, "named 'nowhere'"),
+    ("diff -m @ kept nowhere", REFUSED, "named 'nowhere'"),
+    ("diff -m @ a b c", USAGE, "unexpected extra argument (c)"),
+    ("log -m @ nowhere", REFUSED, "named 'nowhere'"),
+    ("restore -m @ nowhere", REFUSED, "named 'nowhere'"),
+    ("restore -m @ -b nowhere point", REFUSED, "there is no branch named 'nowhere'"),
+    ("restore -m @ main", REFUSED, "is that state already"),
+    ("discard -m @ nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("run -m @ -b nowhere -- true", REFUSED, "there is no branch named 'nowhere'"),
+    ("run -m @ -b kept --new -- true", REFUSED, "there is a branch named 'kept' already"),
+    ("run -m @ -b kept --from point -- true", REFUSED, "--from is for a new branch"),
+    ("run -m @ -b bad/name --new -- true", REFUSED, "'bad/name'"),
+    ("run -m @ -b kept", USAGE, "Missing argument"),
+    ("shell -m @ nowhere", REFUSED, "there is no branch named 'nowhere'"),
+    ("status -m /no/such/place", REFUSED, "/no/such/place"),
+    ("branch list -m /", REFUSED, "is not in an agentfsd mount"),
+    ("umount /", REFUSED, "is no agentfsd mount"),
+    ("umount", USAGE, "Missing argument 'MOUNTPOINT'"),
+    ("fsck --state /no/such/state", REFUSED, "is no agentfsd state directory"),
+    ("frobnicate", USAGE, "No such command 'frobnicate'"),
+    ("status --frobnicate", USAGE, "No such option '--frobnicate'"),
+]
+
+
+def test_wrong_input_is_answered_by_one_sentence(mounted: Mounted, invoke: Invoke) -> None:
+    mounted.cli("branch create", "kept")
+    (mounted.subtree("kept") / "new").touch()
+    mounted.cli("snapshot create", "point")
+    dead = dead_pid()
+    before = mounted.json("status")
+    for line, code, sentence in CASES:
+        words = {"@": str(mounted.path), "DEAD": dead, "SELF": str(os.getpid())}
+        got, out, err = invoke(*(words.get(word, word) for word in line.split()))
+        assert got == code, (line, out, err)
+        assert err.startswith("agentfsd: "), (line, err)
+        assert sentence.replace("DEAD", dead) in err.splitlines()[0], (line, err)
+        assert "Traceback" not in err, line
+        assert len(err.splitlines()) <= 2, (line, err)
+        assert out == "", (line, out)
+    after = mounted.json("status")
+    assert after["pid"] == before["pid"]
+    assert [b["name"] for b in after["branches"]] == [b["name"] for b in before["branches"]]
+
+
+def test_no_mount_anywhere_says_how_to_make_one(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    code, out, err = invoke("branch", "list")
+    assert (code, out) == (REFUSED, "")
+    assert err == (
+        "agentfsd: there is no agentfsd mount here\n"
+        "  hint: 'agentfsd mount DIR MOUNTPOINT' makes one; 'agentfsd run -- COMMAND' overlays the current directory\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    "mount umount status doctor run shell bind unbind bindings diff log restore discard fsck "
+    "branch_create branch_list branch_show branch_rename branch_delete "
+    "snapshot_create snapshot_list snapshot_show snapshot_delete".split(),
+)
+def test_help_of_every_command_has_an_example(command: str, invoke: Invoke) -> None:
+    code, out, _ = invoke(*command.split("_"), "--help")
+    assert code == 0
+    assert "Example:" in out
