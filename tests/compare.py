@@ -46,4 +46,6 @@ def _content(path: Path, info: os.stat_result) -> str:
 
 def differences(one: dict[str, tuple[object, ...]], two: dict[str, tuple[object, ...]]) -> list[str]:
     """Readable; empty when they are equal."""
-    return [f"{name}: {one.get(name)} / {two.get(name)}" for name in sorted(one.keys() | two.keys()) if one.get(name) != two.get(name)]
+    return [
+        f"{name}: {one.get(name)} / {two.get(name)}" for name in sorted(one.keys() | two.keys()) if one.get(name) != two.get(name)
+    ]

@@ -150,12 +150,19 @@ class Base:
 
     # -- other views of the same branch
 
-    def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
-        """After names changed through *parent*: fixed views of the same branch that may have cached them look again."""
+    async def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
+        """After names changed through *parent*: fixed views of the same branch that may have cached them look again.
+
+        Comes last in a handler, when the reply is ready: others may be served before it returns.
+        """
+        told = False
         for view in self.nodes.views_of(directory.tree.id):
             other = view.dirs.get(directory)
             if other is not None and other is not parent:
                 self.notifier.expire(other, [name for name in names if name in other.names])
+                told = True
+        if told:
+            await self.notifier.settled()
 
 
 def attr_timeout_s(inode: Inode) -> float:

@@ -11,7 +11,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
 from agentfsd.fuse.errors import translated
-from agentfsd.fuse.nodes import VirtualNode
+from agentfsd.fuse.nodes import DirNode, VirtualNode
 from agentfsd.fuse.virtual import Virtual
 
 # A copy-up above this size runs in a thread, so that nobody else waits for it.
@@ -45,7 +45,15 @@ class FileHandlers(Virtual, Base):
         if new.size:
             await self._copy_ahead(found)
         attributes.setattr_(found.tree, found, new, privileged=ctx.uid == 0)
-        return self.attributes_reply(inode, found)
+        reply = self.attributes_reply(inode, found)
+        await self._attributes_changed(inode, found)
+        return reply
+
+    async def _attributes_changed(self, number: int, inode: Inode) -> None:
+        """A directory has a node in each view; a file has the same one in all."""
+        node = self.nodes[number]
+        if isinstance(node, DirNode):
+            await self.changed(node, inode)
 
     async def _copy_ahead(self, inode: Inode) -> None:
         """Before a write: a large copy-up happens in a thread; what others write meanwhile is not lost."""
@@ -89,11 +97,13 @@ class FileHandlers(Virtual, Base):
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         found = self.inode(inode, ctx)
         attributes.setxattr(found.tree, found, name, value)
+        await self._attributes_changed(inode, found)
 
     @translated
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         found = self.inode(inode, ctx)
         attributes.removexattr(found.tree, found, name)
+        await self._attributes_changed(inode, found)
 
     # -- data
 

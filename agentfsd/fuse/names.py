@@ -50,28 +50,33 @@ class NameHandlers(Virtual, Base):
 
     def _make(
         self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext, *, rdev: int = 0, target: bytes = b""
-    ) -> tuple[DirNode, Inode]:
+    ) -> tuple[DirNode, Inode, Inode]:
+        """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid), rdev=rdev, target=target)
-        self.changed(parent, directory, name)
-        return parent, made
+        return parent, directory, made
 
     @translated
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        parent, made = self._make(parent_inode, name, stat.S_IFDIR | mode, ctx)
-        return self.reply(parent, name, made)
+        parent, directory, made = self._make(parent_inode, name, stat.S_IFDIR | mode, ctx)
+        reply = self.reply(parent, name, made)
+        await self.changed(parent, directory, name)
+        return reply
 
     @translated
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
-        parent, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
+        parent, directory, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
         reply = self.reply(parent, name, made)
         self._close_unused(made)
+        await self.changed(parent, directory, name)
         return reply
 
     @translated
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        parent, made = self._make(parent_inode, name, stat.S_IFLNK | 0o777, ctx, target=target)
-        return self.reply(parent, name, made)
+        parent, directory, made = self._make(parent_inode, name, stat.S_IFLNK | 0o777, ctx, target=target)
+        reply = self.reply(parent, name, made)
+        await self.changed(parent, directory, name)
+        return reply
 
     @translated
     async def create(
@@ -80,7 +85,7 @@ class NameHandlers(Virtual, Base):
         parent, tree, directory = self._place(parent_inode, name, ctx)
         found = tree.find(directory, name)
         if found is None:
-            _, found = self._make(parent_inode, name, stat.S_IFREG | mode, ctx)
+            found = self._make(parent_inode, name, stat.S_IFREG | mode, ctx)[2]
             flags &= ~os.O_TRUNC
         elif flags & os.O_EXCL:
             raise FileExistsError(errno.EEXIST, "name exists")
@@ -90,7 +95,9 @@ class NameHandlers(Virtual, Base):
         except BaseException:
             data.release(found)
             raise
-        return FileInfo(fh=self.new_handle(FileHandle(found, ctx.uid == 0)), keep_cache=True), reply
+        info = FileInfo(fh=self.new_handle(FileHandle(found, ctx.uid == 0)), keep_cache=True)
+        await self.changed(parent, directory, name)
+        return info, reply
 
     @staticmethod
     def _close_unused(inode: Inode) -> None:
@@ -106,14 +113,15 @@ class NameHandlers(Virtual, Base):
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
         namespace.link(tree, node.inode, directory, new_name)
-        self.changed(parent, directory, new_name)
-        return self.reply(parent, new_name, node.inode)
+        reply = self.reply(parent, new_name, node.inode)
+        await self.changed(parent, directory, new_name)
+        return reply
 
     @translated
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
         namespace.unlink(tree, directory, name)
-        self.changed(parent, directory, name)
+        await self.changed(parent, directory, name)
 
     @translated
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
@@ -125,7 +133,7 @@ class NameHandlers(Virtual, Base):
         node = self.nodes.seen(parent, name, tree.id)
         if node is not None:
             self.nodes.unlink_directory(node)
-        self.changed(parent, directory, name)
+        await self.changed(parent, directory, name)
 
     def _part_from_others(self, parent: DirNode, moving: list[tuple[DirNode, bytes, Inode | None]]) -> None:
         """Before the kernel moves or kills a directory's node: it must not be one that other branches stand in.
@@ -166,8 +174,8 @@ class NameHandlers(Virtual, Base):
             self.nodes.moved(replaced, tree.id, old_parent, name_old)
         if old_parent.view.tree_id:
             new_parent.names.add(name_new)
-        self.changed(old_parent, old_dir, name_old)
-        self.changed(new_parent, new_dir, name_new)
+        await self.changed(old_parent, old_dir, name_old)
+        await self.changed(new_parent, new_dir, name_new)
 
     # -- listing
 

@@ -95,18 +95,18 @@ def test_code_beneath_the_mount_is_not_needed_once_it_is_there(tmp_path: Path) -
         mounted.end()
 
 
-def test_mount_point_inside_the_workspace_shows_no_mount_in_itself(tmp_path: Path) -> None:
+def test_mount_point_inside_the_workspace_shows_what_it_covers_and_not_itself(tmp_path: Path) -> None:
     base = tmp_path / "in"
     lower = base / "lower"
     (lower / "view").mkdir(parents=True)
-    (lower / "view" / "hidden").touch()
+    (lower / "view" / "covered").touch()
     (lower / "file").touch()
     mounted = Mounted(base, lower)
     mounted.path = lower / "view"
     mounted.mount()
     try:
         names = subprocess.run(["find", "."], cwd=mounted.path, capture_output=True, text=True, timeout=20, check=True)
-        assert sorted(names.stdout.split()) == [".", "./file", "./view"]
+        assert sorted(names.stdout.split()) == [".", "./file", "./view", "./view/covered"]
     finally:
         mounted.end()
 
@@ -340,14 +340,15 @@ def test_fsck_of_a_state_that_is_not_mounted(mounted: Mounted) -> None:
 
 def test_an_ordinary_user_cannot_ask_a_mount_that_is_not_his(mounted: Mounted) -> None:
     needs_root()
-    with socket.socket(socket.AF_UNIX) as channel:
-        pid = os.fork()
-        if pid == 0:
+    address = mounted.record().socket
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
             os.setuid(65534)
-            try:
-                channel.connect(mounted.record().socket)
-            except PermissionError:
-                os._exit(0)
-            finally:
-                os._exit(1)
+            socket.socket(socket.AF_UNIX).connect(address)
+        except PermissionError:
+            code = 0
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -107,7 +107,17 @@ class Hammer:
             self.wrong(f"the working directory is {here}")
 
     def steps(self) -> list[Callable[[], None]]:
-        often = [self.write, self.append, self.read, self.read, self.unlink, self.rename, self.listing, self.where, self.untouched]
+        often = [
+            self.write,
+            self.append,
+            self.read,
+            self.read,
+            self.unlink,
+            self.rename,
+            self.listing,
+            self.where,
+            self.untouched,
+        ]
         return often * 4 + [self.directory, self.lower_directory]
 
 

@@ -102,7 +102,18 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "sample"\nversion = "1"\n[tool.hatch.build.targets.wheel]\ninclude = ["sample.py"]\n'
     )
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(root), str(root / "src")]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        str(root),
+        str(root / "src"),
+    ]
     subprocess.run(command, check=True, env=environment())
     return root
 

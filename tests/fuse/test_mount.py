@@ -1,0 +1,330 @@
+"""What a program in the mount sees, through real system calls: copy-up, handles, identity, views, restore."""
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import Mounted, needs_namespaces, needs_root
+
+
+def test_reading_creates_no_state(mounted: Mounted) -> None:
+    assert (mounted.path / "sub" / "deep" / "leaf").read_text() == "leaf\n"
+    os.close(os.open(mounted.path / "file", os.O_RDWR))
+    assert mounted.json("diff") == []
+    assert mounted.json("branch show")["changed"] == 0
+
+
+def test_lower_is_shown_to_the_nanosecond_with_its_inode_numbers(mounted: Mounted) -> None:
+    for name in ("file", "link", "sub", "sub/deep/leaf"):
+        lower, shown = (mounted.lower / name).lstat(), (mounted.path / name).lstat()
+        for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode", "st_nlink", "st_uid"):
+            assert getattr(lower, field) == getattr(shown, field), (name, field)
+
+
+def test_inode_number_survives_copy_up(mounted: Mounted) -> None:
+    before = (mounted.path / "file").stat()
+    (mounted.path / "file").write_text("changed")
+    after = (mounted.path / "file").stat()
+    assert (before.st_ino, before.st_dev) == (after.st_ino, after.st_dev)
+    assert (mounted.lower / "file").read_text() == "lower\n"
+
+
+def test_new_inode_numbers_fit_a_double_and_collide_with_nothing(mounted: Mounted) -> None:
+    (mounted.path / "new").touch()
+    number = (mounted.path / "new").stat().st_ino
+    assert 2**52 < number < 2**53
+
+
+def test_reader_that_opened_before_copy_up_sees_the_write(mounted: Mounted) -> None:
+    with open(mounted.path / "file") as reader:
+        assert reader.read() == "lower\n"
+        (mounted.path / "file").write_text("changed\n")
+        reader.seek(0)
+        assert reader.read() == "changed\n"
+
+
+def test_shared_mapping_sees_a_write_after_copy_up(mounted: Mounted) -> None:
+    with open(mounted.path / "file", "rb") as reader, mmap.mmap(reader.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:5] == b"lower"
+        with open(mounted.path / "file", "r+b") as writer:
+            writer.write(b"LOWER")
+        assert mapped[:5] == b"LOWER"
+
+
+def test_store_through_a_mapping_is_in_a_snapshot(mounted: Mounted) -> None:
+    with open(mounted.path / "file", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[:5] = b"MAPPE"
+        mounted.cli("snapshot create", "s")
+        mapped[:5] = b"after"
+    assert (mounted.path / ".agentfs/snapshots/s/file").read_bytes() == b"MAPPE\n"
+
+
+def test_unlinked_file_stays_readable_and_writable(mounted: Mounted) -> None:
+    with open(mounted.path / "file", "r+") as file:
+        os.unlink(mounted.path / "file")
+        file.write("LOW")
+        file.flush()
+        file.seek(0)
+        assert file.read() == "LOWer\n"
+        assert os.fstat(file.fileno()).st_nlink == 0
+    assert not (mounted.path / "file").exists()
+
+
+def test_chmod_copies_no_data(mounted: Mounted) -> None:
+    os.chmod(mounted.path / "file", 0o600)
+    os.utime(mounted.path / "file", ns=(1, 2))
+    os.setxattr(mounted.path / "file", "user.x", b"y")
+    shown = (mounted.path / "file").stat()
+    assert (stat.S_IMODE(shown.st_mode), shown.st_mtime_ns) == (0o600, 2)
+    assert mounted.json("status")["usage"]["objects"] == 0
+    assert (mounted.path / "file").read_text() == "lower\n"
+
+
+def test_lower_hard_links_stay_links(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "a").write_text("one")
+    os.link(lower / "a", lower / "b")
+    mounted = make_mount(lower)
+    (mounted.path / "a").write_text("two")
+    assert (mounted.path / "b").read_text() == "two"
+    assert (mounted.path / "a").stat().st_ino == (mounted.path / "b").stat().st_ino
+    os.unlink(mounted.path / "a")
+    assert (mounted.path / "b").stat().st_nlink == 1
+
+
+def test_lower_directory_is_renamed_whole(mounted: Mounted) -> None:
+    os.rename(mounted.path / "sub", mounted.path / "moved")
+    assert (mounted.path / "moved" / "deep" / "leaf").read_text() == "leaf\n"
+    assert not (mounted.path / "sub").exists()
+    (mounted.path / "sub").mkdir()
+    assert os.listdir(mounted.path / "sub") == []
+
+
+def test_sparse_file_stays_sparse_after_copy_up(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    with open(lower / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+        file.seek(1 << 39)
+        file.write(b"middle")
+    mounted = make_mount(lower)
+    with open(mounted.path / "sparse", "r+b") as file:
+        file.write(b"start")
+        file.seek(1 << 39)
+        assert file.read(6) == b"middle"
+    shown = (mounted.path / "sparse").stat()
+    assert shown.st_size == 1 << 40
+    assert shown.st_blocks * 512 < 1 << 20
+
+
+def test_large_copy_up_does_not_hold_up_others(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    with open(lower / "large", "wb") as file:
+        for _ in range(512):
+            file.write(os.urandom(1 << 16) * 16)
+    (lower / "small").write_text("small")
+    mounted = make_mount(lower)
+    code = f"f = open({str(mounted.path / 'large')!r}, 'r+b'); f.write(b'x')"
+    writer = subprocess.Popen([sys.executable, "-c", code])
+    waits = []
+    while writer.poll() is None:
+        began = time.monotonic()
+        os.stat(mounted.path / "small")
+        waits.append(time.monotonic() - began)
+    assert writer.returncode == 0
+    assert len(waits) > 50  # a stat got through again and again while 512 MiB were copied
+    assert (mounted.path / "large").stat().st_size == 512 << 20
+
+
+def test_special_files_symlinks_and_odd_names(mounted: Mounted) -> None:
+    os.mkfifo(mounted.path / "pipe", 0o600)
+    os.symlink("some/where", mounted.path / "sym")
+    odd = os.fsencode(mounted.path) + b"/\xff\n\x01name"
+    with open(odd, "w") as file:
+        file.write("odd")
+    assert stat.S_ISFIFO((mounted.path / "pipe").lstat().st_mode)
+    assert os.readlink(mounted.path / "sym") == "some/where"
+    assert b"\xff\n\x01name" in os.listdir(os.fsencode(mounted.path))
+    assert any(change.get("raw_path") for change in mounted.json("diff"))
+
+
+def test_device_node_is_kept_but_not_usable(mounted: Mounted) -> None:
+    needs_root()
+    os.mknod(mounted.path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    assert (mounted.path / "null").stat().st_rdev == os.makedev(1, 3)
+    with pytest.raises(PermissionError):
+        open(mounted.path / "null", "wb")
+
+
+def test_listing_has_dots_and_hides_the_control_directory(mounted: Mounted) -> None:
+    shown = subprocess.run(["ls", "-a"], cwd=mounted.path, capture_output=True, text=True, check=True).stdout.split()
+    assert shown == [".", "..", "file", "link", "sub"]
+    assert sorted(os.listdir(mounted.path / ".agentfs")) == ["branches", "control", "snapshots", "status", "status.json"]
+    with pytest.raises(FileExistsError):
+        os.mkdir(mounted.path / ".agentfs")
+    with pytest.raises(PermissionError):
+        os.rmdir(mounted.path / ".agentfs")
+    with pytest.raises(PermissionError):
+        (mounted.path / ".agentfs" / "new").touch()
+
+
+def test_locks_do_not_conflict_between_branches(mounted: Mounted) -> None:
+    mounted.cli("branch create", "one")
+    with (
+        open(mounted.path / "file") as mine,
+        open(mounted.subtree("one") / "file") as theirs,
+        open(mounted.path / "file") as again,
+    ):
+        fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# -- views
+
+
+def test_subtree_and_caller_view_of_a_branch_agree_at_once(mounted: Mounted) -> None:
+    subtree = mounted.subtree("main")
+    for number in range(200):
+        name = f"n{number}"
+        assert not (subtree / name).exists()  # the kernel remembers this
+        (mounted.path / name).write_text(str(number))
+        assert (subtree / name).read_text() == str(number)
+        (mounted.path / name).write_text("again")
+        assert (subtree / name).read_text() == "again"
+        os.rename(subtree / name, subtree / "other")
+        assert not (mounted.path / name).exists()
+        os.unlink(mounted.path / "other")
+        assert not (subtree / "other").exists()
+
+
+def test_directory_attributes_agree_between_views(mounted: Mounted) -> None:
+    subtree = mounted.subtree("main")
+    for mode in (0o700, 0o750, 0o711):
+        assert stat.S_IMODE((subtree / "sub").stat().st_mode) != mode
+        os.chmod(mounted.path / "sub", mode)
+        assert stat.S_IMODE((subtree / "sub").stat().st_mode) == mode
+        before = (subtree / "sub").stat()
+        (mounted.path / "sub" / f"{mode}").mkdir()
+        after = (subtree / "sub").stat()
+        assert (after.st_nlink, after.st_mtime_ns > before.st_mtime_ns) == (before.st_nlink + 1, True)
+
+
+def test_snapshot_view_is_read_only_and_stays(mounted: Mounted) -> None:
+    (mounted.path / "new").write_text("one")
+    mounted.cli("snapshot create", "s")
+    (mounted.path / "new").write_text("two")
+    os.unlink(mounted.path / "file")
+    view = mounted.path / ".agentfs" / "snapshots" / "s"
+    assert (view / "new").read_text() == "one"
+    assert (view / "file").read_text() == "lower\n"
+    for act in (lambda: (view / "x").touch(), lambda: os.unlink(view / "new"), lambda: os.chmod(view / "new", 0o600),
+                lambda: open(view / "new", "a")):  # fmt: skip
+        with pytest.raises(OSError) as caught:
+            act()
+        assert caught.value.errno == errno.EROFS
+
+
+def test_moving_between_views_is_another_device(mounted: Mounted) -> None:
+    mounted.cli("branch create", "one")
+    with pytest.raises(OSError) as caught:
+        os.rename(mounted.path / "file", mounted.subtree("one") / "file2")
+    assert caught.value.errno == errno.EXDEV
+    with pytest.raises(OSError) as caught:
+        os.link(mounted.path / "file", mounted.subtree("one") / "file2")
+    assert caught.value.errno == errno.EXDEV
+
+
+def test_lower_change_shows_within_a_second_until_copied_up(mounted: Mounted) -> None:
+    subtree = mounted.subtree("main")
+    assert (subtree / "file").read_text() == "lower\n"
+    (mounted.lower / "file").write_text("moved on\n")
+    (mounted.lower / "fresh").touch()
+    time.sleep(1.2)
+    assert (subtree / "file").read_text() == (mounted.path / "file").read_text() == "moved on\n"
+    assert (subtree / "fresh").exists()
+    (mounted.path / "file").write_text("mine")
+    (mounted.lower / "file").write_text("theirs")
+    time.sleep(1.2)
+    assert (subtree / "file").read_text() == "mine"
+    assert [change["lower_moved"] for change in mounted.json("diff")] == [True]
+
+
+def test_lower_file_that_vanishes_gives_an_error_and_no_hang(mounted: Mounted) -> None:
+    os.chmod(mounted.path / "file", 0o600)
+    os.unlink(mounted.lower / "file")
+    with pytest.raises(OSError) as caught:
+        (mounted.path / "file").read_text()
+    assert caught.value.errno == errno.ESTALE
+    assert (mounted.path / "sub" / "inner").read_text() == "inner\n"
+
+
+# -- restore
+
+
+@pytest.mark.parametrize("view", ["namespace", "pid"])
+def test_restore_reaches_processes_inside(mounted: Mounted, view: str) -> None:
+    if view == "namespace":
+        needs_namespaces()
+    mounted.sh("one", "mkdir work; echo one > work/a; echo keep > work/b; chmod 600 work/b; ln -s x work/l", new=True)
+    mounted.cli("snapshot create", "-b", "one", "s")
+    script = """
+        cd work; cat a b >/dev/null; ls -l >/dev/null; test ! -e extra
+        echo two > a; rm b l; touch extra; mkdir d; cd d; cd ..
+        echo ready; read go
+        pwd; cat a b; stat -c %a b; readlink l; ls; test ! -e extra; echo ok >> a; cat "$PWD/a"
+    """
+    process = mounted.start("one", "sh", "-ec", script, view=view, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    mounted.cli("restore", "-b", "one", "s")
+    said, _ = process.communicate("go\n", timeout=20)
+    assert said.splitlines() == [f"{mounted.path}/work", "one", "keep", "600", "x", "a", "b", "l", "one", "ok"]
+    assert process.returncode == 0
+    assert mounted.fsck() == []
+
+
+def test_file_that_is_open_across_a_restore_keeps_its_content(mounted: Mounted) -> None:
+    mounted.cli("snapshot create", "s")
+    with open(mounted.path / "file", "r+") as file:
+        file.write("open!")
+        file.flush()
+        mounted.cli("restore", "s")
+        file.seek(0)
+        assert file.read() == "open!\n"
+        file.write("more")
+        file.flush()
+    assert (mounted.path / "file").read_text() == "lower\n"
+    assert mounted.json("diff") == []
+
+
+# -- memory backstore
+
+
+def test_memory_backstore_spills_and_keeps_nothing(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    mounted = make_mount(None, "--backstore", "memory", "--memory-limit", "4", "--memory-object-limit", "1")
+    for number in range(8):
+        (mounted.path / f"f{number}").write_bytes(os.urandom(1 << 10) * 900)
+    (mounted.path / "large").write_bytes(b"x" * (3 << 20))
+    usage = mounted.json("status")["usage"]
+    assert usage["spilled_objects"] >= 2
+    assert (mounted.path / "large").read_bytes() == b"x" * (3 << 20)
+    mounted.cli("snapshot create", "s")
+    (mounted.path / "large").write_bytes(b"y")
+    assert (mounted.path / ".agentfs/snapshots/s/large").stat().st_size == 3 << 20
+    assert mounted.fsck() == []
+    mounted.end()
+    mounted.mount()
+    assert os.listdir(mounted.path) == []
