@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import Mounted, needs_fuse
+from tests.overlays import Opened
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +45,11 @@ def mounted(tmp_path: Path, make_mount: Callable[..., Mounted]) -> Mounted:
     (lower / "sub" / "deep" / "leaf").write_text("leaf\n")
     (lower / "link").symlink_to("file")
     return make_mount(lower)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """An overlay without a mount; the lower is tmp_path / "lower"."""
+    made = Opened(tmp_path)
+    yield made
+    made.close()

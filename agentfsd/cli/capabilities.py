@@ -4,7 +4,6 @@ It must never rely on version numbers where a trial is possible, and it leaves n
 """
 
 import ctypes
-import errno
 import fcntl
 import importlib
 import os
@@ -19,6 +18,8 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfsd.cli import namespace
+
+FUSE_DEVICE = "/dev/fuse"
 
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
 _SYS_OPENAT2 = 437
@@ -80,16 +81,14 @@ def _kernel() -> Finding:
 
 def _device() -> Finding:
     cost = "nothing can be mounted"
-    if not os.path.exists("/dev/fuse"):
+    if not os.path.exists(FUSE_DEVICE):
         remedy = "modprobe fuse (in a container: --device /dev/fuse)"
         return Finding("fuse device", False, "/dev/fuse is missing", cost, remedy, True)
     try:
-        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
     except OSError as exc:
-        # fusermount3 opens it as root for an ordinary user, so this costs only mounts in one's own user namespace.
-        detail = f"/dev/fuse is there, opening it: {exc.strerror}"
-        usable = exc.errno == errno.EACCES and _fusermount_is_setuid()
-        return Finding("fuse device", usable, detail, cost, "chmod 666 /dev/fuse, or install fuse3", True)
+        detail = f"/dev/fuse is there, opening it: {exc.strerror}"  # fusermount3 opens it as the user, too
+        return Finding("fuse device", False, detail, cost, "as root: chmod 666 /dev/fuse (as Debian's udev rule does)", True)
     return Finding("fuse device", True, "/dev/fuse opens", cost, "", True)
 
 
@@ -259,7 +258,7 @@ def _fuse_offer() -> FuseOffer | None:
     if child == 0:
         try:
             namespace.enter_private_mounts()
-            fd = os.open("/dev/fuse", os.O_RDWR)
+            fd = os.open(FUSE_DEVICE, os.O_RDWR)
             _mount_fuse(fd)
             os.write(write_end, os.read(fd, 1 << 17))
         except OSError:

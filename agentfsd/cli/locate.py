@@ -53,9 +53,9 @@ def around(directory: str, live: list[DaemonRecord], revive: bool) -> Mount | No
     if mounted is not None and mounted.fstype == mounts.FSTYPE:
         return _at(mounted, live)
     for ancestor in _ancestors(directory):
-        for record in reversed(live):
-            if record.lower == ancestor:
-                return Mount(record.mountpoint, record)
+        holding = [record for record in live if record.lower == ancestor]
+        if holding:
+            return _only(holding)
         state = runtime.default_state(ancestor)
         if revive and os.path.lexists(state.hidden_mountpoint):
             record = start.join_hidden(ancestor, state)
@@ -93,8 +93,7 @@ def _only(live: list[DaemonRecord]) -> Mount:
     if not live:
         raise Refusal(errno.ENOENT, "no-mount", "there is no agentfsd mount here", _candidates(live))
     raise Refusal(
-        errno.EINVAL, "which-mount", f"{len(live)} mounts are live and none holds the current directory",
-        _candidates(live),
+        errno.EINVAL, "which-mount", f"{len(live)} mounts are live and any of them could be meant", _candidates(live)
     )  # fmt: skip
 
 
@@ -105,14 +104,10 @@ def _candidates(live: list[DaemonRecord]) -> str:
 
 
 def _record_at(mountpoint: str, live: list[DaemonRecord]) -> DaemonRecord | None:
-    """By mount point; else by workspace, since a private namespace shows a one-step overlay there."""
-    for record in live:
-        if record.mountpoint == mountpoint:
-            return record
-    for record in reversed(live):
-        if record.lower == mountpoint:
-            return record
-    return None
+    """By mount point; else by workspace, since a private namespace shows a one-step overlay there. None in doubt."""
+    exact = [record for record in live if record.mountpoint == mountpoint]
+    found = exact or [record for record in live if record.lower == mountpoint]
+    return found[0] if len(found) == 1 else None
 
 
 def _ancestors(directory: str) -> list[str]:

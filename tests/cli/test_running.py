@@ -186,7 +186,8 @@ def test_shell_is_the_users_own(branched: Mounted, monkeypatch: pytest.MonkeyPat
 def test_mount_is_found_by_variable_directory_and_workspace(
     branched: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Mounted(tmp_path).mount()
+    (tmp_path / "other").mkdir()
+    other = Mounted(tmp_path / "other").mount()
     try:
         outside = agentfsd("branch", "show", "b", cwd="/", check=False)
         assert outside.returncode == 1

@@ -11,7 +11,6 @@ from typing import Any
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-
 from tests.mounted import Mounted
 
 LOAD = str(Path(__file__).parent / "crash_load.py")

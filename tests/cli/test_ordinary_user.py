@@ -1,0 +1,99 @@
+"""The same commands for somebody who is not root: fusermount3 mounts, user namespaces show the branch."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import AGENTFSD, needs_fuse, needs_root
+
+NOBODY = 65534
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A place that an ordinary user owns; pytest's own belong to root alone."""
+    needs_root()
+    needs_fuse()
+    path = Path(tempfile.mkdtemp(prefix="agentfsd-test-"))
+    for name in ("", "lower", "mnt"):
+        (path / name).mkdir(exist_ok=True)
+        os.chown(path / name, NOBODY, NOBODY)
+    (path / "lower" / "file").write_text("lower\n")
+    os.chown(path / "lower" / "file", NOBODY, NOBODY)
+    yield path
+    subprocess.run(["fusermount3", "-uzq", str(path / "mnt")], check=False)
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def nobody(base: Path) -> Command:
+    """Runs agentfsd as that user."""
+    program = os.path.realpath(sys.executable)
+    if subprocess.run([program, "-c", ""], user=NOBODY, group=NOBODY, extra_groups=[], check=False, cwd="/").returncode:
+        pytest.skip(f"an ordinary user may not run {program}")
+    env = {**os.environ, "HOME": str(base), "AGENTFS_STATE_HOME": str(base / "state"), "AGENTFS_RUNTIME_DIR": str(base / "run")}
+
+    def run(*arguments: str, cwd: Path = base) -> subprocess.CompletedProcess[str]:
+        # The shell changes directory, as that user: root itself may not enter his mount.
+        command = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *AGENTFSD, *arguments]
+        return subprocess.run(
+            command, user=NOBODY, group=NOBODY, extra_groups=[], env=env, cwd="/",
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def test_ordinary_user_mounts_runs_and_unmounts(base: Path, nobody: Command) -> None:
+    lower, point = base / "lower", base / "mnt"
+    mounted = nobody("mount", str(lower), str(point))
+    assert mounted.returncode == 0, mounted.stderr
+    for options in ([], ["--no-namespace"]):
+        script = "echo changed > file; id -u; grep CapEff /proc/self/status; cat .agentfs/status > /dev/null"
+        done = nobody("run", "-b", f"b{len(options)}", "--new", *options, "--", "sh", "-ec", script, cwd=point)
+        assert done.stdout.split() == [str(NOBODY), "CapEff:", "0" * 16], done.stderr
+    assert nobody("diff", "b0", cwd=point).stdout == "M\tfile\n"
+    assert (lower / "file").read_text() == "lower\n"
+    assert nobody("umount", str(point)).returncode == 0
+    assert not os.path.ismount(point)
+
+
+def test_ordinary_user_runs_in_one_step(base: Path, nobody: Command) -> None:
+    lower = base / "lower"
+    done = nobody("run", "-b", "b", "--new", "--", "sh", "-c", "echo changed > file; pwd; cat file", cwd=lower)
+    assert done.stdout.split() == [str(lower), "changed"], done.stderr
+    assert (lower / "file").read_text() == "lower\n"
+    assert nobody("umount", str(lower)).returncode == 0
+
+
+def test_refusal_of_fusermount_is_told(base: Path, nobody: Command) -> None:
+    with open("/etc/fuse.conf") as file:
+        if "user_allow_other" in file.read().splitlines():
+            pytest.skip("user_allow_other is set in /etc/fuse.conf")
+    done = nobody("mount", "--allow-other", str(base / "lower"), str(base / "mnt"))
+    assert done.returncode == 1
+    assert "user_allow_other" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_of_somebody_else_cannot_be_bound(base: Path, nobody: Command) -> None:
+    point = base / "mnt"
+    assert nobody("mount", str(base / "lower"), str(point)).returncode == 0
+    done = nobody("bind", str(os.getpid()), "main", cwd=point)
+    assert done.returncode == 1
+    assert done.stderr == f"agentfsd: process {os.getpid()} belongs to uid 0, not to you\n"
+    assert nobody("umount", str(point)).returncode == 0
+
+
+def test_doctor_tells_an_ordinary_user_that_mounting_works(nobody: Command) -> None:
+    done = nobody("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "mounting works here" in done.stdout

@@ -1,0 +1,249 @@
+"""The control plane without a mount: every request with wrong input is one clear sentence and changes nothing."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentfs_client import wire
+from agentfsd.binding.table import Bindings
+from agentfsd.control.file import ControlFile
+from agentfsd.control.service import ControlService, DaemonInfo
+from agentfsd.core import namespace
+from agentfsd.core.overlay import Overlay
+from agentfsd.types import Caller
+from tests.overlays import OWNER, Opened
+
+ME = Caller(os.getpid(), os.geteuid(), os.getegid())
+STRANGER = Caller(os.getpid(), 54321, 54321)
+
+
+@pytest.fixture
+def service(opened: Opened) -> Iterator[ControlService]:
+    opened.overlay.create_branch("one")
+    opened.overlay.create_branch("two")
+    opened.write("f", b"content", "one")
+    opened.overlay.create_snapshot("one", "s1")
+    opened.overlay.create_snapshot("two", "s2")
+    bindings = Bindings()
+    info = DaemonInfo("0", os.getpid(), "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+    yield ControlService(opened.overlay, bindings, info)
+    bindings.close()
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def ask(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> wire.AnyReply:
+    body = request if isinstance(request, bytes) else wire.encode(request)
+    return wire.decode_reply(trio.run(service.answer, body, caller))
+
+
+def refused(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> str:
+    before = state_of(service.overlay)
+    reply = ask(service, request, caller)
+    assert isinstance(reply, wire.Error), reply
+    assert reply.errno > 0
+    assert reply.message
+    assert "\n" not in reply.message
+    assert "Traceback" not in reply.message
+    assert state_of(service.overlay) == before
+    return reply.code
+
+
+def state_of(overlay: Overlay) -> object:
+    return overlay.list_branches(), overlay.list_snapshots(), overlay.fsck()
+
+
+DEAD_PID = 2**22 - 1
+
+WRONG: dict[str, tuple[str, wire.Request]] = {
+    "create-bad-name": ("bad-name", wire.BranchCreate(name="../x")),
+    "create-long-name": ("bad-name", wire.BranchCreate(name="x" * 200)),
+    "create-taken": ("branch-exists", wire.BranchCreate(name="one")),
+    "create-from-nothing": ("no-such-branch or snapshot", wire.BranchCreate(name="new", source="missing")),
+    "show-missing": ("no-such-branch", wire.BranchShow(ref="missing")),
+    "rename-missing": ("no-such-branch", wire.BranchRename(ref="missing", new_name="x")),
+    "rename-taken": ("branch-exists", wire.BranchRename(ref="one", new_name="two")),
+    "rename-bad": ("bad-name", wire.BranchRename(ref="one", new_name="a b")),
+    "rename-main": ("default-branch", wire.BranchRename(ref="main", new_name="other")),
+    "delete-missing": ("no-such-branch", wire.BranchDelete(ref="missing")),
+    "delete-main": ("default-branch", wire.BranchDelete(ref="main")),
+    "delete-changed": ("branch-has-changes", wire.BranchDelete(ref="one")),
+    "discard-missing": ("no-such-branch", wire.Discard(ref="missing")),
+    "discard-snapshot": ("no-such-branch", wire.Discard(ref="s1")),
+    "bind-dead": ("no-such-process", wire.BranchBind(pid=DEAD_PID, branch="one")),
+    "bind-zero": ("bad-pid", wire.BranchBind(pid=0, branch="one")),
+    "bind-negative": ("bad-pid", wire.BranchBind(pid=-1, branch="one")),
+    "bind-missing-branch": ("no-such-branch", wire.BranchBind(pid=os.getpid(), branch="missing")),
+    "unbind-unbound": ("not-bound", wire.BranchUnbind(pid=os.getpid())),
+    "unbind-dead": ("not-bound", wire.BranchUnbind(pid=DEAD_PID)),
+    "snapshot-missing-branch": ("no-such-branch", wire.SnapshotCreate(branch="missing")),
+    "snapshot-bad-name": ("bad-name", wire.SnapshotCreate(name="-")),
+    "snapshot-taken": ("snapshot-exists", wire.SnapshotCreate(name="s1")),
+    "snapshot-list-missing": ("no-such-branch", wire.SnapshotList(branch="missing")),
+    "snapshot-show-missing": ("no-such-snapshot", wire.SnapshotShow(ref="missing")),
+    "snapshot-delete-missing": ("no-such-snapshot", wire.SnapshotDelete(ref="missing")),
+    "diff-missing": ("no-such-branch or snapshot", wire.Diff(b="missing")),
+    "diff-missing-a": ("no-such-branch or snapshot", wire.Diff(a="missing", b="one")),
+    "log-missing": ("no-such-branch or snapshot", wire.Log(ref="missing")),
+    "restore-missing": ("no-such-branch or snapshot", wire.Restore(ref="missing")),
+    "restore-missing-branch": ("no-such-branch", wire.Restore(ref="s1", branch="missing")),
+    "restore-itself": ("invalid", wire.Restore(ref="one", branch="one")),
+    "version": ("wrong-version", wire.Status(version=99)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_request_is_refused_in_one_sentence(service: ControlService, case: str) -> None:
+    code, request = WRONG[case]
+    assert refused(service, request) == code
+
+
+GARBAGE: dict[str, tuple[str, bytes]] = {
+    "empty": ("empty", b""),
+    "no-message": ("bad-request", b"hello\n"),
+    "truncated-json": ("bad-request", b'{"op":"branch.cre'),
+    "truncated-msgpack": ("bad-request", wire.encode(wire.BranchCreate(name="new"))[:-2]),
+    "unknown-op": ("bad-request", b'{"op":"rm -rf"}'),
+    "no-op": ("bad-request", b"{}"),
+    "unknown-field": ("bad-request", b'{"op":"status","extra":1}'),
+    "wrong-type": ("bad-request", b'{"op":"branch.create","name":7}'),
+    "missing-field": ("bad-request", b'{"op":"branch.create"}'),
+    "not-utf8": ("bad-request", b'{"op":"branch.create","name":"\xff"}'),
+    "list": ("bad-request", msgspec.msgpack.encode([1, 2])),
+    "oversized": ("too-long", b'{"op":"branch.create","name":"' + b"x" * wire.MAX_REQUEST_BYTES + b'"}'),
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_garbage_is_refused_in_one_sentence(service: ControlService, case: str) -> None:
+    code, body = GARBAGE[case]
+    assert refused(service, body) == code
+
+
+@given(body=st.binary(max_size=200) | st.text(max_size=50).map(lambda text: b'{"op":"' + text.encode() + b'"}'))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+def test_random_bytes_always_get_a_reply(service: ControlService, body: bytes) -> None:
+    ask(service, body)
+
+
+def test_json_is_answered_in_json_and_msgpack_in_msgpack(service: ControlService) -> None:
+    answer = trio.run(service.answer, b'{"op":"branch.list"}', ME)
+    assert [branch["name"] for branch in json.loads(answer)["branches"]] == ["main", "one", "two"]
+    assert answer.endswith(b"\n")
+    assert trio.run(service.answer, wire.encode(wire.BranchList()), ME)[:1] != b"{"
+
+
+# -- who may
+
+
+def test_a_stranger_may_nothing(service: ControlService) -> None:
+    for request in (wire.Hello(), wire.Status(), wire.SnapshotCreate(), wire.Shutdown()):
+        assert refused(service, request, STRANGER) == "not-owner"
+
+
+def test_foreign_process_is_not_bound_but_by_root(service: ControlService, child: int) -> None:
+    somebody = Caller(0, 54321, 54321)
+    service.info.owner_uid = 54321
+    assert refused(service, wire.BranchBind(pid=child, branch="one"), somebody) == "foreign-process"
+    assert isinstance(ask(service, wire.BranchBind(pid=child, branch="one"), Caller(0, 0, 0)), wire.Done)
+
+
+BOUND_MAY: list[wire.Request] = [
+    wire.Hello(), wire.Status(), wire.Capabilities(), wire.BranchShow(), wire.BranchShow(ref="one"), wire.SnapshotCreate(),
+    wire.SnapshotList(), wire.SnapshotShow(ref="s1"), wire.Diff(), wire.Diff(a="s1", b="one"), wire.Log(),
+    wire.Restore(ref="s1"),
+]  # fmt: skip
+
+BOUND_MAY_NOT: list[wire.Request] = [
+    wire.BranchList(), wire.BranchCreate(name="x"), wire.BranchRename(ref="one", new_name="x"), wire.BranchDelete(ref="one"),
+    wire.Discard(ref="one"), wire.BranchBind(pid=1, branch="one"), wire.BranchUnbind(pid=1), wire.BranchBindings(),
+    wire.SnapshotDelete(ref="s1"), wire.BranchShow(ref="two"), wire.SnapshotCreate(branch="two"),
+    wire.SnapshotShow(ref="s2"), wire.Diff(b="two"), wire.Diff(a="main", b="one"), wire.Log(ref="two"),
+    wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("request_", BOUND_MAY, ids=repr)
+def test_a_bound_process_may_act_on_its_branch(service: ControlService, child: int, request_: wire.Request) -> None:
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    reply = ask(service, request_, Caller(child, ME.uid, ME.gid))
+    assert not isinstance(reply, wire.Error), reply
+
+
+@pytest.mark.parametrize("request_", BOUND_MAY_NOT, ids=repr)
+def test_a_bound_process_cannot_act_outside_its_branch(service: ControlService, child: int, request_: wire.Request) -> None:
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    assert refused(service, request_, Caller(child, ME.uid, ME.gid)) == "outside-branch"
+
+
+def test_a_bound_process_is_told_of_its_own_branch_only(service: ControlService, child: int) -> None:
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    bound = Caller(child, ME.uid, ME.gid)
+    status = ask(service, wire.Status(), bound)
+    assert isinstance(status, wire.StatusReply)
+    assert [branch.name for branch in status.branches] == ["one"]
+    assert b"two" not in ControlFile(service).status_text(bound)
+    snapshots = ask(service, wire.SnapshotList(branch="two"), bound)
+    assert isinstance(snapshots, wire.Error)
+
+
+def test_a_branch_in_use_is_not_discarded(service: ControlService, child: int) -> None:
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    assert refused(service, wire.Discard(ref="one")) == "branch-in-use"
+    assert isinstance(ask(service, wire.BranchUnbind(pid=child)), wire.Done)
+    assert isinstance(ask(service, wire.Discard(ref="one")), wire.Done)
+
+
+def test_renaming_a_branch_keeps_its_processes(service: ControlService, child: int) -> None:
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    ask(service, wire.BranchRename(ref="one", new_name="first"))
+    found = ask(service, wire.BranchBindings())
+    assert isinstance(found, wire.BindingsReply)
+    assert [(binding.pid, binding.branch) for binding in found.bindings] == [(child, "first")]
+
+
+def test_a_fault_in_a_handler_is_an_answer_too(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service.overlay, "fsck", fail)
+    reply = ask(service, wire.Fsck())
+    assert isinstance(reply, wire.Error)
+    assert reply.code == "internal"
+
+
+# -- the control file
+
+
+def test_a_second_request_replaces_an_unread_reply(service: ControlService) -> None:
+    channel = ControlFile(service).open(ME)
+    trio.run(channel.write, b'{"op":"status"}')
+    trio.run(channel.write, b'{"op":"hello"}')
+    parts: list[bytes] = []
+    while part := channel.read(7):
+        parts.append(part)
+    assert json.loads(b"".join(parts))["op"] == "hello.ok"
+    assert channel.read(100) == b""
+
+
+def test_paths_that_are_no_utf8_are_exact_in_both_encodings(service: ControlService, opened: Opened) -> None:
+    name, tree = b"\xff\nname", opened.tree("two")
+    namespace.make(tree, tree.root, name, 0o100644, OWNER)
+    for json_ in (True, False):
+        body = wire.encode(wire.Diff(b="two"), json=json_)
+        reply = wire.decode_reply(trio.run(service.answer, body, ME))
+        assert isinstance(reply, wire.ChangesReply)
+        assert [change.path_bytes for change in reply.changes] == [name]

@@ -1,0 +1,210 @@
+"""Branches, snapshots and what becomes of their content, each behaviour by itself."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from agentfsd.core import attributes, data
+from agentfsd.core.attributes import NewAttributes
+from agentfsd.errors import Refusal
+from tests.overlays import Opened
+
+
+def code_of(caught: pytest.ExceptionInfo[Refusal]) -> str:
+    return caught.value.code
+
+
+def test_snapshot_keeps_content_that_is_written_later(opened: Opened) -> None:
+    opened.write("f", b"one")
+    opened.overlay.create_snapshot("main", "s")
+    opened.write("f", b"two")
+    assert (opened.read("f", "s"), opened.read("f")) == (b"one", b"two")
+
+
+def test_snapshot_keeps_content_that_is_written_in_place(opened: Opened) -> None:
+    inode = opened.write("f", b"12345")
+    data.open_(inode, os.O_RDWR)
+    opened.overlay.create_snapshot("main", "s")
+    data.write(inode, b"X", 2)
+    assert (opened.read("f", "s"), opened.read("f")) == (b"12345", b"12X45")
+    data.release(inode)
+
+
+def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
+    inode = opened.write("f", b"data")
+    opened.overlay.create_snapshot("main", "s")
+    attributes.setattr_(inode.tree, inode, NewAttributes(mode=0o600, mtime_ns=5_000))
+    assert inode.tree.attributes(inode).mtime_ns == 5_000
+    snapshot = opened.tree("s")
+    assert snapshot.attributes(snapshot.walk(b"f")).mtime_ns != 5_000
+    assert opened.overlay.usage()["objects"] == 1
+
+
+def test_times_survive_the_merge_of_two_layers(opened: Opened) -> None:
+    inode = opened.write("f", b"data")
+    opened.overlay.create_snapshot("main", "s")
+    attributes.setattr_(inode.tree, inode, NewAttributes(mtime_ns=5_000))
+    opened.overlay.delete_snapshot("s")
+    assert inode.tree.attributes(inode).mtime_ns == 5_000
+    opened.reopen()
+    tree = opened.tree()
+    assert tree.attributes(tree.walk(b"f")).mtime_ns == 5_000
+    assert opened.overlay.fsck() == []
+
+
+def test_branch_of_a_branch_is_independent_of_it(opened: Opened) -> None:
+    opened.write("f", b"one")
+    opened.overlay.create_branch("b")
+    opened.write("f", b"two", "b")
+    opened.write("g", b"main only")
+    assert (opened.read("f"), opened.read("f", "b")) == (b"one", b"two")
+    assert opened.tree("b").names(opened.tree("b").root) == [b"f"]
+
+
+def test_content_goes_with_the_last_that_holds_it(opened: Opened) -> None:
+    opened.write("f", b"x" * 10_000)
+    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.create_branch("b", "s")
+    opened.unlink("f")
+    opened.overlay.delete_snapshot("s")
+    opened.reap()
+    assert opened.overlay.usage()["objects"] == 1
+    assert opened.read("f", "b") == b"x" * 10_000
+    opened.overlay.discard("b")
+    opened.reap()
+    assert opened.overlay.usage()["objects"] == 0
+    assert opened.overlay.fsck() == []
+
+
+def test_discarded_main_is_the_bare_lower(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "lower" / "f").write_text("lower")
+    opened.write("f", b"mine")
+    opened.overlay.discard("main")
+    assert opened.read("f") == b"lower"
+    assert opened.overlay.diff(None, "main") == []
+
+
+def test_history_names_snapshots_newest_first(opened: Opened) -> None:
+    for number in range(3):
+        opened.write(f"f{number}", b"x" * 100)
+        opened.overlay.create_snapshot("main", f"s{number}", tag=str(number))
+    opened.overlay.create_branch("b", "s1")
+    opened.write("more", b"", "b")
+    opened.overlay.create_snapshot("b", "sb")
+    assert [found.name for found in opened.overlay.log("main")] == ["s2", "s1", "s0"]
+    assert [found.name for found in opened.overlay.log("b")] == ["sb", "s1", "s0"]
+    newest = opened.overlay.log("main")[0]
+    assert (newest.tag, newest.file_count, newest.bytes_changed) == ("2", 1, 100)
+    assert newest.parent == opened.overlay.snapshot_info("s1").id
+
+
+def test_refs_are_names_ids_and_unique_prefixes(opened: Opened) -> None:
+    made = opened.overlay.create_branch("b")
+    assert opened.overlay.branch_info(made.id).name == "b"
+    assert opened.overlay.branch_info(made.id[:25].lower()).name == "b"
+    with pytest.raises(Refusal) as caught:
+        opened.overlay.branch_info(made.id[:6])  # main was made in the same moment
+    assert code_of(caught) == "ambiguous"
+    with pytest.raises(Refusal) as caught:
+        opened.overlay.branch_info(made.id[:3])
+    assert code_of(caught) == "no-such-branch"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-x", "a/b", "a b", "a\n", "\u00e9", "x" * 129, ".agentfs"])
+def test_bad_names_are_refused(opened: Opened, name: str) -> None:
+    for make in (lambda: opened.overlay.create_branch(name), lambda: opened.overlay.create_snapshot("main", name)):
+        with pytest.raises(Refusal) as caught:
+            make()
+        assert code_of(caught) == "bad-name"
+    assert len(opened.overlay.list_branches()) == 1
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(opened: Opened) -> None:
+    overlay = opened.overlay
+    overlay.create_branch("b")
+    opened.write("f", b"", "b")
+    overlay.create_snapshot("b", "s")
+    refused = {
+        "branch-exists": lambda: overlay.create_branch("b"),
+        "snapshot-exists": lambda: overlay.create_snapshot("b", "s"),
+        "no-such-branch or snapshot": lambda: overlay.create_branch("c", "missing"),
+        "no-such-branch": lambda: overlay.create_snapshot("missing"),
+        "no-such-snapshot": lambda: overlay.delete_snapshot("missing"),
+        "branch-has-changes": lambda: overlay.delete_branch("b"),
+        "default-branch": lambda: overlay.delete_branch("main"),
+        "invalid": lambda: overlay.restore("b", "b"),
+    }
+    for code, act in refused.items():
+        with pytest.raises(Refusal) as caught:
+            act()
+        assert code_of(caught) == code
+        assert caught.value.message
+    assert [info.name for info in overlay.list_branches()] == ["main", "b"]
+    assert [info.name for info in overlay.list_snapshots()] == ["s"]
+    assert overlay.fsck() == []
+
+
+def test_failed_commit_leaves_memory_as_it_was(opened: Opened) -> None:
+    opened.write("f", b"x")
+    for what in ("INSERT", "DELETE"):
+        opened.store.db.execute(f"CREATE TEMP TRIGGER no{what} BEFORE {what} ON dentry BEGIN SELECT raise(ABORT, 'no'); END")
+    with pytest.raises(OSError, match="metadata database"):
+        opened.write("g", b"y")
+    with pytest.raises(OSError, match="metadata database"):
+        opened.unlink("f")
+    for what in ("INSERT", "DELETE"):
+        opened.store.db.execute(f"DROP TRIGGER no{what}")
+    assert opened.tree().names(opened.tree().root) == [b"f"]
+    opened.write("g", b"z")
+    assert opened.read("g") == b"z"
+    opened.reopen()
+    assert opened.overlay.fsck() == []
+
+
+def test_lookup_cost_does_not_grow_with_snapshots(opened: Opened) -> None:
+    """Counted in queries, not in seconds: a directory is read once, whatever the number of snapshots."""
+    opened.mkdir("d")
+    for number in range(20):
+        opened.write(f"d/f{number}", b"x")
+    counts = []
+    for snapshots in (1, 100):
+        while len(opened.overlay.list_snapshots()) < snapshots:
+            opened.write("d/f0", b"y")
+            opened.overlay.create_snapshot("main")
+        opened.reopen()
+        tree = opened.tree()
+        statements: list[str] = []
+        opened.store.db.set_trace_callback(statements.append)
+        directory = tree.walk(b"d")
+        held = [tree.lookup(directory, f"f{number}".encode()) for number in range(20)]
+        first = len(statements)
+        for number in range(20):
+            tree.lookup(directory, f"f{number}".encode())
+        counts.append((first, len(statements) - first, len(held)))
+        opened.store.db.set_trace_callback(None)
+    assert counts[0] == counts[1]
+    assert counts[0][1] == 0
+
+
+def test_snapshot_and_branch_write_the_same_few_rows_at_any_size(opened: Opened) -> None:
+    changes = []
+    for size in (1, 500):
+        opened.mkdir(f"d{size}")
+        for number in range(size):
+            opened.write(f"d{size}/f{number}", b"")
+        before = opened.store.db.total_changes
+        opened.overlay.create_snapshot("main")
+        opened.overlay.create_branch(f"b{size}")
+        changes.append(opened.store.db.total_changes - before)
+    assert changes[0] == changes[1] < 10
+
+
+def test_numbers_of_inodes_and_objects_are_not_used_twice(opened: Opened) -> None:
+    seen = set()
+    for _ in range(3):
+        seen.add(opened.write(f"f{len(seen)}", b"").id)
+        opened.reopen()
+        time.sleep(0)
+    assert len(seen) == 3
