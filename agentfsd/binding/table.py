@@ -84,7 +84,7 @@ class Bindings:
             number, is_thread = self._by_fd.pop(fd, (0, False))
             if not number:
                 continue
-            close_fd(fd)  # which also takes it out of the epoll set
+            self._unwatch(fd)
             if is_thread:
                 process, _ = self._threads.pop(number)
                 process.threads.discard(number)
@@ -95,7 +95,12 @@ class Bindings:
         for tid in known.threads:
             _, fd = self._threads.pop(tid)
             if self._by_fd.pop(fd, None) is not None:
-                close_fd(fd)
+                self._unwatch(fd)
+
+    def _unwatch(self, fd: int) -> None:
+        """Closing alone is not enough: a forked child that has not yet exec'ed holds a copy, and events would go on."""
+        self._epoll.unregister(fd)
+        close_fd(fd)
 
     # -- first sight
 
