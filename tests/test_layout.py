@@ -1,0 +1,54 @@
+"""The map agrees with the territory: rooms in ARCHITECTURE.md, commands in the README, and what an installation contains."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+
+from agentfsd.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_room_is_on_the_map() -> None:
+    text = (ROOT / "agentfsd" / "ARCHITECTURE.md").read_text()
+    table = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
+    named = {name.rstrip("/") for line in table.splitlines() for name in re.findall(r"`([a-z_]+(?:/|\.py))`", line.split("|")[1])}
+    rooms = {path.name for path in (ROOT / "agentfsd").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert named == rooms - {"__init__.py"}
+
+
+def commands(group: click.Group, prefix: str = "") -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        found[prefix + name] = command
+        if isinstance(command, click.Group):
+            found |= commands(command, f"{prefix}{name} ")
+    return found
+
+
+def test_commands_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    used = set(re.findall(r"^ *agentfsd ([a-z]+(?: (?:create|list|show|delete|rename))?)", text, re.M))
+    assert used
+    assert used <= set(commands(main))
+
+
+@pytest.mark.parametrize("name", sorted(commands(main)))
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    command = commands(main)[name]
+    assert command.help
+    assert "Example:" in command.help
+
+
+def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", "agentfsd-0.1.0.dist-info"}
+    assert "agentfs_client/py.typed" in names
