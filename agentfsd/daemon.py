@@ -112,7 +112,7 @@ class Daemon:
 
     async def flush(self) -> None:
         """Pages that the kernel still holds dirty (of files mapped for writing) come to us first."""
-        if not self.overlay.has_open_writers():
+        if not self.session.operations.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
             await trio.to_thread.run_sync(kernel.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)

@@ -173,6 +173,8 @@ class ControlService:
 
     async def _bind(self, request: wire.BranchBind, asker: "_Asker") -> wire.Done:
         row = self.overlay.branch_row(request.branch)
+        if request.pid == self.info.pid:
+            raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
         try:
             self.bindings.bind(request.pid, row.id)
         except ProcessLookupError:

@@ -5,7 +5,6 @@ Neither looks at a single file.
 """
 
 import errno
-import stat
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -350,10 +349,6 @@ class Overlay:
         """Every branch and snapshot by name, for checks."""
         found = [(f"branch {row.name}", self.branch_tree(row.id)) for row in self._branches.values()]
         return found + [(f"snapshot {row.name}", self.snapshot_tree(row.id)) for row in self._snapshots.values()]
-
-    def has_open_writers(self) -> bool:
-        """Whether any file that could hold unwritten pages in the kernel is open."""
-        return any(inode.opens and stat.S_ISREG(inode.mode) for tree in self._trees.values() for inode in tree.loaded())
 
     def usage(self) -> dict[str, int]:
         return {"branches": len(self._branches), "snapshots": len(self._snapshots), **self.backstore.usage()}

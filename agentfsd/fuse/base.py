@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import trio
-from pyfuse3 import EntryAttributes, RequestContext
+from pyfuse3 import EntryAttributes, FileInfo, RequestContext
 
 from agentfsd.core.inode import Attributes, Inode
 from agentfsd.core.overlay import Overlay
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "privileged")
+    __slots__ = ("inode", "privileged", "writes")
 
-    def __init__(self, inode: Inode, privileged: bool) -> None:
-        self.inode, self.privileged = inode, privileged
+    def __init__(self, inode: Inode, privileged: bool, writes: bool) -> None:
+        self.inode, self.privileged, self.writes = inode, privileged, writes
 
 
 class DirHandle:
@@ -59,6 +59,7 @@ class Base:
         self.nodes = NodeTable()
         self.handles: dict[int, Handle] = {}
         self._copy_locks: dict[Inode, trio.Lock] = {}
+        self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
         self.owner_uid = os.geteuid()
 
@@ -66,6 +67,16 @@ class Base:
         number = next(self._handle_numbers)
         self.handles[number] = handle
         return number
+
+    def file_info(self, inode: Inode, flags: int, ctx: RequestContext) -> FileInfo:
+        """The reply to an open that core has counted already.
+
+        Pages stay good: whatever changes the data comes through this very node, or (in the lower) changes mtime, which
+        makes the kernel drop them.
+        """
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        self.writers += writes
+        return FileInfo(fh=self.new_handle(FileHandle(inode, ctx.uid == 0, writes)), keep_cache=True)
 
     # -- who sees what
 

@@ -114,9 +114,7 @@ class FileHandlers(Virtual, Base):
             return FileInfo(fh=self.new_handle(self.open_virtual(node, ctx)), direct_io=True, keep_cache=False)
         found = self.inode(inode, ctx)
         data.open_(found, flags)
-        # Pages stay good: whatever changes the data comes through this very node, or (in the lower) changes mtime,
-        # which makes the kernel drop them.
-        return FileInfo(fh=self.new_handle(FileHandle(found, ctx.uid == 0)), keep_cache=True)
+        return self.file_info(found, flags, ctx)
 
     @translated
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -145,6 +143,7 @@ class FileHandlers(Virtual, Base):
         handle = self.handles.pop(fh, None)
         if isinstance(handle, FileHandle):
             data.release(handle.inode)
+            self.writers -= handle.writes
             if not handle.inode.opens:
                 self._copy_locks.pop(handle.inode, None)
         elif isinstance(handle, TextHandle) and handle.channel is not None:

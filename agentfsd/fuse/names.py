@@ -12,7 +12,7 @@ from agentfsd.core.inode import WHITEOUT, Inode
 from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
 from agentfsd.core.tree import Tree
 from agentfsd.fuse import entry
-from agentfsd.fuse.base import Base, DirHandle, FileHandle
+from agentfsd.fuse.base import Base, DirHandle
 from agentfsd.fuse.errors import translated
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.virtual import DOTS, Virtual, dot_entry
@@ -95,7 +95,7 @@ class NameHandlers(Virtual, Base):
         except BaseException:
             data.release(found)
             raise
-        info = FileInfo(fh=self.new_handle(FileHandle(found, ctx.uid == 0)), keep_cache=True)
+        info = self.file_info(found, flags, ctx)
         await self.changed(parent, directory, name)
         return info, reply
 

@@ -32,7 +32,7 @@ def service(opened: Opened) -> Iterator[ControlService]:
     opened.overlay.create_snapshot("one", "s1")
     opened.overlay.create_snapshot("two", "s2")
     bindings = Bindings()
-    info = DaemonInfo("0", os.getpid(), "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+    info = DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
     yield ControlService(opened.overlay, bindings, info)
     bindings.close()
 
@@ -159,6 +159,11 @@ def test_foreign_process_is_not_bound_but_by_root(service: ControlService, child
     service.info.owner_uid = 54321
     assert refused(service, wire.BranchBind(pid=child, branch="one"), somebody) == "foreign-process"
     assert isinstance(ask(service, wire.BranchBind(pid=child, branch="one"), Caller(0, 0, 0)), wire.Done)
+
+
+def test_the_daemon_itself_is_not_bound(service: ControlService, child: int) -> None:
+    service.info.pid = child
+    assert refused(service, wire.BranchBind(pid=child, branch="one")) == "bad-pid"
 
 
 BOUND_MAY: list[wire.Request] = [

@@ -35,7 +35,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
     async def serve() -> None:
         opened, bindings = Opened(tmp_path), Bindings()
-        info = DaemonInfo("0", os.getpid(), "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+        info = DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
         server = SocketServer(ControlService(opened.overlay, bindings, info))
         with trio.CancelScope() as scope:
             scopes.append((scope, trio.lowlevel.current_trio_token()))
