@@ -19,6 +19,8 @@ from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, SnapshotInfo
 
 log = logging.getLogger(__name__)
 
+_GONE = "(deleted)"
+
 _R = TypeVar("_R", bound=wire.Request)
 
 
@@ -89,7 +91,10 @@ class ControlService:
         return _Asker(caller, bound_to, self._branch_name(bound_to))
 
     def _branch_name(self, branch_id: str | None) -> str:
-        return self.overlay.branch_row(branch_id).name if branch_id else DEFAULT_BRANCH
+        """A process can outlive its branch: it then sees nothing at all, never another branch."""
+        if branch_id is None:
+            return DEFAULT_BRANCH
+        return self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else _GONE
 
     # -- the daemon
 

@@ -23,7 +23,6 @@ from agentfsd.metadata.store import GARBAGE, Transaction
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
-NAME_MAX = 255
 LINK_MAX = 65000
 
 
@@ -100,8 +99,6 @@ def _give_content(inode: Inode) -> None:
 
 def _check_new_name(tree: Tree, directory: Inode, name: bytes) -> None:
     check_writable(tree)
-    if len(name) > NAME_MAX:
-        raise OSError(errno.ENAMETOOLONG, "name too long")
     if directory.nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the directory was removed")
     if tree.find(directory, name) is not None:
@@ -164,8 +161,6 @@ def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, f
     check_writable(tree)
     if flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE) or flags == RENAME_NOREPLACE | RENAME_EXCHANGE:
         raise OSError(errno.EINVAL, "unknown rename flags")
-    if len(new) > NAME_MAX:
-        raise OSError(errno.ENAMETOOLONG, "name too long")
     source = tree.lookup(old_dir, old)
     if new_dir.nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the directory was removed")

@@ -65,6 +65,10 @@ class Overlay:
             return known
         return self.branch_tree(tree_id) if tree_id in self._branches else self.snapshot_tree(tree_id)
 
+    def has_tree(self, tree_id: str) -> bool:
+        """Whether a branch or snapshot of that id exists."""
+        return tree_id in self._branches or tree_id in self._snapshots
+
     def list_names(self, branches: bool) -> list[tuple[str, str]]:
         """(name, id) of every branch, or of every snapshot, in order of making."""
         rows: Iterable[BranchRow | SnapshotRow] = self._branches.values() if branches else self._snapshots.values()

@@ -15,6 +15,8 @@ from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import Store
 from agentfsd.types import Backstore, Lower, LowerEntry
 
+NAME_MAX = 255  # bytes
+
 _FOREIGN_INO_BASE = 1 << 51  # numbers shown for lower objects on another device than the lower's root
 
 
@@ -56,7 +58,9 @@ class Tree:
     # -- finding
 
     def lookup(self, directory: Inode, name: bytes) -> Inode:
-        """The inode that *name* stands for; FileNotFoundError, NotADirectoryError."""
+        """The inode that *name* stands for; FileNotFoundError, NotADirectoryError, ENAMETOOLONG."""
+        if len(name) > NAME_MAX:
+            raise OSError(errno.ENAMETOOLONG, "name too long")
         entries = self.entries(directory)
         child = entries.get(name)
         if child:

@@ -16,12 +16,16 @@ ROOT_NODE = 1
 
 
 class View:
-    """How a part of the mount chooses the tree: ``tree_id`` for one fixed branch or snapshot, "" for the caller's."""
+    """How a part of the mount chooses the tree: ``tree_id`` for one fixed branch or snapshot, "" for the caller's.
 
-    __slots__ = ("dirs", "root", "tree_id")
+    ``gone``: the branch or snapshot was deleted; the view lasts while the kernel holds something of it.
+    """
+
+    __slots__ = ("dirs", "gone", "root", "tree_id")
 
     def __init__(self, tree_id: str) -> None:
         self.tree_id = tree_id
+        self.gone = False
         self.root: DirNode | None = None
         self.dirs: dict[Inode, DirNode] = {}  # fixed views: the node of each directory
 
@@ -206,6 +210,15 @@ class NodeTable:
             if tree_id in node.views:
                 yield node.views[tree_id]
 
+    def drop_views(self, tree_id: str) -> None:
+        """After a branch or snapshot was deleted."""
+        for node in self._view_dirs:
+            view = node.views.pop(tree_id, None)
+            if view is not None and view.root is not None:
+                view.gone = True
+                if view.root.lookups <= 0:
+                    self._forget_directory(view.root)
+
     # -- following what the kernel does
 
     def forget(self, number: int, count: int) -> None:
@@ -224,7 +237,7 @@ class NodeTable:
 
     def _forget_directory(self, node: DirNode) -> None:
         """The kernel forgets children before their parent, except those that were unhashed: they keep their chain."""
-        if node.view.root is node:
+        if node.view.root is node and not node.view.gone:
             return  # cheap, and keeps the numbers of a branch's root stable
         del self._nodes[node.id]
         parent = node.parent

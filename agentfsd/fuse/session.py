@@ -29,12 +29,14 @@ class Operations(NameHandlers, FileHandlers, pyfuse3.Operations):  # type: ignor
     enable_acl = True
 
     def tree_replaced(self, tree: Tree) -> None:
-        """After a restore: whatever fixed views of that branch have cached is looked up again."""
+        """After a restore or a deletion: whatever fixed views have cached of that tree is looked up again."""
         for view in self.nodes.views_of(tree.id):
             if view.root is None:
                 continue
             for node in {view.root, *view.dirs.values()}:
                 self.notifier.expire(node, node.names)
+        if not self.overlay.has_tree(tree.id):
+            self.nodes.drop_views(tree.id)
 
 
 class FuseSession:

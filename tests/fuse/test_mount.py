@@ -4,16 +4,18 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted, needs_namespaces, needs_root
+from tests.mounted import Mounted, needs_fuse, needs_namespaces, needs_root
 
 
 def test_reading_creates_no_state(mounted: Mounted) -> None:
@@ -328,3 +330,58 @@ def test_memory_backstore_spills_and_keeps_nothing(tmp_path: Path, make_mount: C
     mounted.end()
     mounted.mount()
     assert os.listdir(mounted.path) == []
+
+
+def test_names_that_are_too_long_are_told_so(mounted: Mounted) -> None:
+    (mounted.path / "new").mkdir()
+    for directory in (mounted.path, mounted.path / "new", mounted.subtree("main") / "new"):
+        (directory / ("x" * 255)).touch()
+        for act in (lambda path: path.touch(), lambda path: path.stat(), lambda path: os.rename(path.with_name("x" * 255), path)):
+            with pytest.raises(OSError) as caught:
+                act(directory / ("x" * 256))
+            assert caught.value.errno == errno.ENAMETOOLONG
+
+
+def test_a_branch_is_not_discarded_under_its_processes(mounted: Mounted) -> None:
+    mounted.cli("branch create", "one")
+    script = "echo ready; read go; cat file; echo mine > new; cat new"
+    process = mounted.start("one", "sh", "-c", script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    refused = mounted.cli("discard", "one", check=False)
+    assert refused.returncode == 1
+    assert "in use by" in refused.stderr
+    said, _ = process.communicate("go\n", timeout=20)
+    assert said == "lower\nmine\n"
+    mounted.cli("discard", "one")
+    assert not (mounted.path / ".agentfs" / "branches" / "one").exists()
+
+
+def test_other_users_enter_only_when_allowed() -> None:
+    needs_root()
+    needs_fuse()
+    base = Path(tempfile.mkdtemp(prefix="agentfsd-other-"))  # pytest's own directories are closed to others
+    base.chmod(0o755)
+    made = []
+    try:
+        for name, options in (("closed", []), ("allowed", ["--allow-other"])):
+            (base / name).mkdir(mode=0o755)
+            made.append(Mounted(base / name, None, *options).mount())
+        closed, allowed = made
+        assert as_nobody(f"ls {closed.path}").returncode != 0
+        (allowed.path / "secret").touch(mode=0o600)
+        (allowed.path / "open").mkdir()
+        (allowed.path / "open").chmod(0o777)
+        done = as_nobody(f"cd {allowed.path}; cat secret; ls .agentfs; touch no; touch open/yes && stat -c %u open/yes")
+        assert done.stdout == "65534\n"
+        assert done.stderr.count("denied") == 2
+        assert "No such file" in done.stderr
+    finally:
+        for mounted in made:
+            mounted.end()
+        shutil.rmtree(base)
+
+
+def as_nobody(script: str) -> subprocess.CompletedProcess[str]:
+    command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
