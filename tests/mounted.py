@@ -50,6 +50,7 @@ class Mounted:
     def __init__(self, base: Path, lower: Path | None = None, *options: str) -> None:
         self.lower = lower or base / "lower"
         self.path, self.state, self.options = base / "mnt", base / "state", options
+        self.started: list[subprocess.Popen[str]] = []
         self.lower.mkdir(exist_ok=True)
         self.path.mkdir(exist_ok=True)
 
@@ -78,7 +79,8 @@ class Mounted:
     def start(self, branch: str, *command: str, view: str = "pid", **options: Any) -> subprocess.Popen[str]:
         """Like run, without waiting for its end."""
         arguments = ["run", "-m", str(self.path), "-b", branch, *["--no-namespace"] * (view == "pid"), "--", *command]
-        return subprocess.Popen([*AGENTFSD, *arguments], text=True, cwd=self.path, **options)
+        self.started.append(subprocess.Popen([*AGENTFSD, *arguments], text=True, cwd=self.path, **options))
+        return self.started[-1]
 
     def subtree(self, branch: str) -> Path:
         return self.path / ".agentfs" / "branches" / branch
@@ -100,7 +102,13 @@ class Mounted:
         return found
 
     def end(self) -> None:
-        """Unmounts whatever the test left, and lets no daemon live."""
+        """Unmounts whatever the test left, and lets no process live."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         record = runtime.State(str(self.state)).last_record()
         if record is not None and record.alive():
             agentfsd("umount", "--lazy", str(self.path), check=False)

@@ -12,6 +12,7 @@ from agentfsd.core.inode import Attributes, Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.fuse import entry
+from agentfsd.fuse.heal import Healer
 from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, VirtualNode
 from agentfsd.fuse.notify import Notifier
 from agentfsd.types import Caller, ControlChannel, ControlOpener
@@ -54,8 +55,11 @@ Handle = FileHandle | DirHandle | TextHandle
 class Base:
     """State that all handlers share, and the choke point from (node, caller) to (tree, inode)."""
 
-    def __init__(self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, notifier: Notifier) -> None:
-        self.overlay, self.bindings, self.control, self.notifier = overlay, bindings, control, notifier
+    def __init__(
+        self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, notifier: Notifier, healer: Healer
+    ) -> None:
+        self.overlay, self.bindings, self.control = overlay, bindings, control
+        self.notifier, self.healer = notifier, healer
         self.nodes = NodeTable()
         self.handles: dict[int, Handle] = {}
         self._copy_locks: dict[Inode, trio.Lock] = {}
@@ -82,7 +86,8 @@ class Base:
 
     def tree_of(self, node: DirNode, ctx: RequestContext) -> Tree:
         """The tree that a directory's view shows to the caller."""
-        return self.tree_by_id(node.view.tree_id or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
+        tree_id = node.view.tree_id or self.healer.stands_in_for(ctx.pid) or self.bindings.branch_of(ctx.pid)
+        return self.tree_by_id(tree_id or self.overlay.default_id)
 
     def tree_by_id(self, tree_id: str) -> Tree:
         try:
@@ -158,6 +163,12 @@ class Base:
         return Attributes(
             (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self.owner_uid, os.getegid(), 0, 0, 0, stamp, stamp, stamp, 0
         )
+
+    def heal(self, parent: DirNode, name: bytes, tree_id: str) -> None:
+        """Before an answer to that tree which takes away the dentry of a directory that others have there."""
+        other = self.nodes.other_branch_at(parent, name, tree_id)
+        if other is not None:
+            self.healer.look_up(other, [*parent.path(), name])
 
     # -- other views of the same branch
 

@@ -30,8 +30,11 @@ class NameHandlers(Virtual, Base):
             return self.lookup_control_dir(parent, ctx)
         found = tree.find(directory, name)
         if found is not None:
+            if not found.is_dir and not parent.view.tree_id:
+                self.heal(parent, name, tree.id)
             return self.reply(parent, name, found)
         if not parent.view.tree_id:
+            self.heal(parent, name, tree.id)
             raise FileNotFoundError(errno.ENOENT, "no such name")
         parent.names.add(name)
         lasting = directory.lower_path is None or tree.entries(directory).get(name) == WHITEOUT
@@ -133,6 +136,7 @@ class NameHandlers(Virtual, Base):
         node = self.nodes.seen(parent, name, tree.id)
         if node is not None:
             self.nodes.unlink_directory(node)
+        self.heal(parent, name, tree.id)
         await self.changed(parent, directory, name)
 
     def _part_from_others(self, parent: DirNode, moving: list[tuple[DirNode, bytes, Inode | None]]) -> None:
@@ -172,6 +176,8 @@ class NameHandlers(Virtual, Base):
             self.nodes.moved(moved, tree.id, new_parent, name_new)
         if replaced is not None and flags & RENAME_EXCHANGE:
             self.nodes.moved(replaced, tree.id, old_parent, name_old)
+        if moved is not None:
+            self.heal(old_parent, name_old, tree.id)
         if old_parent.view.tree_id:
             new_parent.names.add(name_new)
         await self.changed(old_parent, old_dir, name_old)

@@ -269,6 +269,16 @@ class NodeTable:
         node = parent.private.get((tree_id, name)) or parent.children.get(name)
         return node if node is not None and tree_id in node.bound else None
 
+    def other_branch_at(self, parent: DirNode, name: bytes, tree_id: str) -> str | None:
+        """A branch, other than that one, which has a directory at that name through the node that all share."""
+        shared = parent.children.get(name)
+        if shared is None or shared.lookups <= 0:
+            return None
+        for other, inode in shared.bound.items():
+            if other != tree_id and inode.nlink and not inode.tree.detached and inode.name == name:
+                return other
+        return None
+
     def moved(self, node: DirNode, tree_id: str, parent: DirNode, name: bytes) -> None:
         """After rename: the kernel has moved the node's dentry."""
         old = node.parent

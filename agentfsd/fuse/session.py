@@ -11,6 +11,7 @@ import pyfuse3
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.files import FileHandlers
+from agentfsd.fuse.heal import Healer
 from agentfsd.fuse.names import NameHandlers
 from agentfsd.fuse.notify import Notifier
 from agentfsd.types import ControlOpener
@@ -46,7 +47,8 @@ class FuseSession:
         self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, mountpoint: str, options: frozenset[str]
     ) -> None:
         self._notifier = Notifier()
-        self.operations = Operations(overlay, bindings, control, self._notifier)
+        self._healer = Healer(mountpoint)
+        self.operations = Operations(overlay, bindings, control, self._notifier, self._healer)
         overlay.on_replaced.append(self.operations.tree_replaced)
         self._mountpoint, self._options = mountpoint, options
         self._mounted = False
@@ -63,10 +65,12 @@ class FuseSession:
     async def serve(self) -> None:
         """Answers requests until the file system is unmounted or terminate() is called."""
         self._notifier.start(_fuse_descriptor())
+        self._healer.start()
         try:
             await pyfuse3.main()
         finally:
             self._notifier.stop()
+            self._healer.stop()
 
     def terminate(self) -> None:
         """Asks serve() to return; the mount stays until close()."""

@@ -385,3 +385,45 @@ def test_other_users_enter_only_when_allowed() -> None:
 def as_nobody(script: str) -> subprocess.CompletedProcess[str]:
     command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+
+
+def standing(mounted: Mounted, branch: str, directory: str) -> subprocess.Popen[str]:
+    """A process of a branch that stands in a directory and prints where it is each time it is asked."""
+    code = (
+        "import os, sys\nos.chdir(sys.argv[1])\nprint('ready', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    try:\n        print(os.getcwd(), flush=True)\n"
+        "    except OSError as exc:\n        print(exc, flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, directory]
+    process = mounted.start(branch, *command, view="pid", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def asked(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().rstrip("\n")
+
+
+@pytest.mark.parametrize("act", ["stat", "rmdir", "rename", "file"])
+def test_working_directory_outlives_what_another_branch_does_at_its_name(mounted: Mounted, act: str) -> None:
+    mounted.cli("branch create", "one")
+    mounted.cli("branch create", "two")
+    mounted.sh("one", "mkdir here", view="pid")
+    if act in ("rmdir", "rename"):
+        mounted.sh("two", "mkdir here", view="pid")
+    process = standing(mounted, "one", "here")
+    script = {
+        "stat": "test ! -e here", "rmdir": "rmdir here; test ! -e here", "rename": "mv here there; ls there",
+        "file": "echo x > here; cat here",
+    }[act]  # fmt: skip
+    for _ in range(2):
+        mounted.sh("two", script, view="pid", check=False)
+        time.sleep(0.1)
+        assert asked(process) == f"{mounted.path}/here"
+    process.communicate(timeout=20)

@@ -16,8 +16,10 @@ OPERATIONS = 50_000  # for each of the two
 def test_hammering_the_same_paths_in_two_branches(mounted: Mounted, views: tuple[str, str]) -> None:
     operations = OPERATIONS if views == ("pid", "pid") else OPERATIONS // 10
     running = []
-    for branch, view in zip(("one", "two"), views, strict=True):
+    for branch in ("one", "two"):
         mounted.cli("branch create", branch)
+        (mounted.subtree(branch) / "both").mkdir()
+    for branch, view in zip(("one", "two"), views, strict=True):
         command = [sys.executable, HAMMER, branch, str(operations)]
         running.append(mounted.start(branch, *command, view=view, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     for process in running:
