@@ -6,6 +6,7 @@ from agentfs_client import wire
 from agentfsd.cli import output
 from agentfsd.cli.common import client, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
+from agentfsd.control import text
 
 _WORDS = {"A": "added", "M": "modified", "D": "deleted", "T": "type", "m": "attributes"}
 
@@ -47,11 +48,11 @@ def _show_stat(found: list[wire.Change]) -> None:
     if rows:
         output.table(("change", "before", "after", "path"), rows)
     grown = sum(max(0, c.new_size) - max(0, c.old_size) for c in found)
-    output.say(f"{output.plural(len(found), 'change')}, {'+' if grown >= 0 else ''}{output.size(grown)}")
+    output.say(f"{output.plural(len(found), 'change')}, {'+' if grown >= 0 else ''}{text.size(grown)}")
 
 
 def _side(size_bytes: int) -> str:
-    return "-" if size_bytes < 0 else output.size(size_bytes)
+    return "-" if size_bytes < 0 else text.size(size_bytes)
 
 
 @click.command()

@@ -45,7 +45,9 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool) -> None:
-    """Check that everything stored is sound. Changes nothing.
+    """Check that everything stored is sound. Repairs nothing.
+
+    A state directory that is not mounted is first put in order as a mount would do it: what a kill left half-done goes.
 
     \b
     Example:

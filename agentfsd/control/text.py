@@ -7,11 +7,11 @@ from agentfs_client import wire
 
 def status(found: wire.StatusReply) -> str:
     """A few lines: what is mounted where, and a table of branches."""
-    size, files = _size(found.usage.get("bytes", 0)), found.usage.get("objects", 0)
+    held, files = size(found.usage.get("bytes", 0)), found.usage.get("objects", 0)
     lines = [
         f"{found.lower} is mounted on {found.mountpoint}",
         f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {found.session}",
-        f"state in {found.state} ({found.backstore}): {size} in {files} files",
+        f"state in {found.state} ({found.backstore}): {held} in {files} files",
         "",
         f"{'BRANCH':<24} {'CHANGES':>8} {'PROCESSES':>10}  BASE",
     ]
@@ -27,7 +27,8 @@ def _span(ns: int) -> str:
     return f"{seconds} s"
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """A number of bytes in binary units."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
