@@ -1,0 +1,117 @@
+"""The database: versions, what it refuses, and that a transaction is all or nothing in rows and in memory."""
+
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentfsd.errors import Refusal
+from agentfsd.metadata import schema, store
+from agentfsd.metadata.store import Store
+
+
+def refusal(path: Path, lower: str = "/lower") -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        Store.open(str(path), lower)
+    assert caught.value.message
+    assert caught.value.hint
+    return caught.value
+
+
+def test_state_of_another_lower_is_refused(tmp_path: Path) -> None:
+    Store.open(str(tmp_path / "meta.db"), "/lower").close()
+    found = refusal(tmp_path / "meta.db", "/other")
+    assert found.code == "other-lower"
+    assert "/lower" in found.message
+    assert "/other" in found.message
+    Store.open(str(tmp_path / "meta.db"), "/lower").close()
+
+
+def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Store.open(str(tmp_path / "meta.db"), "/lower").close()
+    with sqlite3.connect(tmp_path / "meta.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    before = (tmp_path / "meta.db").read_bytes()
+    assert refusal(tmp_path / "meta.db").code == "newer-state"
+    assert (tmp_path / "meta.db").read_bytes() == before
+
+
+def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "meta.db").write_bytes(b"not a database at all, but long enough to look like a header" * 100)
+    before = (tmp_path / "meta.db").read_bytes()
+    assert refusal(tmp_path / "meta.db").code == "state-corrupt"
+    assert (tmp_path / "meta.db").read_bytes() == before
+
+
+def test_database_held_by_another_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, timeout=0.1))
+    assert refusal(tmp_path / "meta.db").code == "state-in-use"
+    first.close()
+
+
+def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(str(tmp_path / "meta.db"), "/lower").close()
+    monkeypatch.setattr(store, "SCHEMA_VERSION", 3)
+    monkeypatch.setitem(schema.MIGRATIONS, 1, "CREATE TABLE added (a INTEGER); -- a comment\nINSERT INTO added VALUES (1);")
+    monkeypatch.setitem(schema.MIGRATIONS, 2, "UPDATE added SET a = a + 1;")
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert opened.db.execute("SELECT a FROM added").fetchall() == [(2,)]
+    assert opened.db.execute("PRAGMA user_version").fetchone() == (3,)
+    opened.close()
+
+
+def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(str(tmp_path / "meta.db"), "/lower").close()
+    monkeypatch.setattr(store, "SCHEMA_VERSION", 2)
+    monkeypatch.setitem(schema.MIGRATIONS, 1, "CREATE TABLE added (a INTEGER);\nINSERT INTO missing VALUES (1);")
+    with pytest.raises(OSError, match="metadata database"):
+        Store.open(str(tmp_path / "meta.db"), "/lower")
+    monkeypatch.undo()
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert opened.db.execute("SELECT name FROM sqlite_master WHERE name = 'added'").fetchall() == []
+    opened.close()
+
+
+def test_memory_follows_the_transaction() -> None:
+    opened = Store.open(":memory:", "/lower")
+    thing, table = SimpleNamespace(a=1), {"kept": 1, "gone": 2}
+    with pytest.raises(ZeroDivisionError), opened.transaction() as tx:
+        tx.set(thing, a=2)
+        tx.set(thing, a=3)
+        tx.put(table, "kept", 5)
+        tx.put(table, "gone", None)
+        tx.put(table, "new", 6)
+        raise ZeroDivisionError
+    assert (thing.a, table) == (1, {"kept": 1, "gone": 2})
+    with opened.transaction() as tx:
+        tx.set(thing, a=2)
+        tx.put(table, "gone", None)
+    assert (thing.a, table) == (2, {"kept": 1})
+    opened.close()
+
+
+def test_numbers_stay_unique_across_rollbacks_and_restarts(tmp_path: Path) -> None:
+    seen: list[int] = []
+    for _ in range(3):
+        opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+        seen += [opened.next_id("inode") for _ in range(1500)]
+        with pytest.raises(ZeroDivisionError), opened.transaction():
+            opened.next_id("inode")  # rolled back: may be given again, for nothing was stored under it
+            raise ZeroDivisionError
+        seen.append(opened.next_id("inode"))
+        opened.close()
+    assert len(set(seen)) == len(seen)
+    assert min(seen) > 1  # 1 is the root
+
+
+def test_every_column_is_explained() -> None:
+    """The DDL is the authority: a column without a comment of its own or its table's is a gap."""
+    tables = schema.DDL.split("CREATE TABLE ")[1:]
+    assert len(tables) >= 8
+    for number, table in enumerate(tables):
+        before = schema.DDL.split("CREATE TABLE ")[number]
+        assert "--" in before.rpartition(";")[2] or "--" in table, table.split()[0]
