@@ -68,6 +68,7 @@ class Daemon:
         options = {"allow_other"} if orders.allow_other else set()
         self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, frozenset(options))
         self._now = False  # told by a signal: whoever still uses the mount loses it
+        self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()
 
     @property
@@ -102,7 +103,8 @@ class Daemon:
         )  # fmt: skip
 
     def close(self) -> None:
-        self.session.close()
+        mounted = mounts.mount_at(self.orders.mountpoint)
+        self.session.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
         self.bindings.close()
         self.store.close()
         self.backstore.close()
@@ -127,8 +129,9 @@ class Daemon:
 
     def ask_to_end(self, force: bool) -> None:
         """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""
-        users = [] if force else self.users()
-        if users:
+        users = self.users()
+        self._unused = not users
+        if users and not force:
             shown = ", ".join(f"{pid} {runtime.command_of(pid)}".rstrip() for pid in users[:_SHOWN_USERS])
             more = f" and {len(users) - _SHOWN_USERS} more" if len(users) > _SHOWN_USERS else ""
             raise Refusal(
@@ -172,17 +175,21 @@ class Daemon:
                 self._end.set()
 
     async def _unmount_when_asked(self) -> None:
-        """Once unmounted, the kernel ends the session with the last user of the mount; a signal does not wait for that."""
+        """Once unmounted, the kernel ends the session with the last user of the mount; a signal does not wait for that.
+
+        Nor do we when there was no user: a container or service started meanwhile may hold a copy of the mount for ever.
+        """
         await self._end.wait()
         notify_service_manager(b"STOPPING=1")
         try:
             await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint)
         except OSError as exc:
+            self._unused = False
             log.warning("%s: %s; unmounting it lazily, for the processes %s", self.orders.mountpoint, exc.strerror, self.users())
             with contextlib.suppress(OSError):
                 await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint, True)
         runtime.withdraw(self.record())
-        if self._now:
+        if self._now or self._unused:
             await trio.sleep(_LAST_REQUESTS_S)
             self.session.terminate()
 
@@ -195,6 +202,7 @@ class Daemon:
                 idle_since = trio.current_time()
             elif trio.current_time() - idle_since > limit_s and not self.users():
                 log.info("idle for %s s: unmounting", limit_s)
+                self._unused = True
                 self._end.set()
                 return
 

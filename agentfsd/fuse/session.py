@@ -80,10 +80,11 @@ class FuseSession:
         """Returns when the kernel has taken every notification of what changed so far."""
         await self._notifier.settled()
 
-    def close(self) -> None:
+    def close(self, *, unmount: bool) -> None:
+        """Ends the connection. *unmount* only while the mount is there: libfuse takes away whatever is on top."""
         if self._mounted:
             self._mounted = False
-            pyfuse3.close(unmount=True)
+            pyfuse3.close(unmount=unmount)
 
 
 def _fuse_descriptor() -> int:

@@ -352,3 +352,17 @@ def test_an_ordinary_user_cannot_ask_a_mount_that_is_not_his(mounted: Mounted) -
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_copy_of_the_mount_in_another_namespace_does_not_keep_the_daemon(mounted: Mounted) -> None:
+    """A container or service that started meanwhile has a copy of every mount there was."""
+    needs_root()
+    with subprocess.Popen(["unshare", "-m", "sleep", "60"]) as holder:
+        try:
+            time.sleep(0.2)
+            began = time.monotonic()
+            agentfsd("umount", str(mounted.path))
+            assert time.monotonic() - began < 10
+            assert not mounted.record().alive()
+        finally:
+            holder.kill()
