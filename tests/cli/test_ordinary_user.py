@@ -53,7 +53,7 @@ def inside(base: Path) -> Iterator[list[str]]:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
-    yield ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"]
+    yield ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", f"--root=/proc/{holder.pid}/root", "--"]
     holder.communicate("end\n")
 
 
