@@ -427,3 +427,37 @@ def test_working_directory_outlives_what_another_branch_does_at_its_name(mounted
         time.sleep(0.1)
         assert asked(process) == f"{mounted.path}/here"
     process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("view", ["namespace", "pid"])
+def test_bound_process_reaches_its_own_branch_and_history_only(mounted: Mounted, view: str) -> None:
+    if view == "namespace":
+        needs_namespaces()
+    mounted.sh("one", "echo secret > mine", new=True)
+    mounted.sh("two", "echo other > theirs", new=True)
+    mounted.cli("snapshot create", "-b", "one", "s-one")
+    mounted.cli("snapshot create", "-b", "two", "s-two")
+    script = """
+        cd .agentfs; cat snapshots/s-two/theirs; ls snapshots/s-one; cat branches/one/mine; ls branches; cat snapshots/s-one/mine
+        echo x > ../.agentfs/snapshots/s-two/theirs; exec 3<> control; echo '{"op":"branch.list"}' >&3; cat <&3
+    """
+    done = mounted.run("two", "sh", "-c", script, view=view, check=False)
+    assert "other" in done.stdout
+    assert "secret" not in done.stdout
+    assert '"code":"outside-branch"' in done.stdout
+    assert '"name":"one"' not in done.stdout
+    assert (mounted.subtree("one") / "mine").read_text() == "secret\n"
+    assert mounted.run("one", "cat", "mine", view=view).stdout == "secret\n"
+
+
+def test_working_directory_in_a_run_survives_another_who_is_turned_away(mounted: Mounted) -> None:
+    needs_namespaces()
+    mounted.cli("branch create", "two")
+    script = "echo ready; read go; pwd; cat file; readlink /proc/self/cwd"
+    mounted.cli("branch create", "one")
+    process = mounted.start("one", "sh", "-c", script, view="namespace", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    mounted.run("two", "ls", ".agentfs/branches/one", view="pid", check=False)
+    said, _ = process.communicate("go\n", timeout=20)
+    assert said.splitlines() == [str(mounted.path), "lower", str(mounted.path)]
