@@ -180,18 +180,27 @@ class Daemon:
         Nor do we when there was no user: a container or service started meanwhile may hold a copy of the mount for ever.
         """
         await self._end.wait()
+        while not await self._unmount() and not self._now:
+            self._end = trio.Event()  # it can be asked again
+            await self._end.wait()
         notify_service_manager(b"STOPPING=1")
-        try:
-            await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint)
-        except OSError as exc:
-            self._unused = False
-            log.warning("%s: %s; unmounting it lazily, for the processes %s", self.orders.mountpoint, exc.strerror, self.users())
-            with contextlib.suppress(OSError):
-                await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint, True)
         runtime.withdraw(self.record())
         if self._now or self._unused:
             await trio.sleep(_LAST_REQUESTS_S)
             self.session.terminate()
+
+    async def _unmount(self) -> bool:
+        """Takes the mount away, lazily if it must be; False when that is refused altogether."""
+        for lazy in (False, True):
+            try:
+                await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint, lazy)
+            except OSError as exc:
+                self._unused = False
+                what = "it stays mounted" if lazy else "unmounting it lazily"
+                log.warning("%s: %s; %s, for the processes %s", self.orders.mountpoint, exc.strerror, what, self.users())
+            else:
+                return True
+        return False
 
     async def _end_when_idle(self) -> None:
         """Ends when for that long no bound process has lived and no client has been connected."""
