@@ -1,36 +1,55 @@
 """Copying a whole file's content as cheaply as the file systems allow: reflink, else in the kernel, else by hand.
 
-Holes stay holes. Times are the caller's business.
+Holes stay holes. It knows descriptors only; times, names and undoing are the caller's business.
 """
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Iterator
 
 _FICLONE = 0x40049409
 _CHUNK = 64 << 20
 _HAND_CHUNK = 1 << 20
-_NOT_THIS_WAY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY)
+_NEVER = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # from there to here it will not work next time either
+_NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)
 
 
-def reflink(source_fd: int, target_fd: int) -> bool:
-    """Shares the blocks; False where the file systems cannot."""
-    try:
-        fcntl.ioctl(target_fd, _FICLONE, source_fd)
-    except OSError as exc:
-        if exc.errno in (*_NOT_THIS_WAY, errno.ENOTTY, errno.EBADF, errno.EISDIR):
-            return False
-        raise
-    return True
+def copy_content(source_fd: int, target_fd: int, no_reflink: set[int]) -> None:
+    """Fills an empty file by sharing the source's blocks, else by copying them.
+
+    *no_reflink* holds the devices (st_dev) whose files cannot share blocks with the target's; one found out here is added.
+    """
+    device = os.fstat(source_fd).st_dev
+    if device not in no_reflink:
+        try:
+            fcntl.ioctl(target_fd, _FICLONE, source_fd)
+        except OSError as exc:
+            if exc.errno in _NEVER:
+                no_reflink.add(device)
+            elif exc.errno not in _NOT_THIS_FILE:
+                raise
+        else:
+            return
+    copy(source_fd, target_fd)
 
 
 def copy(source_fd: int, target_fd: int) -> None:
-    """Fills an empty file with the source's data, hole by hole; its offset stays where it was."""
+    """Fills an empty file with the source's data, hole by hole. The file offset of the source is not kept."""
     size = os.fstat(source_fd).st_size
     for start, end in _extents(source_fd, size):
         _copy_range(source_fd, target_fd, start, end)
     os.ftruncate(target_fd, size)
+
+
+def data_bytes(fd: int) -> int:
+    """Whole pages of memory that a copy would need. st_blocks does not say: compressed and delayed blocks count less."""
+    return sum(round_up(end) - start // mmap.PAGESIZE * mmap.PAGESIZE for start, end in _extents(fd, os.fstat(fd).st_size))
+
+
+def round_up(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
@@ -43,11 +62,10 @@ def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
         except OSError as exc:
             if exc.errno == errno.ENXIO:  # only a hole is left
                 return
-            if exc.errno == errno.EINVAL:  # no such seeking here: all of it is data
-                start, end = start, size
-            else:
+            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
-        yield start, end
+            end = size  # no such seeking here: all of it is data
+        yield start, min(end, size)
         start = end
 
 
@@ -57,10 +75,10 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
         try:
             done = os.copy_file_range(source_fd, target_fd, min(_CHUNK, end - offset), offset, offset)
         except OSError as exc:
-            if exc.errno not in _NOT_THIS_WAY:
+            if exc.errno not in (*_NEVER, *_NOT_THIS_FILE):
                 raise
-            done = _copy_by_hand(source_fd, target_fd, offset, min(_HAND_CHUNK, end - offset))
-        if done == 0:  # copy_file_range also says 0 where it cannot (files of /proc); or the source was cut meanwhile
+            done = 0
+        if done == 0:  # it also says 0 where it cannot (files of /proc), or the source was cut meanwhile
             done = _copy_by_hand(source_fd, target_fd, offset, min(_HAND_CHUNK, end - offset))
             if done == 0:
                 return
@@ -68,9 +86,7 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
 
 
 def _copy_by_hand(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    chunk = os.pread(source_fd, length, offset)
-    write_all(target_fd, chunk, offset)
-    return len(chunk)
+    return write_all(target_fd, os.pread(source_fd, length, offset), offset)
 
 
 def write_all(fd: int, data: bytes, offset: int) -> int:

@@ -1,23 +1,28 @@
-"""Content objects as files of a directory, named by number. They outlive the daemon."""
+"""Content objects as files of a directory, named by number. They outlive the daemon.
+
+It knows nothing of branches or names, and leaves it to the state directory's lock that nobody else writes here.
+"""
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 
-from agentfsd.backstore.copy import copy, reflink, write_all
+from agentfsd.backstore.copy import copy_content, write_all
 from agentfsd.types import ContentFile
 
-_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME
-_TEMPORARY = ".new"
+_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE = _OPEN | os.O_CREAT | os.O_EXCL
+_UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 
 
 class HostFile:
     """An open object: a plain descriptor."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_shard", "_store")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, store: "HostBackstore", shard: str, fd: int) -> None:
+        self._store, self._shard, self._fd = store, shard, fd
 
     def fileno(self) -> int:
         return self._fd
@@ -38,16 +43,18 @@ class HostFile:
         os.utime(self._fd, ns=(atime_ns, mtime_ns))
 
     def sync(self, data_only: bool) -> None:
+        """Afterwards content and name survive the loss of power."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
+        self._store.sync_names(self._shard)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class HostBackstore:
-    """See types.Backstore. Objects lie in 256 directories by the low byte of their number."""
+    """See types.Backstore. Objects lie in 256 directories (shards) by the low byte of their number, all in hexadecimal."""
 
     kind = "hostfs"
     persistent = True
@@ -56,87 +63,154 @@ class HostBackstore:
         """Makes *root* when it is missing."""
         os.makedirs(root, mode=0o700, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._shards = set(os.listdir(self._root))
-        self._no_reflink: set[int] = set()  # devices that cannot share blocks with us
+        self._has_unnamed = _has_unnamed_files(self._root)
+        self._no_reflink: set[int] = set()
+        self._synced: set[str] = set()  # shards ("" the root) all of whose names are known to be on the disk
+        self._syncing = threading.Lock()
 
     def close(self) -> None:
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
-
-    def _name(self, object_id: int) -> str:
-        return f"{object_id & 0xFF:02x}/{object_id:x}"
-
-    def _create(self, object_id: int, suffix: str = "") -> int:
-        shard = f"{object_id & 0xFF:02x}"
-        if shard not in self._shards:
-            try:
-                os.mkdir(shard, 0o700, dir_fd=self._root)
-            except FileExistsError:
-                pass
-            self._shards.add(shard)
-        return os.open(self._name(object_id) + suffix, _OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._root)
+        fd, self._root = self._root, -1
+        if fd >= 0:
+            os.close(fd)
 
     def create(self, object_id: int) -> ContentFile:
-        return HostFile(self._create(object_id))
+        shard = _shard(object_id)
+        fd = self._open_in(shard, _name(object_id), _CREATE)
+        self._synced.discard(shard)
+        return HostFile(self, shard, fd)
 
     def open(self, object_id: int) -> ContentFile:
-        return HostFile(os.open(self._name(object_id), _OPEN, dir_fd=self._root))
+        return HostFile(self, _shard(object_id), self._open(_name(object_id), _OPEN))
 
     def stat(self, object_id: int) -> os.stat_result:
-        return os.stat(self._name(object_id), dir_fd=self._root, follow_symlinks=False)
+        return os.stat(_name(object_id), dir_fd=self._root, follow_symlinks=False)
 
     def clone(self, source_fd: int, object_id: int) -> ContentFile:
-        """The object gets its name only when it is complete."""
-        name, temporary = self._name(object_id), self._name(object_id) + _TEMPORARY
-        fd = self._create(object_id, _TEMPORARY)
+        """The object gets its name when it is complete; a daemon killed before leaves nothing.
+
+        Where files without a name are unknown (NFS, FUSE, FAT) it has its name from the start.
+        """
+        if not self._has_unnamed:
+            return self._clone_named(source_fd, object_id)
+        shard = _shard(object_id)
+        fd = self._open_in(shard, shard, _UNNAMED)
         try:
-            self._fill(source_fd, fd)
-            os.link(temporary, name, src_dir_fd=self._root, dst_dir_fd=self._root, follow_symlinks=False)
-            os.unlink(temporary, dir_fd=self._root)
+            copy_content(source_fd, fd, self._no_reflink)
+            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
         except BaseException:
             os.close(fd)
-            os.unlink(temporary, dir_fd=self._root)
             raise
-        return HostFile(fd)
+        self._synced.discard(shard)
+        return HostFile(self, shard, fd)
 
-    def _fill(self, source_fd: int, fd: int) -> None:
-        device = os.fstat(source_fd).st_dev
-        if device not in self._no_reflink:
-            if reflink(source_fd, fd):
-                return
-            self._no_reflink.add(device)
-        copy(source_fd, fd)
+    def _clone_named(self, source_fd: int, object_id: int) -> ContentFile:
+        made = self.create(object_id)
+        try:
+            copy_content(source_fd, made.fileno(), self._no_reflink)
+        except BaseException:
+            made.close()
+            self.remove(object_id)
+            raise
+        return made
 
     def remove(self, object_id: int) -> None:
-        for name in (self._name(object_id), self._name(object_id) + _TEMPORARY):
-            try:
-                os.unlink(name, dir_fd=self._root)
-                return
-            except FileNotFoundError:
-                continue
+        try:
+            os.unlink(_name(object_id), dir_fd=self._root)
+        except FileNotFoundError:
+            pass
+
+    def _open(self, path: str, flags: int) -> int:
+        """Without touching access times, where we may."""
+        try:
+            return os.open(path, flags | os.O_NOATIME, 0o600, dir_fd=self._root)
+        except PermissionError as exc:
+            if exc.errno != errno.EPERM:
+                raise
+            # Where new files belong to somebody else (NFS, FAT) O_CREAT refuses after it has made the file.
+            return os.open(path, flags & ~os.O_EXCL, 0o600, dir_fd=self._root)
+
+    def _open_in(self, shard: str, path: str, flags: int) -> int:
+        """Makes the shard when it is missing."""
+        try:
+            return self._open(path, flags)
+        except FileNotFoundError:
+            pass
+        try:
+            os.mkdir(shard, 0o700, dir_fd=self._root)
+        except FileExistsError:
+            pass
+        self._synced.discard("")
+        return self._open(path, flags)
+
+    def sync_names(self, shard: str) -> None:
+        """Writes a shard's directory, and the root's, where a name may be new: fsync of a file does not promise its name."""
+        with self._syncing:
+            for path in ("", shard):
+                if path in self._synced:
+                    continue
+                self._synced.add(path)  # before: a name that comes during the fsync takes it out again
+                try:
+                    self._sync_directory(path or ".")
+                except BaseException:
+                    self._synced.discard(path)
+                    raise
+
+    def _sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def ids(self) -> Iterator[int]:
+        """Passes over what is none of ours (``lost+found``)."""
         for shard in sorted(os.listdir(self._root)):
+            if len(shard) != 2:
+                continue
             fd = os.open(shard, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
             try:
                 names = os.listdir(fd)
             finally:
                 os.close(fd)
-            yield from (int(name, 16) for name in names if not name.endswith(_TEMPORARY))
+            for name in names:
+                number = _number(shard, name)
+                if number is not None:
+                    yield number
 
     def statvfs(self) -> os.statvfs_result:
         return os.fstatvfs(self._root)
 
     def usage(self) -> dict[str, int]:
-        """Walks every object."""
+        """Walks every object. Blocks that are shared with others count in full; holes do not count."""
         objects = blocks = 0
         for number in self.ids():
             try:
                 blocks += self.stat(number).st_blocks
-            except OSError as exc:
-                if exc.errno != errno.ENOENT:
-                    raise
+            except FileNotFoundError:
                 continue
             objects += 1
         return {"objects": objects, "bytes": blocks * 512}
+
+
+def _shard(object_id: int) -> str:
+    return f"{object_id & 0xFF:02x}"
+
+
+def _name(object_id: int) -> str:
+    return f"{object_id & 0xFF:02x}/{object_id:x}"
+
+
+def _number(shard: str, name: str) -> int | None:
+    try:
+        number = int(name, 16)
+    except ValueError:
+        return None
+    return number if _name(number) == f"{shard}/{name}" else None
+
+
+def _has_unnamed_files(root_fd: int) -> bool:
+    try:
+        os.close(os.open(".", _UNNAMED, 0o600, dir_fd=root_fd))
+    except OSError:
+        return False
+    return True

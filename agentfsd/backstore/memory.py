@@ -1,17 +1,21 @@
 """Content objects in memory (memfd), moved to unlinked files on disk above a size or a total. They go with the daemon.
 
-A move is invisible: whoever has the object open goes on with the same content, holes and times.
+A move is invisible: whoever has the object open goes on with the same content, holes and times. It knows nothing of
+branches or names.
 """
 
 import errno
+import fcntl
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 
-from agentfsd.backstore.copy import copy, write_all
+from agentfsd.backstore.copy import copy, copy_content, data_bytes, round_up, write_all
 from agentfsd.types import ContentFile
 
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # what O_TMPFILE says where it is unknown
 
 
 class _Object:
@@ -23,7 +27,7 @@ class _Object:
         self.fd = fd
         self.in_memory = True
         self.users = 1  # the table's own, then one for each open
-        self.blocks = 0  # as counted in the store's totals
+        self.blocks = 0  # as counted in the store's totals; of 512 bytes
 
 
 class MemoryFile:
@@ -69,7 +73,10 @@ class MemoryFile:
 
 
 class MemoryBackstore:
-    """See types.Backstore. Limits and usage count what is really allocated (blocks), so holes cost nothing."""
+    """See types.Backstore. Limits and usage count what is allocated (st_blocks), not the apparent size: holes cost nothing.
+
+    What was removed while somebody has it open still counts in the bytes, until the last close.
+    """
 
     kind = "memory"
     persistent = False
@@ -82,6 +89,7 @@ class MemoryBackstore:
         self._objects: dict[int, _Object] = {}
         self._lock = threading.RLock()  # a clone may run in a worker thread
         self._memory_blocks = self._spilled_blocks = 0
+        self._no_reflink: set[int] = set()  # for what is spilled
 
     def close(self) -> None:
         with self._lock:
@@ -90,12 +98,17 @@ class MemoryBackstore:
 
     def create(self, object_id: int) -> ContentFile:
         with self._lock:
-            if object_id in self._objects:
-                raise FileExistsError(errno.EEXIST, "object exists")
-            held = _Object(os.memfd_create(f"agentfsd-{object_id}", os.MFD_CLOEXEC))
-            self._objects[object_id] = held
-            held.users += 1
-            return MemoryFile(self, held)
+            self._check_free(object_id)
+            return self._enter(object_id, _new_object())
+
+    def _check_free(self, object_id: int) -> None:
+        if object_id in self._objects:
+            raise FileExistsError(errno.EEXIST, "object exists")
+
+    def _enter(self, object_id: int, held: _Object) -> ContentFile:
+        self._objects[object_id] = held
+        held.users += 1
+        return MemoryFile(self, held)
 
     def _find(self, object_id: int) -> _Object:
         try:
@@ -110,32 +123,46 @@ class MemoryBackstore:
             return MemoryFile(self, held)
 
     def stat(self, object_id: int) -> os.stat_result:
-        return os.fstat(self._find(object_id).fd)
+        with self._lock:
+            return os.fstat(self._find(object_id).fd)
 
     def clone(self, source_fd: int, object_id: int) -> ContentFile:
-        made = self.create(object_id)
+        """The object gets its number when it is complete."""
+        with self._lock:
+            self._check_free(object_id)
+        held = _new_object()
         try:
-            held = self._find(object_id)
-            size = os.fstat(source_fd).st_blocks * 512
+            self._fill(source_fd, held)
             with self._lock:
-                if self._too_large(held, size):
-                    self._spill(held)
-            try:
-                copy(source_fd, held.fd)
-            except OSError as exc:
-                if exc.errno not in _NO_ROOM or not held.in_memory:
-                    raise
-                with self._lock:
-                    os.ftruncate(held.fd, 0)
-                    self._spill(held)
-                copy(source_fd, held.fd)
-            with self._lock:
-                self._count(held)
+                self._check_free(object_id)
+                return self._enter(object_id, held)
         except BaseException:
-            made.close()
-            self.remove(object_id)
+            self.let_go(held)
             raise
-        return made
+
+    def _fill(self, source_fd: int, held: _Object) -> None:
+        size_bytes = data_bytes(source_fd)
+        with self._lock:
+            if self._too_large(held, size_bytes):
+                self._spill(held)
+            self._recount(held, size_bytes // 512)  # taken already: other threads choose by what is left
+        try:
+            self._copy_into(source_fd, held)
+        except OSError as exc:
+            if exc.errno not in _NO_ROOM or not held.in_memory:
+                raise
+            os.ftruncate(held.fd, 0)
+            with self._lock:
+                self._spill(held)
+            self._copy_into(source_fd, held)
+        with self._lock:
+            self._count(held)
+
+    def _copy_into(self, source_fd: int, held: _Object) -> None:
+        if held.in_memory:
+            copy(source_fd, held.fd)
+        else:
+            copy_content(source_fd, held.fd, self._no_reflink)
 
     def remove(self, object_id: int) -> None:
         with self._lock:
@@ -156,17 +183,29 @@ class MemoryBackstore:
 
     def write(self, held: _Object, data: bytes, offset: int) -> int:
         with self._lock:
-            if held.in_memory and self._too_large(held, held.blocks * 512 + len(data)):
+            if held.in_memory and self._too_large(held, self._size_after(held, len(data), offset)):
                 self._spill(held)
             try:
-                done = write_all(held.fd, data, offset)
-            except OSError as exc:
-                if exc.errno not in _NO_ROOM or not held.in_memory:
-                    raise
-                self._spill(held)
-                done = write_all(held.fd, data, offset)
-            self._count(held)
-            return done
+                return self._write_or_spill(held, data, offset)
+            finally:
+                self._count(held)  # also after a write that was cut short
+
+    def _write_or_spill(self, held: _Object, data: bytes, offset: int) -> int:
+        try:
+            return write_all(held.fd, data, offset)
+        except OSError as exc:
+            if exc.errno not in _NO_ROOM or not held.in_memory:
+                raise
+        self._spill(held)
+        return write_all(held.fd, data, offset)
+
+    def _size_after(self, held: _Object, length: int, offset: int) -> int:
+        """At most so many bytes are allocated after a write there; overwriting a file without holes adds none."""
+        touched = round_up(offset + length) - round_up(offset + 1 - os.sysconf("SC_PAGESIZE"))
+        grown = held.blocks * 512 + touched
+        if not self._too_large(held, grown):
+            return grown
+        return min(grown, round_up(max(os.fstat(held.fd).st_size, offset + length)))
 
     def truncate(self, held: _Object, size: int) -> None:
         with self._lock:
@@ -179,7 +218,7 @@ class MemoryBackstore:
 
     def _spill(self, held: _Object) -> None:
         """Moves the content to a file without a name."""
-        fd = os.open(self._spill_root, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fd = self._unnamed_file()
         try:
             copy(held.fd, fd)
             found = os.fstat(held.fd)
@@ -194,6 +233,16 @@ class MemoryBackstore:
         held.in_memory = False
         self._count(held)
 
+    def _unnamed_file(self) -> int:
+        try:
+            fd = os.open(self._spill_root, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            if exc.errno not in _NO_UNNAMED:
+                raise
+            fd, path = tempfile.mkstemp(dir=self._spill_root)
+            os.unlink(path)
+        return _quiet(fd)
+
     def _count(self, held: _Object) -> None:
         self._recount(held, os.fstat(held.fd).st_blocks)
 
@@ -205,7 +254,8 @@ class MemoryBackstore:
         held.blocks = blocks
 
     def ids(self) -> Iterator[int]:
-        return iter(list(self._objects))
+        with self._lock:
+            return iter(list(self._objects))
 
     def statvfs(self) -> os.statvfs_result:
         """Of the disk that takes what memory cannot."""
@@ -220,3 +270,16 @@ class MemoryBackstore:
                 "spilled_objects": spilled,
                 "spilled_bytes": self._spilled_blocks * 512,
             }
+
+
+def _new_object() -> _Object:
+    return _Object(_quiet(os.memfd_create("agentfsd", os.MFD_CLOEXEC)))
+
+
+def _quiet(fd: int) -> int:
+    """Reading does not touch the access time, where we may: the object's times belong to the caller."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
+    except PermissionError:
+        pass
+    return fd

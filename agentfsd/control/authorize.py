@@ -4,6 +4,7 @@ import errno
 import os
 
 from agentfs_client import wire
+from agentfsd.control.peer import Peer
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.types import Caller
@@ -15,8 +16,10 @@ _FOR_BOUND = (
 )  # fmt: skip
 
 
-def authorize(request: wire.AnyRequest, caller: Caller, bound_to: str | None, overlay: Overlay, owner_uid: int) -> None:
-    """Refusal when *caller*, bound to that branch id or to none, may not make the request."""
+def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overlay: Overlay, owner_uid: int) -> None:
+    """Refusal when *peer*, bound to that branch id or to none, may not make the request."""
+    peer.check_alive()  # after *bound_to* was looked up: a process that has just ended looks unbound
+    caller = peer.caller
     if caller.uid not in (owner_uid, 0):
         raise Refusal(
             errno.EACCES,
@@ -38,7 +41,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
     elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList):
         _check_own(request.branch, bound_to, overlay)
     elif isinstance(request, wire.SnapshotShow):
-        _check_history(request.ref, bound_to, overlay)
+        _check_snapshot(request.ref, bound_to, overlay)
     elif isinstance(request, wire.Restore):
         _check_own(request.branch, bound_to, overlay)
         _check_history(request.ref, bound_to, overlay)
@@ -58,6 +61,12 @@ def _check_history(ref: str | None, bound_to: str, overlay: Overlay) -> None:
         return
     kind, number = overlay.resolve(ref)
     if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.in_history(bound_to, number)):
+        raise _outside(f"{ref!r}")
+
+
+def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
+    """A snapshot of its branch's history, also where a branch has the same name."""
+    if not overlay.in_history(bound_to, overlay.snapshot_row(ref).id):
         raise _outside(f"{ref!r}")
 
 

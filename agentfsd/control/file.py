@@ -2,6 +2,7 @@
 
 from agentfs_client import wire
 from agentfsd.control import text
+from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.types import Caller
 
@@ -13,7 +14,7 @@ class ControlFile:
         self._service = service
 
     def open(self, caller: Caller) -> "Channel":
-        return Channel(self._service, caller)
+        return Channel(self._service, Peer(caller))
 
     def status_text(self, caller: Caller) -> bytes:
         return text.status(self._service.status(caller)).encode()
@@ -25,13 +26,13 @@ class ControlFile:
 class Channel:
     """One open: a request is one whole write; its reply is read from where the last read ended. A new one replaces it."""
 
-    def __init__(self, service: ControlService, caller: Caller) -> None:
-        self._service, self._caller = service, caller
+    def __init__(self, service: ControlService, peer: Peer) -> None:
+        self._service, self._peer = service, peer
         self._reply = memoryview(b"")
 
     async def write(self, data: bytes) -> None:
         self._reply = memoryview(b"")
-        self._reply = memoryview(await self._service.answer(data, self._caller))
+        self._reply = memoryview(await self._service.answer(data, self._peer))
 
     def read(self, size: int) -> bytes:
         part, self._reply = bytes(self._reply[:size]), self._reply[size:]
@@ -39,3 +40,4 @@ class Channel:
 
     def close(self) -> None:
         self._reply = memoryview(b"")
+        self._peer.close()

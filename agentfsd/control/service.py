@@ -13,6 +13,7 @@ import msgspec
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.authorize import authorize, no_process
+from agentfsd.control.peer import Peer
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, SnapshotInfo
@@ -20,6 +21,7 @@ from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, SnapshotInfo
 log = logging.getLogger(__name__)
 
 _GONE = "(deleted)"
+_SENTENCE_CHARACTERS = 500
 
 _R = TypeVar("_R", bound=wire.Request)
 
@@ -61,27 +63,24 @@ class ControlService:
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown = flush, settle, shutdown
 
-    async def answer(self, body: bytes, caller: Caller) -> bytes:
+    async def answer(self, body: bytes, peer: Peer) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds."""
         as_json = wire.is_json(body)
         try:
-            reply: wire.AnyReply = await self.handle(_decode(body), caller)
+            return wire.encode(await self.handle(_decode(body), peer), json=as_json)
         except OSError as exc:
-            reply = _error(exc)
+            reply = error_reply(exc)
         except Exception:  # a fault in one request must not take the daemon down
             log.exception("a control request failed")
             reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")
         return wire.encode(reply, json=as_json)
 
-    async def handle(self, request: wire.AnyRequest, caller: Caller) -> wire.AnyReply:
+    async def handle(self, request: wire.AnyRequest, peer: Peer) -> wire.AnyReply:
         """OSError (Refusal) for what cannot be done."""
         if request.version != wire.PROTOCOL_VERSION:
-            raise Refusal(
-                errno.EPROTO, "wrong-version", f"this daemon speaks version {wire.PROTOCOL_VERSION}, not {request.version}",
-                "use the agentfsd of the same version",
-            )  # fmt: skip
-        asker = self._asker(caller)
-        authorize(request, caller, asker.bound_to, self.overlay, self.info.owner_uid)
+            raise _wrong_version(request.version)
+        asker = self._asker(peer.caller)
+        authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply = await handler(self, request, asker)
         return reply
@@ -95,6 +94,10 @@ class ControlService:
         if branch_id is None:
             return DEFAULT_BRANCH
         return self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else _GONE
+
+    def _pin(self, ref: str | None) -> str | None:
+        """The id: what was authorized is what is done, though names move while we wait."""
+        return None if ref is None else self.overlay.find(ref).id
 
     # -- the daemon
 
@@ -140,8 +143,9 @@ class ControlService:
         return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
 
     async def _branch_create(self, request: wire.BranchCreate, asker: "_Asker") -> wire.BranchReply:
+        source = self._pin(request.source)
         await self._flush()
-        return wire.BranchReply(branch=self._wire_branch(self.overlay.create_branch(request.name, request.source)))
+        return wire.BranchReply(branch=self._wire_branch(self.overlay.create_branch(request.name, source)))
 
     async def _branch_list(self, request: wire.BranchList, asker: "_Asker") -> wire.BranchesReply:
         return wire.BranchesReply(branches=self._branches())
@@ -211,8 +215,9 @@ class ControlService:
     # -- snapshots
 
     async def _snapshot_create(self, request: wire.SnapshotCreate, asker: "_Asker") -> wire.SnapshotReply:
+        branch = self.overlay.branch_row(request.branch or asker.branch).id
         await self._flush()
-        made = self.overlay.create_snapshot(request.branch or asker.branch, request.name, request.tag, asker.caller.pid)
+        made = self.overlay.create_snapshot(branch, request.name, request.tag, asker.caller.pid)
         return wire.SnapshotReply(snapshot=_wire_snapshot(made))
 
     async def _snapshot_list(self, request: wire.SnapshotList, asker: "_Asker") -> wire.SnapshotsReply:
@@ -232,15 +237,16 @@ class ControlService:
         return wire.SnapshotsReply(snapshots=[_wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
 
     async def _restore(self, request: wire.Restore, asker: "_Asker") -> wire.Done:
+        origin, branch = self.overlay.find(request.ref), self.overlay.branch_row(request.branch or asker.branch)
         await self._flush()
-        branch = request.branch or asker.branch
-        self.overlay.restore(branch, request.ref)
+        self.overlay.restore(branch.id, origin.id)
         await self._settle()
-        return wire.Done(message=f"{branch} is at {request.ref} again")
+        return wire.Done(message=f"{branch.name} is at {request.ref} again")
 
     async def _diff(self, request: wire.Diff, asker: "_Asker") -> wire.ChangesReply:
+        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        changes = self.overlay.diff(request.a, request.b or asker.branch)
+        changes = self.overlay.diff(a, b)
         return wire.ChangesReply(
             changes=[
                 wire.Change(
@@ -272,10 +278,20 @@ def _decode(body: bytes) -> wire.AnyRequest:
     try:
         return wire.decode_request(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        version = wire.claimed_version(body)
+        if version != wire.PROTOCOL_VERSION:
+            raise _wrong_version(version) from None
         raise Refusal(
             errno.EINVAL, "bad-request", f"that is no request of this protocol: {exc}",
             'one whole message, msgpack, or JSON such as {"op":"status"}',
         ) from None  # fmt: skip
+
+
+def _wrong_version(version: int) -> Refusal:
+    return Refusal(
+        errno.EPROTO, "wrong-version", f"this daemon speaks version {wire.PROTOCOL_VERSION}, not {version}",
+        "use the agentfsd of the same version",
+    )  # fmt: skip
 
 
 def too_long(size: int) -> Refusal:
@@ -284,11 +300,20 @@ def too_long(size: int) -> Refusal:
     )
 
 
-def _error(exc: OSError) -> wire.Error:
+def error_reply(exc: OSError) -> wire.Error:
+    """The same in the words of the protocol."""
     number = exc.errno or errno.EIO
     if isinstance(exc, Refusal):
-        return wire.Error(errno=number, code=exc.code, message=exc.message, hint=exc.hint)
-    return wire.Error(errno=number, code=errno.errorcode.get(number, "EIO"), message=exc.strerror or os.strerror(number))
+        return wire.Error(errno=number, code=exc.code, message=_sentence(exc.message), hint=_sentence(exc.hint))
+    message = _sentence(exc.strerror or os.strerror(number))
+    return wire.Error(errno=number, code=errno.errorcode.get(number, "EIO"), message=message)
+
+
+def _sentence(text: str) -> str:
+    """One line that can be shown, whatever names and fields the request held."""
+    if len(text) > _SENTENCE_CHARACTERS:
+        text = text[:_SENTENCE_CHARACTERS] + "..."
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:

@@ -9,12 +9,14 @@ import struct
 import trio
 
 from agentfs_client import wire
-from agentfsd.control.service import ControlService, too_long
+from agentfsd.control.peer import Peer
+from agentfsd.control.service import ControlService, error_reply, too_long
 from agentfsd.types import Caller
 
 log = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("iII")
+_SO_PEERPIDFD = 77  # Linux 6.5
 _SEND_TIMEOUT_S = 30
 
 
@@ -49,7 +51,11 @@ class SocketServer:
         self.clients += 1
         try:
             async with stream:
-                await self._requests(stream, _peer(stream))
+                peer = _peer(stream)
+                try:
+                    await self._requests(stream, peer)
+                finally:
+                    peer.close()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             log.debug("a client went away in mid-sentence")
         except Exception:
@@ -57,23 +63,30 @@ class SocketServer:
         finally:
             self.clients -= 1
 
-    async def _requests(self, stream: trio.SocketStream, caller: Caller) -> None:
+    async def _requests(self, stream: trio.SocketStream, peer: Peer) -> None:
         while header := await _receive(stream, wire.HEADER_BYTES):
             length = wire.frame_length(header)
             if length > wire.MAX_REQUEST_BYTES:
-                refusal = too_long(length)
-                reply = wire.Error(errno=errno.EMSGSIZE, code=refusal.code, message=refusal.message, hint=refusal.hint)
-                await _send(stream, wire.encode(reply))
+                await _send(stream, wire.encode(error_reply(too_long(length))))
                 return  # what follows cannot be told from a message
             body = await _receive(stream, length)
             if body is None:
                 return
-            await _send(stream, await self._service.answer(body, caller))
+            await _send(stream, await self._service.answer(body, peer))
 
 
-def _peer(stream: trio.SocketStream) -> Caller:
+def _peer(stream: trio.SocketStream) -> Peer:
+    """Whoever connected; the descriptor may be another process's by now."""
     found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Caller(*_CREDENTIALS.unpack(found))
+    return Peer(Caller(*_CREDENTIALS.unpack(found)), _pidfd(stream))
+
+
+def _pidfd(stream: trio.SocketStream) -> int | None:
+    """Of whoever connected: -1 when that process has ended, None when the kernel cannot say."""
+    try:
+        return stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as exc:
+        return None if exc.errno in (errno.ENOPROTOOPT, errno.ENODATA) else -1
 
 
 async def _receive(stream: trio.SocketStream, size: int) -> bytes | None:

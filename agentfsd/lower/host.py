@@ -9,14 +9,18 @@ import stat
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 
-from agentfsd.lower.openat2 import directory_beneath
+from agentfsd.lower.openat2 import NOT_NAMES, directory_beneath, is_plain
 from agentfsd.types import LowerEntry
 
 CACHE_SIZE = 256
 CACHE_S = 1.0  # a directory that was renamed or replaced in the lower shows within this time
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FILE = _READ | os.O_NONBLOCK | os.O_NOCTTY
+_DIRECTORY = _READ | os.O_DIRECTORY
+_FOREVER = float("inf")
 
 
 class _Directory:
@@ -28,19 +32,22 @@ class _Directory:
         self.fd, self.until = fd, until
 
     def __del__(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class HostLower:
     """See types.Lower. Any thread may call."""
 
-    def __init__(self, root: str) -> None:
-        """OSError when *root* is no directory that can be entered."""
-        self._description = os.path.abspath(root)
-        self._root = _Directory(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), float("inf"))
-        self._masks: dict[bytes, _Directory] = {}
-        self._cache: OrderedDict[bytes, _Directory] = OrderedDict()
+    def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = ()) -> None:
+        """OSError when *root* is no directory that can be entered. *masks*: see mask()."""
+        self._description = os.path.abspath(os.fsdecode(root))
+        self._root = _Directory(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _FOREVER)
+        self._masks: dict[bytes, _Directory] = {}  # the longest path first
+        self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # the longest unused first
         self._lock = threading.Lock()
+        for path in masks:
+            self.mask(path)
 
     @property
     def description(self) -> str:
@@ -51,13 +58,27 @@ class HostLower:
 
         Without this the daemon would look into its own mount and wait for itself.
         """
-        self._masks[path] = _Directory(directory_beneath(self._root.fd, path), float("inf"))
+        if path:  # the root is held anyway
+            known = self._masks | {path: _Directory(self._open_beneath(path), _FOREVER)}
+            self._masks = dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
     def close(self) -> None:
-        self._cache.clear()
-        self._masks.clear()
+        with self._lock:
+            self._cache.clear()
+        self._masks = {}
+        self._root = _Directory(-1, _FOREVER)
 
     # -- the one place where a path becomes a descriptor and a name
+
+    def _place(self, path: bytes) -> tuple[_Directory, bytes]:
+        parent, slash, name = path.rpartition(b"/")
+        if name in NOT_NAMES or b"\0" in name or (slash and not parent):
+            raise _no_path()
+        return self._directory(parent), name
+
+    def _held(self, path: bytes) -> _Directory | None:
+        """The root and the masks: their names may lead into a mount, so they are known by descriptor alone."""
+        return self._masks.get(path) if path else self._root
 
     def _directory(self, path: bytes) -> _Directory:
         if not path:
@@ -66,60 +87,55 @@ class HostLower:
         with self._lock:
             known = self._cache.get(path)
             if known is not None and known.until > now:
+                self._cache.move_to_end(path)
                 return known
-        found = self._masks.get(path) or self._open_directory(path, now)
+        found = self._masks.get(path) or _Directory(self._open_beneath(path), now + CACHE_S)
         with self._lock:
             self._cache[path] = found
             self._cache.move_to_end(path)
-            while len(self._cache) > CACHE_SIZE:
-                self._cache.popitem(last=False)
+            while len(self._cache) > CACHE_SIZE or next(iter(self._cache.values())).until <= now:
+                self._cache.popitem(last=False)  # what has expired goes early: it may keep a file system busy
         return found
 
-    def _open_directory(self, path: bytes, now: float) -> _Directory:
+    def _open_beneath(self, path: bytes) -> int:
+        if not is_plain(path):  # another spelling of a mask would lead into the mount
+            raise _no_path()
         for masked, directory in self._masks.items():
             if path.startswith(masked + b"/"):
-                return _Directory(directory_beneath(directory.fd, path[len(masked) + 1 :]), now + CACHE_S)
-        return _Directory(directory_beneath(self._root.fd, path), now + CACHE_S)
-
-    def _place(self, path: bytes) -> tuple[_Directory, bytes]:
-        parent, _, name = path.rpartition(b"/")
-        if name in (b".", b".."):
-            raise PermissionError(errno.EACCES, "a path must not contain . or ..")
-        return self._directory(parent), name
+                return directory_beneath(directory.fd, path[len(masked) + 1 :])
+        return directory_beneath(self._root.fd, path)
 
     # -- types.Lower
 
     def stat(self, path: bytes) -> os.stat_result:
-        if not path or path in self._masks:
-            return os.fstat(self._directory(path).fd)
+        held = self._masks.get(path) if path else self._root  # _held() without the cost of a call
+        if held is not None:
+            return os.fstat(held.fd)
         directory, name = self._place(path)
         return os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
 
     def open(self, path: bytes) -> int:
         """ESTALE when what is there is no regular file any more."""
+        if self._held(path) is not None:
+            raise _no_file()
         directory, name = self._place(path)
+        # Looked at first: to open a FIFO wakes its writers, and to open a device may do anything.
+        if not stat.S_ISREG(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode):
+            raise _no_file()
         try:
-            fd = self._open_quietly(name, directory.fd)
+            fd = _open_quietly(name, _FILE, directory.fd)
         except OSError as exc:
             if exc.errno in (errno.ELOOP, errno.ENXIO):
-                raise OSError(errno.ESTALE, "not a regular file any more") from None
+                raise _no_file() from None
             raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.ESTALE, "not a regular file any more")
+            raise _no_file()
         return fd
-
-    @staticmethod
-    def _open_quietly(name: bytes, directory_fd: int) -> int:
-        """Without touching the file's atime, where we may."""
-        try:
-            return os.open(name, _READ | os.O_NOATIME, dir_fd=directory_fd)
-        except PermissionError:
-            return os.open(name, _READ, dir_fd=directory_fd)
 
     def readdir(self, path: bytes) -> list[LowerEntry]:
         held = self._directory(path)
-        fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held.fd)
+        fd = _open_quietly(b".", _DIRECTORY, held.fd)
         try:
             with os.scandir(fd) as entries:
                 return [LowerEntry(os.fsencode(entry.name), _type_of(entry), entry.inode()) for entry in entries]
@@ -127,12 +143,14 @@ class HostLower:
             os.close(fd)
 
     def readlink(self, path: bytes) -> bytes:
+        if self._held(path) is not None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         directory, name = self._place(path)
         return os.readlink(name, dir_fd=directory.fd)
 
     def getxattr(self, path: bytes, name: bytes) -> bytes:
         """ENODATA also where the file system has no such attributes at all."""
-        held, reached = self._reach(path)
+        directory, reached = self._reach(path)
         try:
             return os.getxattr(reached, name, follow_symlinks=False)
         except OSError as exc:
@@ -140,10 +158,10 @@ class HostLower:
                 raise OSError(errno.ENODATA, os.strerror(errno.ENODATA)) from None
             raise
         finally:
-            del held
+            del directory
 
     def listxattr(self, path: bytes) -> list[bytes]:
-        held, reached = self._reach(path)
+        directory, reached = self._reach(path)
         try:
             return [os.fsencode(name) for name in os.listxattr(reached, follow_symlinks=False)]
         except OSError as exc:
@@ -151,15 +169,15 @@ class HostLower:
                 return []
             raise
         finally:
-            del held
+            del directory
 
     def _reach(self, path: bytes) -> tuple[_Directory, bytes]:
         """A path for calls that take no directory descriptor; it is good while the first value is held."""
-        if not path or path in self._masks:
-            held = self._directory(path)
+        held = self._held(path)
+        if held is not None:
             return held, b"/proc/self/fd/%d/." % held.fd
-        held, name = self._place(path)
-        return held, b"/proc/self/fd/%d/%s" % (held.fd, name)
+        directory, name = self._place(path)
+        return directory, b"/proc/self/fd/%d/%s" % (directory.fd, name)
 
     def statvfs(self) -> os.statvfs_result:
         return os.fstatvfs(self._root.fd)
@@ -171,3 +189,21 @@ def _type_of(entry: "os.DirEntry[str]") -> int:
     if entry.is_dir(follow_symlinks=False):
         return stat.S_IFDIR
     return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
+
+
+def _open_quietly(name: bytes, flags: int, directory_fd: int) -> int:
+    """Without touching its access time, where we may."""
+    try:
+        return os.open(name, flags | os.O_NOATIME, dir_fd=directory_fd)
+    except PermissionError as exc:
+        if exc.errno != errno.EPERM:
+            raise
+        return os.open(name, flags, dir_fd=directory_fd)
+
+
+def _no_path() -> OSError:
+    return OSError(errno.EINVAL, "not a path beneath the root: names and single slashes only")
+
+
+def _no_file() -> OSError:
+    return OSError(errno.ESTALE, "not a regular file any more")

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from agentfs_client import wire
-from agentfs_client.errors import AgentFSError, DaemonGoneError, ProtocolError, from_reply
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply
 
 CONTROL_FILE = ".agentfs/control"
 _READ_BYTES = 1 << 17
@@ -90,6 +90,7 @@ class ControlClient:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._usable = True
         try:
             self.hello = self._ask(wire.Hello(client="agentfs_client"), wire.HelloOk)
         except BaseException:
@@ -107,6 +108,7 @@ class ControlClient:
         return cls(FileTransport(os.path.join(mountpoint, CONTROL_FILE)))
 
     def close(self) -> None:
+        self._usable = False
         self._transport.close()
 
     def __enter__(self) -> "ControlClient":
@@ -117,7 +119,7 @@ class ControlClient:
 
     def _ask(self, request: wire.Request, expected: type[_R]) -> _R:
         try:
-            reply = wire.decode_reply(self._transport.exchange(wire.encode(request)))
+            reply = wire.decode_reply(self._exchange(wire.encode(request)))
         except msgspec.DecodeError as exc:
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
         except AgentFSError:
@@ -128,6 +130,18 @@ class ControlClient:
             raise from_reply(reply)
         if not isinstance(reply, expected):
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
+        return reply
+
+    def _exchange(self, body: bytes) -> bytes:
+        """Once a request was left without its reply (a timeout, Ctrl-C), a later one would be given that reply."""
+        if len(body) > wire.MAX_REQUEST_BYTES:
+            limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
+            raise InvalidRequestError(errno.EMSGSIZE, "too-long", f"a request of {len(body)} bytes is too long", limit)
+        if not self._usable:
+            raise DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
+        self._usable = False
+        reply = self._transport.exchange(body)
+        self._usable = True
         return reply
 
     # -- the daemon

@@ -8,7 +8,6 @@ endian. Source: the control plane of the AgentFS specification.
 import base64
 import re
 import struct
-from typing import TypeVar
 
 import msgspec
 
@@ -289,7 +288,15 @@ _request_json = msgspec.json.Decoder(AnyRequest)
 _reply_msgpack = msgspec.msgpack.Decoder(AnyReply)
 _reply_json = msgspec.json.Decoder(AnyReply)
 
-_T = TypeVar("_T", bound=Message)
+
+class _Claim(msgspec.Struct, frozen=True):
+    """All that is asked of a message which may be of another version."""
+
+    version: int = PROTOCOL_VERSION
+
+
+_claim_msgpack = msgspec.msgpack.Decoder(_Claim)
+_claim_json = msgspec.json.Decoder(_Claim)
 
 
 def is_json(body: bytes) -> bool:
@@ -300,6 +307,15 @@ def decode_request(body: bytes) -> AnyRequest:
     """msgspec.DecodeError (ValidationError for wrong fields) for anything else than a request."""
     request: AnyRequest = _request_json.decode(body) if is_json(body) else _request_msgpack.decode(body)
     return request
+
+
+def claimed_version(body: bytes) -> int:
+    """The version of a message that cannot be read otherwise; ours when it names none."""
+    try:
+        claim: _Claim = _claim_json.decode(body) if is_json(body) else _claim_msgpack.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return PROTOCOL_VERSION
+    return claim.version
 
 
 def decode_reply(body: bytes) -> AnyReply:

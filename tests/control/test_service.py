@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.file import ControlFile
+from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService, DaemonInfo
 from agentfsd.core import namespace
 from agentfsd.core.overlay import Overlay
@@ -46,8 +47,15 @@ def child() -> Iterator[int]:
 
 
 def ask(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> wire.AnyReply:
-    body = request if isinstance(request, bytes) else wire.encode(request)
-    return wire.decode_reply(trio.run(service.answer, body, caller))
+    return wire.decode_reply(ask_raw(service, request if isinstance(request, bytes) else wire.encode(request), caller))
+
+
+def ask_raw(service: ControlService, body: bytes, caller: Caller = ME) -> bytes:
+    peer = Peer(caller)
+    try:
+        return trio.run(service.answer, body, peer)
+    finally:
+        peer.close()
 
 
 def refused(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> str:
@@ -140,10 +148,10 @@ def test_random_bytes_always_get_a_reply(service: ControlService, body: bytes) -
 
 
 def test_json_is_answered_in_json_and_msgpack_in_msgpack(service: ControlService) -> None:
-    answer = trio.run(service.answer, b'{"op":"branch.list"}', ME)
+    answer = ask_raw(service, b'{"op":"branch.list"}')
     assert [branch["name"] for branch in json.loads(answer)["branches"]] == ["main", "one", "two"]
     assert answer.endswith(b"\n")
-    assert trio.run(service.answer, wire.encode(wire.BranchList()), ME)[:1] != b"{"
+    assert ask_raw(service, wire.encode(wire.BranchList()))[:1] != b"{"
 
 
 # -- who may
@@ -249,6 +257,6 @@ def test_paths_that_are_no_utf8_are_exact_in_both_encodings(service: ControlServ
     namespace.make(tree, tree.root, name, 0o100644, OWNER)
     for json_ in (True, False):
         body = wire.encode(wire.Diff(b="two"), json=json_)
-        reply = wire.decode_reply(trio.run(service.answer, body, ME))
+        reply = wire.decode_reply(ask_raw(service, body))
         assert isinstance(reply, wire.ChangesReply)
         assert [change.path_bytes for change in reply.changes] == [name]

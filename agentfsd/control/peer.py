@@ -1,0 +1,47 @@
+"""Who is at the other end, for as long as that process lives. Knows no request.
+
+A conversation can outlive the process that began it: a descriptor is inherited or passed on. Its number then means
+nobody, who is bound to no branch, or somebody else. Only a pidfd tells.
+"""
+
+import errno
+import os
+import select
+
+from agentfsd.errors import Refusal
+from agentfsd.types import Caller
+
+
+class Peer:
+    """A caller whose process is watched until close(). *pidfd*, when there is one already, is taken over."""
+
+    def __init__(self, caller: Caller, pidfd: int | None = None) -> None:
+        self.caller = caller
+        self._pidfd = _open_pidfd(caller.pid) if pidfd is None else pidfd
+
+    def check_alive(self) -> None:
+        """Refusal once the process has ended. What was found out about its number before this call is then void."""
+        if self.caller.pid and not self._is_alive():
+            raise Refusal(
+                errno.EPERM, "caller-gone", "the process that began this conversation has ended", "begin a new conversation"
+            )
+
+    def _is_alive(self) -> bool:
+        if self._pidfd < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _open_pidfd(pid: int) -> int:
+    """-1 for a process that has ended, and for callers outside our pid namespace (number 0)."""
+    try:
+        return os.pidfd_open(pid) if pid else -1
+    except ProcessLookupError:
+        return -1
