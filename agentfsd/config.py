@@ -15,6 +15,10 @@ from agentfsd.errors import Refusal
 
 MIB = 1 << 20
 
+# Without them a mount is rw,nosuid,nodev,exec. Those that lend the files' owners power are root's to give.
+MOUNT_OPTIONS = frozenset({"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "dirsync"})
+_ROOT_ONLY = ("suid", "dev")
+
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One daemon's orders, as JSON on its way from the command line. All paths are absolute."""
@@ -26,6 +30,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
     memory_total_limit_bytes: int = 512 * MIB
     allow_other: bool = False
+    mount_options: tuple[str, ...] = ()  # of mount(8), such as "suid"; see MOUNT_OPTIONS
     foreground: bool = False
     session: Literal["auto", "pyfuse3", "native"] = "auto"
     idle_exit_s: float = 0.0  # 0: never
@@ -52,10 +57,20 @@ def check(config: DaemonConfig) -> DaemonConfig:
         mountpoint=os.path.realpath(config.mountpoint),
         state=os.path.realpath(config.state),
     )
+    _check_options(resolved.mount_options)
     _check_mountpoint(resolved.mountpoint)
     _check_directory(resolved.lower, "workspace")
     _check_overlap(resolved)
     return resolved
+
+
+def _check_options(options: tuple[str, ...]) -> None:
+    for option in options:
+        if option not in MOUNT_OPTIONS:
+            known = ", ".join(sorted(MOUNT_OPTIONS))
+            raise Refusal(errno.EINVAL, "bad-option", f"there is no mount option {option!r}", f"there are {known}")
+        if option in _ROOT_ONLY and os.geteuid() != 0:
+            raise Refusal(errno.EPERM, "root-only", f"only root may mount with {option!r}", "leave it out, or mount as root")
 
 
 def is_within(path: str, directory: str) -> bool:

@@ -65,8 +65,8 @@ class Daemon:
             self.overlay, self.bindings, self._info(), flush=self.flush, settle=self.settle, shutdown=self.ask_to_end
         )
         self.server = SocketServer(self.service)
-        options = {"allow_other"} if orders.allow_other else set()
-        self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, frozenset(options))
+        options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
+        self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, options)
         self._now = False  # told by a signal: whoever still uses the mount loses it
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()

@@ -28,10 +28,12 @@ _LINGER_S = 0.5
 @click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
               help="Memory backstore: a larger file goes to disk.")  # fmt: skip
 @click.option("--allow-other", is_flag=True, help="Other users may enter; permissions are checked.")
+@click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
+              help="Options of mount(8), such as ro, noexec, noatime; for root also suid and dev (default: nosuid,nodev).")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: str, memory_limit: int, memory_object_limit: int,
-    allow_other: bool, foreground: bool,
+    allow_other: bool, options: tuple[str, ...], foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -46,6 +48,7 @@ def mount(
     orders = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore="memory" if backstore == "memory" else "hostfs", allow_other=allow_other, foreground=foreground,
+        mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip
     _end_idle_one_step(chosen)

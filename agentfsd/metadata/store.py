@@ -50,7 +50,10 @@ class Transaction:
             mapping[key] = value
 
     def __enter__(self) -> "Transaction":
-        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as exc:
+            raise _as_oserror(exc) from exc
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:

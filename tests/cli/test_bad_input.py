@@ -78,6 +78,7 @@ CASES = [
     ("shell -m @ nowhere", REFUSED, "there is no branch named 'nowhere'"),
     ("status -m /no/such/place", REFUSED, "/no/such/place"),
     ("branch list -m /", REFUSED, "is not in an agentfsd mount"),
+    ("mount -o nonsense / @", REFUSED, "there is no mount option 'nonsense'"),
     ("umount /", REFUSED, "is no agentfsd mount"),
     ("umount", USAGE, "Missing argument 'MOUNTPOINT'"),
     ("fsck --state /no/such/state", REFUSED, "is no agentfsd state directory"),

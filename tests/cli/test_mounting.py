@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -256,6 +258,28 @@ def test_umount_clears_away_what_a_killed_daemon_left(mounted: Mounted) -> None:
 
 
 # -- kinds of mounts
+
+
+def test_setuid_programs_and_devices_work_only_when_asked_for(make_mount: Make) -> None:
+    needs_root()
+    for options, euid, opens in (((), 65534, False), (("-o", "suid,dev"), 0, True)):
+        mounted = make_mount(None, "--allow-other", *options)
+        shutil.copy("/usr/bin/id", mounted.path / "id")
+        (mounted.path / "id").chmod(0o4755)
+        os.mknod(mounted.path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        as_nobody = {"user": 65534, "extra_groups": [], "cwd": mounted.path}
+        assert int(subprocess.check_output(["./id", "-u"], **as_nobody)) == euid
+        if opens:
+            assert (mounted.path / "null").read_bytes() == b""
+        else:
+            with pytest.raises(PermissionError):
+                (mounted.path / "null").read_bytes()
+
+
+def test_a_read_only_mount_refuses_writes(make_mount: Make) -> None:
+    mounted = make_mount(None, "-o", "ro")
+    with pytest.raises(OSError, match="Read-only"):
+        (mounted.path / "new").touch()
 
 
 def test_memory_backstore_says_that_nothing_is_kept(tmp_path: Path) -> None:
