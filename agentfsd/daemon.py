@@ -41,6 +41,7 @@ log = logging.getLogger("agentfsd")
 
 LOG_BYTES = 4 << 20
 _REAP_EVERY_S = 0.5
+_REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
@@ -219,8 +220,13 @@ class Daemon:
         """Frees what nothing refers to, a little at a time."""
         while True:
             await trio.sleep(_REAP_EVERY_S)
-            while self.overlay.reap():
-                await trio.lowlevel.checkpoint()
+            try:
+                while self.overlay.reap():
+                    await trio.lowlevel.checkpoint()
+                self.store.keep_reserve()
+            except OSError as exc:  # a full disk, for example: what is garbage can wait
+                log.warning("freeing what nothing refers to: %s", exc.strerror)
+                await trio.sleep(_REAP_AGAIN_S)
 
 
 class Ready:

@@ -89,12 +89,28 @@ def _copy_by_hand(source_fd: int, target_fd: int, offset: int, length: int) -> i
     return write_all(target_fd, os.pread(source_fd, length, offset), offset)
 
 
+def touch_atime(fd: int) -> bool:
+    """Has the kernel move the access time of a file that is open with O_NOATIME; utime() would move ctime as well."""
+    before = os.fstat(fd).st_atime_ns
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_NOATIME)
+    try:
+        os.pread(fd, 1, 0)
+    finally:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+    return os.fstat(fd).st_atime_ns != before
+
+
 def write_all(fd: int, data: bytes, offset: int) -> int:
-    """pwrite until everything is written; ENOSPC and the like raise."""
+    """Bytes written, as write(2) has it: fewer than asked when the room ran out midway; an error when nothing fitted."""
     done = os.pwrite(fd, data, offset)
     if done == len(data):
         return done
     view = memoryview(data)
-    while done < len(data):
-        done += os.pwrite(fd, view[done:], offset + done)
+    try:
+        while done < len(data):
+            done += os.pwrite(fd, view[done:], offset + done)
+    except OSError:
+        if not done:
+            raise
     return done

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-from agentfsd.backstore.copy import copy_content, write_all
+from agentfsd.backstore.copy import copy_content, touch_atime, write_all
 from agentfsd.types import ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -42,6 +42,9 @@ class HostFile:
     def utime(self, atime_ns: int, mtime_ns: int) -> None:
         os.utime(self._fd, ns=(atime_ns, mtime_ns))
 
+    def touch_atime(self) -> bool:
+        return self._store.keeps_atime and touch_atime(self._fd)
+
     def sync(self, data_only: bool) -> None:
         """Afterwards content and name survive the loss of power."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
@@ -63,6 +66,7 @@ class HostBackstore:
         """Makes *root* when it is missing."""
         os.makedirs(root, mode=0o700, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.keeps_atime = not os.fstatvfs(self._root).f_flag & os.ST_NOATIME
         self._has_unnamed = _has_unnamed_files(self._root)
         self._no_reflink: set[int] = set()
         self._synced: set[str] = set()  # shards ("" the root) all of whose names are known to be on the disk
@@ -164,18 +168,21 @@ class HostBackstore:
 
     def ids(self) -> Iterator[int]:
         """Passes over what is none of ours (``lost+found``)."""
-        for shard in sorted(os.listdir(self._root)):
+        for shard in sorted(self._list(".")):
             if len(shard) != 2:
                 continue
-            fd = os.open(shard, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
-            try:
-                names = os.listdir(fd)
-            finally:
-                os.close(fd)
-            for name in names:
+            for name in self._list(shard):
                 number = _number(shard, name)
                 if number is not None:
                     yield number
+
+    def _list(self, path: str) -> list[str]:
+        """Opened anew each time: btrfs shows an older descriptor only the names from before it was opened."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
 
     def statvfs(self) -> os.statvfs_result:
         return os.fstatvfs(self._root)

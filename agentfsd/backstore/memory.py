@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-from agentfsd.backstore.copy import copy, copy_content, data_bytes, round_up, write_all
+from agentfsd.backstore.copy import copy, copy_content, data_bytes, round_up, touch_atime, write_all
 from agentfsd.types import ContentFile
 
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
@@ -62,6 +62,9 @@ class MemoryFile:
 
     def utime(self, atime_ns: int, mtime_ns: int) -> None:
         os.utime(self._held.fd, ns=(atime_ns, mtime_ns))
+
+    def touch_atime(self) -> bool:
+        return touch_atime(self._held.fd)
 
     def sync(self, data_only: bool) -> None:
         """Nothing to do: the content goes with the process anyway."""

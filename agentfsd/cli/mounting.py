@@ -29,7 +29,7 @@ _LINGER_S = 0.5
               help="Memory backstore: a larger file goes to disk.")  # fmt: skip
 @click.option("--allow-other", is_flag=True, help="Other users may enter; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
-              help="Options of mount(8), such as ro, noexec, noatime; for root also suid and dev (default: nosuid,nodev).")  # fmt: skip
+              help="Options of mount(8): ro, noexec, noatime; root may say suid,dev, too (default: nosuid,nodev).")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: str, memory_limit: int, memory_object_limit: int,

@@ -5,12 +5,13 @@ import stat
 from dataclasses import dataclass
 
 from agentfsd.core import acl
-from agentfsd.core.copyup import check_writable, is_owned, lower_xattrs, materialize, now_ns, own_content, save
+from agentfsd.core.copyup import check_writable, frees_room, is_owned, lower_xattrs, materialize, now_ns, own_content, save
 from agentfsd.core.inode import Attributes, Inode
 from agentfsd.core.tree import Tree
 
 XATTR_NAME_MAX = 255
 XATTR_SIZE_MAX = 65536
+XATTR_NAME_SPACES = (b"user.", b"trusted.", b"security.")
 XATTR_CREATE = 1
 XATTR_REPLACE = 2
 
@@ -27,6 +28,7 @@ class NewAttributes:
     mtime_ns: int | None = None
 
 
+@frees_room
 def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool = False) -> Attributes:
     """Applies *new* and returns what stat shows then. ``privileged`` callers keep setuid bits on chown and truncate."""
     if new.size is not None or inode.nlink:
@@ -131,14 +133,21 @@ def drop_setid(inode: Inode) -> None:
 # -- extended attributes
 
 
+def _check_name_space(name: bytes) -> None:
+    if not name.startswith(XATTR_NAME_SPACES) and name not in (acl.ACCESS, acl.DEFAULT):
+        raise OSError(errno.EOPNOTSUPP, "no such kind of attribute")
+
+
 def getxattr(tree: Tree, inode: Inode, name: bytes) -> bytes:
     """ENODATA when there is none."""
     if inode.xattrs is not None:
         try:
             return inode.xattrs[name]
         except KeyError:
+            _check_name_space(name)
             raise OSError(errno.ENODATA, "no such attribute") from None
     if inode.lower_path is None:
+        _check_name_space(name)
         raise OSError(errno.ENODATA, "no such attribute")
     return tree.lower.getxattr(inode.lower_path, name)
 
@@ -152,6 +161,7 @@ def listxattr(tree: Tree, inode: Inode) -> list[bytes]:
 def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
     """XATTR_CREATE: EEXIST; XATTR_REPLACE: ENODATA; too long: ERANGE, E2BIG, ENOSPC as ext4 has it."""
     _check(tree, inode)
+    _check_name_space(name)
     if len(name) > XATTR_NAME_MAX:
         raise OSError(errno.ERANGE, "attribute name too long")
     if len(value) > XATTR_SIZE_MAX:

@@ -4,14 +4,20 @@ Content is always complete before a row refers to it, so an interrupted copy-up 
 """
 
 import errno
+import functools
 import os
 import stat
 import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from agentfsd.core.inode import ROOT_ID, Inode
 from agentfsd.core.tree import Tree
 from agentfsd.metadata.store import Transaction
 from agentfsd.types import ContentFile
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 # What the kernel's own file systems stamp with; a finer clock would run ahead of the times of content objects.
 _CLOCK = time.CLOCK_REALTIME_COARSE if hasattr(time, "CLOCK_REALTIME_COARSE") else 5
@@ -26,6 +32,21 @@ def check_writable(tree: Tree) -> None:
         raise OSError(errno.ESTALE, "this view was replaced or deleted")
     if tree.read_only:
         raise OSError(errno.EROFS, "a snapshot cannot be changed")
+
+
+def frees_room(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Concatenate[Tree, _P], _T]:
+    """For what gives room back: on a full disk it is tried again with the room that was kept for this."""
+
+    @functools.wraps(operation)
+    def attempt(tree: Tree, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return operation(tree, *args, **kwargs)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not tree.store.use_reserve():
+                raise
+        return operation(tree, *args, **kwargs)
+
+    return attempt
 
 
 def save(tx: Transaction, inode: Inode) -> None:

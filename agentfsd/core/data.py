@@ -9,6 +9,8 @@ import os
 from agentfsd.core import attributes, copyup
 from agentfsd.core.inode import Inode
 
+_DAY_NS = 24 * 3600 * 10**9
+
 
 def open_(inode: Inode, flags: int) -> None:
     """Counts one more handle and opens the data; ``O_TRUNC`` empties it without copying. EROFS, EISDIR, ESTALE."""
@@ -37,6 +39,22 @@ def _open_source(inode: Inode) -> None:
         inode.lower_fd = copyup.open_lower(inode)
 
 
+def note_access(inode: Inode, flags: int) -> bool:
+    """After an open for reading: moves the access time when relatime would; True when it moved.
+
+    The kernel may have all pages, so no read need come to us. Only content that the branch owns has such a time of its
+    own: reading changes nothing of what is shared.
+    """
+    if flags & (os.O_ACCMODE | os.O_TRUNC | os.O_NOATIME) or inode.file is None:
+        return False
+    if inode.tree.read_only or not (inode.has_live_times and copyup.is_owned(inode)):
+        return False
+    found = inode.file.stat()
+    if found.st_atime_ns > max(found.st_mtime_ns, found.st_ctime_ns) > copyup.now_ns() - _DAY_NS:
+        return False
+    return inode.file.touch_atime()
+
+
 def release(inode: Inode) -> None:
     """One handle less; the last one closes the data."""
     inode.opens -= 1
@@ -54,7 +72,7 @@ def read(inode: Inode, size: int, offset: int) -> bytes:
 
 
 def write(inode: Inode, data: bytes, offset: int, *, privileged: bool = True) -> int:
-    """Writes all of *data*; the first write after a snapshot or to a lower file copies up."""
+    """Bytes written, as write(2) has it; the first write after a snapshot or to a lower file copies up."""
     if not copyup.is_owned(inode):
         copyup.own_content(inode)
     if inode.file is None:

@@ -10,6 +10,7 @@ from agentfsd.core import acl
 from agentfsd.core.copyup import (
     check_writable,
     create_object,
+    frees_room,
     is_owned,
     load_lower_attributes,
     materialize,
@@ -122,6 +123,7 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
         _link_in(tx, directory, name, inode)
 
 
+@frees_room
 def unlink(tree: Tree, directory: Inode, name: bytes) -> None:
     """Removes a name that is no directory; IsADirectoryError."""
     check_writable(tree)
@@ -136,6 +138,7 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> None:
     _discard_if_gone(inode)
 
 
+@frees_room
 def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
     """Removes an empty directory; ENOTEMPTY, NotADirectoryError."""
     check_writable(tree)

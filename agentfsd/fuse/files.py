@@ -91,7 +91,8 @@ class FileHandlers(Virtual, Base):
         if isinstance(self.nodes[inode], VirtualNode):
             return []
         found = self.inode(inode, ctx)
-        return attributes.listxattr(found.tree, found)
+        names = attributes.listxattr(found.tree, found)
+        return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
     @translated
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
@@ -114,6 +115,8 @@ class FileHandlers(Virtual, Base):
             return FileInfo(fh=self.new_handle(self.open_virtual(node, ctx)), direct_io=True, keep_cache=False)
         found = self.inode(inode, ctx)
         data.open_(found, flags)
+        if data.note_access(found, flags):
+            self.notifier.expire_attributes_now(inode)
         return self.file_info(found, flags, ctx)
 
     @translated

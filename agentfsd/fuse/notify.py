@@ -53,9 +53,14 @@ class Notifier:
     def expire_attributes(self, node_id: int) -> None:
         self._put(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, -1, 0))
 
+    def expire_attributes_now(self, node_id: int) -> None:
+        """Of a file, before the reply to a request: takes none of the locks that a request may hold."""
+        if self._fd >= 0:
+            self._write(_pack(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, -1, 0)))
+
     def _put(self, code: int, body: bytes) -> None:
         if self._fd >= 0:
-            self._queue.put(_OUT_HEADER.pack(_OUT_HEADER.size + len(body), code, 0) + body)
+            self._queue.put(_pack(code, body))
 
     async def settled(self) -> None:
         """Returns when everything queued so far has reached the kernel."""
@@ -71,12 +76,15 @@ class Notifier:
             if isinstance(item, trio.Event):
                 self._tell(item)
                 continue
-            try:
-                os.write(self._fd, item)
-            except FileNotFoundError:
-                pass  # the kernel has forgotten that node or name already
-            except OSError as exc:
-                log.debug("notification refused: %s", exc)
+            self._write(item)
+
+    def _write(self, message: bytes) -> None:
+        try:
+            os.write(self._fd, message)
+        except FileNotFoundError:
+            pass  # the kernel has forgotten that node or name already
+        except OSError as exc:
+            log.debug("notification refused: %s", exc)
 
     def _tell(self, done: trio.Event) -> None:
         assert self._token is not None
@@ -84,3 +92,7 @@ class Notifier:
             self._token.run_sync_soon(done.set)
         except trio.RunFinishedError:
             pass
+
+
+def _pack(code: int, body: bytes) -> bytes:
+    return _OUT_HEADER.pack(_OUT_HEADER.size + len(body), code, 0) + body

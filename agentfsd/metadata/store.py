@@ -6,7 +6,8 @@ It stores what core tells it and knows nothing of overlay rules. One process hol
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -16,11 +17,15 @@ from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
+_RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
 
 _INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
 _INODE_SELECT = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id = ?"
 _INODE_ORIGIN = f"SELECT {_INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
+
+
+_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
 
 
 class Transaction:
@@ -29,11 +34,10 @@ class Transaction:
     Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
     """
 
-    __slots__ = ("_db", "_forget_ids", "_undo")
+    __slots__ = ("_db", "_store", "_undo")
 
-    def __init__(self, db: sqlite3.Connection, forget_ids: Callable[[], None]) -> None:
-        self._db = db
-        self._forget_ids = forget_ids
+    def __init__(self, store: "Store") -> None:
+        self._store, self._db = store, store.db
         self._undo: list[tuple[Any, Any, Any, bool]] = []
 
     def set(self, target: object, **values: object) -> None:
@@ -53,7 +57,7 @@ class Transaction:
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as exc:
-            raise _as_oserror(exc) from exc
+            raise self._store.as_oserror(exc) from exc
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -63,15 +67,15 @@ class Transaction:
                 return
         except sqlite3.Error as exc:
             self._roll_back()
-            raise _as_oserror(exc) from exc
+            raise self._store.as_oserror(exc) from exc
         self._roll_back()
         if isinstance(value, sqlite3.Error):
-            raise _as_oserror(value) from value
+            raise self._store.as_oserror(value) from value
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
-        self._forget_ids()  # a block of numbers reserved in here is not reserved any more
+        self._store.forget_ids()  # a block of numbers reserved in here is not reserved any more
         for target, key, old, is_attribute in reversed(self._undo):
             if is_attribute:
                 setattr(target, key, old)
@@ -89,6 +93,7 @@ class Store:
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
+        self._has_reserve = False
 
     @classmethod
     def open(cls, path: str, lower_identity: str) -> "Store":
@@ -102,6 +107,7 @@ class Store:
             store._configure()
             store._migrate(lower_identity)
             store._check_lower(lower_identity)
+            store.keep_reserve()
         except sqlite3.DatabaseError as exc:
             db.close()
             raise _unreadable(path, exc) from exc
@@ -146,14 +152,48 @@ class Store:
                 "choose another --state directory for this lower",
             )
 
+    # -- room
+
+    def keep_reserve(self) -> None:
+        """Takes some room in advance, if there is any: with a full disk files must still be removable."""
+        path = self._path + _RESERVE
+        if self._path == ":memory:" or self._has_reserve:
+            return
+        try:
+            with open(path, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+            self._has_reserve = True
+        except OSError:
+            os.unlink(path)
+
+    def use_reserve(self) -> bool:
+        """Gives that room back to the disk, for the next transaction; False when there is none."""
+        if not self._has_reserve:
+            return False
+        os.unlink(self._path + _RESERVE)
+        self._has_reserve = False
+        return True
+
     def close(self) -> None:
         if self._wal_fd >= 0:
             os.close(self._wal_fd)
             self._wal_fd = -1
         self.db.close()
 
+    def forget_ids(self) -> None:
+        """Reserves the next numbers anew."""
+        self._next.clear()
+
+    def as_oserror(self, exc: sqlite3.Error) -> OSError:
+        """What went wrong, with the errno that the file system gave where that can be found out."""
+        code = getattr(exc, "sqlite_errorcode", 0)
+        number = _ERRNO.get(code & 0xFF, errno.EIO)
+        if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
+            number = _why_not_written(os.path.dirname(self._path)) or number
+        return OSError(number, f"the metadata database failed: {exc}")
+
     def transaction(self) -> Transaction:
-        return Transaction(self.db, self._next.clear)
+        return Transaction(self)
 
     def sync(self) -> None:
         """Makes every committed transaction survive power loss."""
@@ -253,10 +293,14 @@ def _run_script(db: sqlite3.Connection, script: str) -> None:
             statement = ""
 
 
-def _as_oserror(exc: sqlite3.Error) -> OSError:
-    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
-    return OSError(number.get(code, errno.EIO), f"the metadata database failed: {exc}")
+def _why_not_written(directory: str) -> int:
+    """SQLite tells a full disk from other failures, but not a quota: tries for itself."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(1 << 16))
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
 
 
 def _unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:

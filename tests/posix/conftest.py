@@ -1,0 +1,149 @@
+"""The places in which the behaviour suite runs: tmpfs and ext4 say what is right, then the mount must do the same.
+
+Each test is given ``d``, a directory that holds the seed below. On a plain file system the seed was made there; in the
+overlay it is the lower's, an older branch's, or from before a snapshot, so that every test meets copy-up as well.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import Mounted, needs_fuse
+from tests.posix.places import EXT4_MAGIC, filesystem_type, seed
+
+PLAIN = ["tmpfs", "ext4"]
+OVERLAY = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Remembers which directories the mounts must hold before they are made."""
+    _names.extend(_directory_name(item) for item in items if "d" in getattr(item, "fixturenames", ()))
+
+
+_names: list[str] = []
+
+
+def _directory_name(item: pytest.Item) -> str:
+    """Of the same test in every place the same."""
+    return f"{item.path.stem}-{getattr(item, 'originalname', item.name)}"
+
+
+@pytest.fixture(scope="session")
+def base() -> Iterator[Path]:
+    """A directory that other users may enter."""
+    made = Path(tempfile.mkdtemp(prefix="agentfsd-posix-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def tmpfs() -> Iterator[Path]:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no tmpfs to compare with: /dev/shm cannot be written")
+    made = Path(tempfile.mkdtemp(prefix="agentfsd-posix-", dir="/dev/shm"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ext4(base: Path) -> Iterator[Path]:
+    """The temporary directory itself where that is ext4, else a loop mount."""
+    where = base / "ext4"
+    where.mkdir()
+    if filesystem_type(where) == EXT4_MAGIC:
+        yield where
+        return
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip(
+            "there is no ext4 to compare with: the temporary directory has none, and a loop mount needs root and mkfs.ext4"
+        )
+    image = base / "ext4.img"
+    with image.open("wb") as file:
+        file.truncate(1 << 30)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, where], check=True)
+    where.chmod(0o755)
+    yield where
+    subprocess.run(["umount", where], check=True)
+
+
+@pytest.fixture(scope="session")
+def overlays(base: Path) -> Iterator[dict[str, Path]]:
+    """Two mounts, over a lower that holds every test's seed and over an empty one, and branches of them."""
+    needs_fuse()
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR"):
+            environment.setenv(name, str(base / name))
+        mounts = []
+        for name in ("full", "empty"):
+            (base / name).mkdir()
+            options = ["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else []
+            mounts.append(Mounted(base / name, None, *options))
+        full, empty = mounts
+        _seed_all(full.lower)
+        try:
+            yield _views(full.mount(), empty.mount())
+        finally:
+            for mounted in mounts:
+                mounted.end()
+
+
+def _seed_all(where: Path) -> None:
+    for name in sorted(set(_names)):
+        seed(where / name)
+
+
+def _views(full: Mounted, empty: Mounted) -> dict[str, Path]:
+    """``nested-branch``: the seed is from the grandparent; ``after-snapshot``: from before a snapshot of the very branch."""
+    full.cli("branch create", "other")
+    empty.cli("branch create", "grandparent")
+    _seed_all(empty.subtree("grandparent"))
+    empty.cli("branch create", "parent", "--from", "grandparent")
+    (empty.subtree("parent") / "of-the-parent").touch()
+    empty.cli("branch create", "nested", "--from", "parent")
+    empty.cli("branch create", "kept")
+    _seed_all(empty.subtree("kept"))
+    empty.cli("snapshot create", "-b", "kept", "point")
+    return {
+        "empty-lower": empty.path, "full-lower": full.path, "subtree": full.subtree("other"),
+        "nested-branch": empty.subtree("nested"), "after-snapshot": empty.subtree("kept"),
+    }  # fmt: skip
+
+
+@pytest.fixture(params=PLAIN + OVERLAY)
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the test runs, by name."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def d(place: str, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory of the test's own, with the seed in it."""
+    name = _directory_name(request.node)
+    root: Path = request.getfixturevalue(place) if place in PLAIN else request.getfixturevalue("overlays")[place]
+    where = root / name
+    if place in (*PLAIN, "empty-lower"):
+        seed(where)
+    yield where
+    shutil.rmtree(where, ignore_errors=True)
+
+
+@pytest.fixture
+def on_mount(place: str) -> bool:
+    return place not in PLAIN
+
+
+@pytest.fixture
+def tmp_umask() -> Iterator[None]:
+    """022, whatever the tester's shell says."""
+    old = os.umask(0o022)
+    yield
+    os.umask(old)
