@@ -216,9 +216,7 @@ def test_a_disk_that_is_full_is_said_and_the_object_stays(make: Make, small_disk
 def test_a_write_that_is_cut_short_on_disk_is_counted(make: Make, small_disk: Path) -> None:
     store = make(object_bytes=0, spill=small_disk)
     file = fill(store, 1, b"a")
-    with pytest.raises(OSError) as caught:
-        file.pwrite(b"b" * 2 * MIB, 0)
-    assert caught.value.errno == errno.ENOSPC
+    assert 0 < file.pwrite(b"b" * 2 * MIB, 0) < 2 * MIB
     assert spilled(store) == (1, store.stat(1).st_blocks * 512)
     assert spilled(store)[1] > 4 * KIB
     file.truncate(0)
