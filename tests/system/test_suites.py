@@ -21,7 +21,7 @@ SLOW_IN_PID_VIEW = "*many_open_files*"
 
 STRESSORS = """
     access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap file-ioctl filename flock fstat
-    getdent hdd iomix link locka lockf lockofd mknod mmap open rename seek symlink sync-file touch truncate unlink
+    getdent hdd iomix link locka lockf lockofd mknod mmap open rename seek symlink sync-file touch unlink
     utime xattr
 """
 
