@@ -3,6 +3,7 @@
 It knows nothing of branches or names, and leaves it to the state directory's lock that nobody else writes here.
 """
 
+import ctypes
 import errno
 import os
 import threading
@@ -10,6 +11,10 @@ from collections.abc import Iterator
 
 from agentfsd.backstore.copy import copy_content, touch_atime, write_all
 from agentfsd.types import ContentFile
+
+_libc = ctypes.CDLL(None)
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_SYNC_FILE_RANGE_WRITE = 2
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
@@ -49,6 +54,9 @@ class HostFile:
         """Afterwards content and name survive the loss of power."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
         self._store.sync_names(self._shard)
+
+    def start_writeback(self) -> None:
+        _libc.sync_file_range(self._fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -69,6 +69,9 @@ class MemoryFile:
     def sync(self, data_only: bool) -> None:
         """Nothing to do: the content goes with the process anyway."""
 
+    def start_writeback(self) -> None:
+        """Nothing of this outlives the daemon."""
+
     def close(self) -> None:
         if self._object is not None:
             held, self._object = self._object, None

@@ -57,7 +57,10 @@ def _check_objects(overlay: "Overlay") -> list[str]:
         if layer not in dead and number not in held
     ]
     problems += [f"object {number} belongs to nothing" for number in held - set(rows)]
-    used = {row[0] for row in store.db.execute("SELECT DISTINCT content FROM inode WHERE content != 0")}
+    used = {
+        content for content, layer in store.db.execute("SELECT DISTINCT content, layer FROM inode WHERE content != 0")
+        if layer not in dead
+    }  # fmt: skip
     problems += [f"object {number} has no row" for number in used - set(rows)]
     problems += [
         f"object {number} is used by no inode" for number, layer in rows.items() if layer not in dead and number not in used

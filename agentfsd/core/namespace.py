@@ -207,6 +207,17 @@ def _move(tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[I
         _touch(tx, new_dir)
     if target is not None:
         _discard_if_gone(target)
+        _write_back(source)
+
+
+def _write_back(inode: Inode) -> None:
+    """What replaces another file starts its way to the disk before the new name does: programs that do not sync rely on it."""
+    if not (inode.is_file and inode.content and is_owned(inode)):
+        return
+    content = inode.file or inode.tree.backstore.open(inode.content)
+    content.start_writeback()
+    if content is not inode.file:
+        content.close()
 
 
 def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, bytes, Inode]) -> None:

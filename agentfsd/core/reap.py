@@ -1,9 +1,13 @@
 """Freeing what no branch and no snapshot holds: layers first, then, in small steps, their rows and objects."""
 
+import logging
+
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.metadata import layers
 from agentfsd.metadata.store import GARBAGE, Store, Transaction
 from agentfsd.types import Backstore
+
+log = logging.getLogger(__name__)
 
 
 def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: list[Tree]) -> None:
@@ -73,3 +77,20 @@ def recover(store: Store, backstore: Backstore) -> None:
     first = max(int(row[0] or 0) + 1, reserved - 2000, 1)
     for number in range(first, reserved):
         backstore.remove(number)
+    if backstore.persistent and not store.ended_cleanly:
+        _settle_objects(store, backstore)
+
+
+def _settle_objects(store: Store, backstore: Backstore) -> None:
+    """After power loss rows and objects may disagree about what was never synced.
+
+    A file whose content is lost is empty, as on ext4; content without a row was on its way out, and goes.
+    """
+    dead = {*layers.dead(store), GARBAGE}
+    rows, held = dict(store.db.execute("SELECT id, layer FROM object")), set(backstore.ids())
+    for number in held.difference(rows):
+        backstore.remove(number)
+    for number, layer in rows.items():
+        if number not in held and layer not in dead:
+            log.warning("the content of object %d was never synced and is lost: its file is empty now", number)
+            backstore.create(number).close()

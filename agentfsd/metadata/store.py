@@ -88,12 +88,13 @@ class Transaction:
 class Store:
     """Typed access to the tables. Every write belongs inside ``with store.transaction()``."""
 
-    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+    def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool) -> None:
         self.db = db
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
         self._has_reserve = False
+        self.ended_cleanly = ended_cleanly
 
     @classmethod
     def open(cls, path: str, lower_identity: str) -> "Store":
@@ -101,8 +102,9 @@ class Store:
 
         Refusal when it was made for another lower, by a newer version, or cannot be read.
         """
+        ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-        store = cls(db, path)
+        store = cls(db, path, ended_cleanly)
         try:
             store._configure()
             store._migrate(lower_identity)
@@ -201,6 +203,7 @@ class Store:
             return
         if self._wal_fd < 0:
             self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+            _sync_directory(os.path.dirname(self._path))
         os.fsync(self._wal_fd)
 
     def fact(self, key: str) -> str:
@@ -281,6 +284,15 @@ class Store:
 
     def delete_objects(self, object_ids: list[int]) -> None:
         self.db.executemany("DELETE FROM object WHERE id = ?", [(number,) for number in object_ids])
+
+
+def _sync_directory(path: str) -> None:
+    """So that the names of new files in it survive power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _run_script(db: sqlite3.Connection, script: str) -> None:

@@ -21,7 +21,7 @@ SLOW_IN_PID_VIEW = "*many_open_files*"
 
 STRESSORS = """
     access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap file-ioctl filename flock fstat
-    getdent hdd iomix link locka lockf lockofd mknod mmap open rename seek symlink sync-file touch unlink
+    getdent hdd iomix link locka lockf lockofd metamix mknod mmap open rename seek symlink sync-file touch truncate unlink
     utime xattr
 """
 
@@ -78,7 +78,9 @@ def test_cpythons_own_tests(branches: Mounted) -> None:
 def test_stress_ng_with_verification(branches: Mounted) -> None:
     program = needs_program("stress-ng", "apt-get install stress-ng")
     script = """
+        known=" $("$0" --stressors) "
         for stressor in "$@"; do
+            case "$known" in *" $stressor "*) ;; *) continue ;; esac  # older versions have fewer
             "$0" "--$stressor" 1 --timeout 1s --verify --temp-path . --hdd-bytes 4m --metrics-brief 2>&1 || [ $? -eq 3 ] || exit 1
         done
     """  # it exits with 3 where the kernel lacks what a stressor is about
