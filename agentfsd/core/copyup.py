@@ -91,6 +91,8 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
     path = inode.lower_path
     assert path is not None
     found = tree.lower_stat(inode)
+    if found.st_nlink == 0:  # open here, and removed there: it has no name under which the branch could keep it
+        raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
         ino=inode.ino or tree.shown_ino(tree.identify(found)),
