@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import sys
 import time
 import traceback
@@ -34,7 +35,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.fuse.session import FuseSession
 from agentfsd.lower.host import HostLower
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.store import Store, unreadable
 from agentfsd.types import Backstore
 
 log = logging.getLogger("agentfsd")
@@ -57,9 +58,12 @@ class Daemon:
         self.lower = HostLower(orders.lower)
         if orders.mountpoint != orders.lower and config.is_within(orders.mountpoint, orders.lower):
             self.lower.mask(os.fsencode(os.path.relpath(orders.mountpoint, orders.lower)))
-        self.store = Store.open(self.state.metadata if self.keeps else ":memory:", orders.lower)
         self.backstore = self._open_backstore()
-        self.overlay = Overlay(self.store, self.lower, self.backstore)
+        self.store = self._open_store()
+        try:
+            self.overlay = Overlay(self.store, self.lower, self.backstore)
+        except sqlite3.DatabaseError as exc:
+            raise unreadable(self.state.metadata, exc) from exc
         self.bindings = Bindings()
         self.started_ns = time.time_ns()
         self.service = ControlService(
@@ -84,6 +88,17 @@ class Daemon:
             spill_object_bytes=self.orders.memory_object_limit_bytes,
             spill_total_bytes=self.orders.memory_total_limit_bytes,
         )
+
+    def _open_store(self) -> Store:
+        """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
+        path = self.state.metadata if self.keeps else ":memory:"
+        is_missing = self.keeps and (not os.path.exists(path) or os.path.getsize(path) == 0)
+        if is_missing and next(self.backstore.ids(), None) is not None:
+            raise Refusal(
+                errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
+                "restore it from a backup, or move the state directory away to start afresh",
+            )  # fmt: skip
+        return Store.open(path, self.orders.lower)
 
     def _info(self) -> DaemonInfo:
         orders = self.orders

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -70,6 +71,10 @@ class ControlService:
             return wire.encode(await self.handle(_decode(body), peer), json=as_json)
         except OSError as exc:
             reply = error_reply(exc)
+        except sqlite3.Error as exc:
+            message = f"the metadata database failed: {exc}"
+            log.error("%s", message)
+            reply = wire.Error(errno=errno.EIO, code="state-corrupt", message=message, hint="`agentfsd fsck` says more")
         except Exception:  # a fault in one request must not take the daemon down
             log.exception("a control request failed")
             reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")

@@ -1,5 +1,6 @@
 """Checks that what is stored is sound: names lead somewhere, contents are there, nothing is left over."""
 
+import sqlite3
 import stat
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,15 @@ if TYPE_CHECKING:
 def check(overlay: "Overlay") -> list[str]:
     """One sentence for each problem; reads everything, changes nothing."""
     store = overlay.store
-    problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    problems += _check_layers(overlay)
-    problems += _check_objects(overlay)
-    for label, tree in overlay.heads():
-        problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
+    problems: list[str] = []
+    try:
+        problems += [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        problems += _check_layers(overlay)
+        problems += _check_objects(overlay)
+        for label, tree in overlay.heads():
+            problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
+    except sqlite3.DatabaseError as exc:
+        problems.append(f"database: {exc}; what comes after that was not checked")
     return problems
 
 

@@ -3,6 +3,7 @@
 import errno
 import functools
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
@@ -25,6 +26,9 @@ def translated(handler: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_
             raise FUSEError(exc.errno or errno.EIO) from None
         except FUSEError:
             raise
+        except sqlite3.Error as exc:
+            log.error("%s: the metadata database failed: %s; `agentfsd fsck` says more", handler.__name__, exc)
+            raise FUSEError(errno.EIO) from None
         except MemoryError:
             raise FUSEError(errno.ENOMEM) from None
         except Exception as exc:

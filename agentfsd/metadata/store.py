@@ -17,6 +17,7 @@ from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
+_BUSY_S = 1.0  # nobody but us has business there
 _RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
 
 _INODE_COLUMNS = ", ".join(InodeRow._fields)
@@ -103,7 +104,7 @@ class Store:
         Refusal when it was made for another lower, by a newer version, or cannot be read.
         """
         ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256)
         store = cls(db, path, ended_cleanly)
         try:
             store._configure()
@@ -112,7 +113,7 @@ class Store:
             store.keep_reserve()
         except sqlite3.DatabaseError as exc:
             db.close()
-            raise _unreadable(path, exc) from exc
+            raise unreadable(path, exc) from exc
         except BaseException:
             db.close()
             raise
@@ -143,6 +144,15 @@ class Store:
                 _run_script(self.db, MIGRATIONS[step])
             if version != SCHEMA_VERSION:
                 self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version == 0:
+            self._sync_new()
+
+    def _sync_new(self) -> None:
+        """Before anything refers to it: a state directory with contents and no database would be beyond help."""
+        if self._path != ":memory:":
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())
+            self.sync()
 
     def _check_lower(self, lower_identity: str) -> None:
         made_for = self.fact("lower")
@@ -150,7 +160,7 @@ class Store:
             raise Refusal(
                 errno.EINVAL,
                 "other-lower",
-                f"the state {os.path.dirname(self._path)} belongs to {made_for}, not to {lower_identity}",
+                f"the state {self.place} belongs to {made_for}, not to {lower_identity}",
                 "choose another --state directory for this lower",
             )
 
@@ -182,6 +192,11 @@ class Store:
             self._wal_fd = -1
         self.db.close()
 
+    @property
+    def place(self) -> str:
+        """The state directory."""
+        return os.path.dirname(self._path)
+
     def forget_ids(self) -> None:
         """Reserves the next numbers anew."""
         self._next.clear()
@@ -191,7 +206,7 @@ class Store:
         code = getattr(exc, "sqlite_errorcode", 0)
         number = _ERRNO.get(code & 0xFF, errno.EIO)
         if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
-            number = _why_not_written(os.path.dirname(self._path)) or number
+            number = _why_not_written(self.place) or number
         return OSError(number, f"the metadata database failed: {exc}")
 
     def transaction(self) -> Transaction:
@@ -203,7 +218,7 @@ class Store:
             return
         if self._wal_fd < 0:
             self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-            _sync_directory(os.path.dirname(self._path))
+            _sync_directory(self.place)
         os.fsync(self._wal_fd)
 
     def fact(self, key: str) -> str:
@@ -315,7 +330,8 @@ def _why_not_written(directory: str) -> int:
     return 0
 
 
-def _unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
+def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
+    """Why a daemon cannot start with the database at *path*, and what to do."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")

@@ -45,10 +45,8 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "meta.db").read_bytes() == before
 
 
-def test_database_held_by_another_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_held_by_another_process_is_refused(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, timeout=0.1))
     assert refusal(tmp_path / "meta.db").code == "state-in-use"
     first.close()
 
