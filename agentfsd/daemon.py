@@ -235,6 +235,7 @@ class Daemon:
         """Frees what nothing refers to, a little at a time."""
         while True:
             await trio.sleep(_REAP_EVERY_S)
+            self.bindings.drain()
             try:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()

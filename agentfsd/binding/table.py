@@ -4,13 +4,15 @@ A cached answer is good only while a pidfd says that the thread still lives: num
 branches as opaque ids.
 """
 
+import os
 import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import close as close_fd
+from typing import NamedTuple
 
 from agentfsd.binding import proc
+from agentfsd.binding.forks import ForkWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,23 @@ class Binding:
 class _Known:
     """A live process that was seen or bound. ``heir_of``: whose explicit binding it carries, 0 for nobody's."""
 
-    __slots__ = ("branch_id", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
+    __slots__ = ("branch_id", "brood", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
 
     def __init__(self, pid: int, started: int, fd: int) -> None:
         self.pid, self.started, self.fd = pid, started, fd
         self.branch_id: str | None = None
         self.explicit = False
         self.heir_of: tuple[int, int] = (0, 0)
+        self.brood: str | None = None  # the branch of all that it starts, though it is not bound itself
         self.since_ns = time.time_ns()
         self.threads: set[int] = set()
+
+
+class _Heritage(NamedTuple):
+    """What a process has from whoever started it: a branch, and whose explicit binding that is."""
+
+    branch_id: str
+    heir_of: tuple[int, int]
 
 
 class Bindings:
@@ -46,10 +56,14 @@ class Bindings:
         self._by_fd: dict[int, tuple[int, bool]] = {}  # pidfd -> (number, is a thread)
         self._processes: dict[int, _Known] = {}
         self._threads: dict[int, tuple[_Known, int]] = {}  # tid -> (its process, pidfd of the thread)
+        self._forks = ForkWatch()
+        self._unseen: dict[int, _Heritage] = {}  # descendants of bound processes that have not asked for anything yet
+        self._own_pid = os.getpid()
 
     def close(self) -> None:
+        self._forks.close()
         for fd in list(self._by_fd):
-            close_fd(fd)
+            os.close(fd)
         self._by_fd.clear()
         self._processes.clear()
         self._threads.clear()
@@ -68,9 +82,10 @@ class Bindings:
         return known.pid if known is not None else 0
 
     def _find(self, tid: int) -> _Known | None:
-        dead = self._epoll.poll(0)
-        if dead:
-            self._bury([fd for fd, _ in dead])
+        news = self._epoll.poll(0)
+        if news:
+            self._follow_forks()  # first: a parent hands its branch down and may have ended since
+            self._bury([fd for fd, _ in news])
         known = self._processes.get(tid)
         if known is not None:
             return known
@@ -83,7 +98,7 @@ class Bindings:
         for fd in fds:
             number, is_thread = self._by_fd.pop(fd, (0, False))
             if not number:
-                continue
+                continue  # the watch of forks
             self._unwatch(fd)
             if is_thread:
                 process, _ = self._threads.pop(number)
@@ -100,7 +115,7 @@ class Bindings:
     def _unwatch(self, fd: int) -> None:
         """Closing alone is not enough: a forked child that has not yet exec'ed holds a copy, and events would go on."""
         self._epoll.unregister(fd)
-        close_fd(fd)
+        os.close(fd)
 
     # -- first sight
 
@@ -119,7 +134,7 @@ class Bindings:
         if fd < 0:
             return
         if proc.thread_group(tid) != process.pid:  # the number changed hands before we held it
-            close_fd(fd)
+            os.close(fd)
             return
         self._watch(fd, tid, is_thread=True)
         self._threads[tid] = (process, fd)
@@ -141,18 +156,45 @@ class Bindings:
             return known  # no descriptor to spare, or gone already: a right answer, for this once
         again = proc.read(pid)
         if again is None or again.started != seen.started:
-            close_fd(fd)
+            os.close(fd)
             return known
         self._watch(fd, pid, is_thread=False)
         self._processes[pid] = known
         return known
 
     def _inherit(self, known: _Known, parent_pid: int) -> None:
-        if parent_pid <= 1:
-            return
-        parent = self._processes.get(parent_pid) or self._meet_process(parent_pid)
-        if parent is not None and parent.branch_id is not None:
-            known.branch_id, known.heir_of = parent.branch_id, parent.heir_of
+        if known.pid == self._own_pid:
+            return  # started by a run, perhaps; the daemon stands in no branch
+        heritage = self._unseen.pop(known.pid, None)
+        if heritage is None and parent_pid > 1:
+            heritage = _left_by(self._processes.get(parent_pid) or self._meet_process(parent_pid))
+        if heritage is not None:
+            known.branch_id, known.heir_of = heritage
+
+    # -- descendants that nobody has seen yet
+
+    def _watch_forks(self) -> None:
+        """From the first binding on: who forks twice must not lose its branch with its parent."""
+        if not self._forks.listening and self._forks.listen():
+            self._epoll.register(self._forks.fd, select.EPOLLIN)
+
+    def drain(self) -> None:
+        """Takes in what the kernel has told of processes; often enough, or its buffer runs over."""
+        self._find(0)
+
+    def _follow_forks(self) -> None:
+        ended: set[int] = set()
+        for parent, pid in self._forks.news():
+            self._unseen.pop(pid, None)
+            if not parent:
+                ended.add(pid)
+                continue
+            ended.discard(pid)
+            heritage = self._unseen.get(parent)
+            if heritage is None and parent not in ended:
+                heritage = _left_by(self._processes.get(parent))
+            if heritage is not None:
+                self._unseen[pid] = heritage
 
     # -- binding
 
@@ -161,7 +203,18 @@ class Bindings:
         known = self._living(pid)
         known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
         known.since_ns = time.time_ns()
+        self._unseen = {
+            number: _Heritage(branch_id, heritage.heir_of) if heritage.heir_of == known.heir_of else heritage
+            for number, heritage in self._unseen.items()
+        }
+        self._watch_forks()
         self._hand_down()
+
+    def bind_brood(self, pid: int, branch_id: str) -> None:
+        """Whatever this process starts is bound, also what it is made the parent of; it is not bound itself."""
+        known = self._living(pid)
+        known.brood = branch_id
+        self._watch_forks()
 
     def _living(self, number: int) -> _Known:
         known = self._find(number)
@@ -181,10 +234,14 @@ class Bindings:
 
     def drop_branch(self, branch_id: str) -> int:
         """Unbinds every process of a branch; how many there were."""
+        for known in self._processes.values():
+            if known.brood == branch_id:
+                known.brood = None
         return self._release(lambda known: known.branch_id == branch_id)
 
-    def _release(self, chosen: Callable[[_Known], bool]) -> int:
+    def _release(self, chosen: Callable[[_Known | _Heritage], bool]) -> int:
         count = 0
+        self._unseen = {pid: heritage for pid, heritage in self._unseen.items() if not chosen(heritage)}
         for known in list(self._processes.values()):
             if known.branch_id is not None and chosen(known):
                 known.branch_id, known.explicit, known.heir_of = None, False, (0, 0)
@@ -207,9 +264,9 @@ class Bindings:
         seen = proc.read(pid)
         if seen is None or seen.parent <= 1:
             return known  # its parent has gone: what it inherited when it was seen stays
-        parent = self._settle(seen.parent, done) or self._meet_process(seen.parent)
-        if parent is not None and parent.branch_id is not None:
-            known.branch_id, known.heir_of = parent.branch_id, parent.heir_of
+        heritage = _left_by(self._settle(seen.parent, done) or self._meet_process(seen.parent))
+        if heritage is not None and known.pid != self._own_pid:
+            known.branch_id, known.heir_of = heritage
         return known
 
     def bindings(self) -> list[Binding]:
@@ -221,3 +278,12 @@ class Bindings:
             if seen is not None and known.branch_id is not None and seen.state not in "ZX":
                 found.append(Binding(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
         return sorted(found, key=lambda binding: binding.pid)
+
+
+def _left_by(parent: _Known | None) -> _Heritage | None:
+    """What a process hands down to those that it starts."""
+    if parent is None:
+        return None
+    if parent.brood is not None:
+        return _Heritage(parent.brood, (parent.pid, parent.started))
+    return _Heritage(parent.branch_id, parent.heir_of) if parent.branch_id is not None else None

@@ -87,7 +87,7 @@ def _in_branch(
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name}
         order = runner.Command(
             command, env, directory, {} if no_namespace else dict.fromkeys([shown_at, *others], subtree),
-            lambda pid: daemon.bind(pid, chosen.id),
+            lambda pid: daemon.bind(pid, chosen.id, brood=True),
         )  # fmt: skip
         ended = _run_somehow(order, shown_at != mount.mountpoint)
         _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))

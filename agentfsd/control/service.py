@@ -191,6 +191,8 @@ class ControlService:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
         try:
             self.bindings.bind(request.pid, row.id)
+            if request.brood and asker.caller.pid:
+                self.bindings.bind_brood(asker.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")

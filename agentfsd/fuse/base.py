@@ -86,8 +86,19 @@ class Base:
 
     def tree_of(self, node: DirNode, ctx: RequestContext) -> Tree:
         """The tree that a directory's view shows to the caller."""
-        tree_id = node.view.tree_id or self.healer.stands_in_for(ctx.pid) or self.bindings.branch_of(ctx.pid)
-        return self.tree_by_id(tree_id or self.overlay.default_id)
+        fixed = node.view.tree_id
+        if fixed:
+            tree = self.tree_by_id(fixed)
+            self.check_caller(tree, ctx)
+            return tree
+        return self.tree_by_id(self.healer.stands_in_for(ctx.pid) or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
+
+    def check_caller(self, tree: Tree, ctx: RequestContext) -> None:
+        """A bound process reaches its own branch and that branch's snapshots, whatever descriptor or link leads elsewhere."""
+        bound = self.bindings.branch_of(ctx.pid)
+        if bound is None or bound == tree.id or (tree.read_only and self.overlay.in_history(bound, tree.id)):
+            return
+        raise PermissionError(errno.EACCES, "a bound process reaches its own branch only")
 
     def tree_by_id(self, tree_id: str) -> Tree:
         try:
@@ -122,11 +133,17 @@ class Base:
         return found
 
     def inode(self, number: int, ctx: RequestContext) -> Inode:
-        """The inode behind any node; EPERM for what is virtual."""
+        """The inode behind any node; EPERM for what is virtual, EACCES for another branch's."""
         node = self.nodes[number]
         if isinstance(node, FileNode):
+            self.check_caller(node.inode.tree, ctx)
             return node.inode
         return self.directory(number, ctx)[2]
+
+    def open_inode(self, number: int, ctx: RequestContext) -> Inode:
+        """Likewise for requests that any holder of a descriptor makes, whatever branch that is of: fstat, ftruncate."""
+        node = self.nodes[number]
+        return node.inode if isinstance(node, FileNode) else self.directory(number, ctx)[2]
 
     def caller(self, ctx: RequestContext) -> Caller:
         return Caller(self.bindings.process_of(ctx.pid), ctx.uid, ctx.gid)

@@ -24,7 +24,7 @@ class FileHandlers(Virtual, Base):
         node = self.nodes[inode]
         if isinstance(node, VirtualNode):
             return entry.make(inode, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
-        return self.attributes_reply(inode, self.inode(inode, ctx))
+        return self.attributes_reply(inode, self.open_inode(inode, ctx))
 
     @translated
     async def setattr(
@@ -33,7 +33,7 @@ class FileHandlers(Virtual, Base):
         node = self.nodes[inode]
         if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
             return entry.make(inode, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
-        found = self.inode(inode, ctx)
+        found = self.inode(inode, ctx) if fh is None else self.open_inode(inode, ctx)
         new = NewAttributes(
             mode=attr.st_mode if fields.update_mode else None,
             uid=attr.st_uid if fields.update_uid else None,

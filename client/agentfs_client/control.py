@@ -182,8 +182,9 @@ class ControlClient:
         """Throws a branch away with its changes; ``main`` becomes the bare lower."""
         self._ask(wire.Discard(ref=ref), wire.Done)
 
-    def bind(self, pid: int, branch: str) -> None:
-        self._ask(wire.BranchBind(pid=pid, branch=branch), wire.Done)
+    def bind(self, pid: int, branch: str, *, brood: bool = False) -> None:
+        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
+        self._ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done)
 
     def unbind(self, pid: int) -> None:
         self._ask(wire.BranchUnbind(pid=pid), wire.Done)

@@ -77,8 +77,11 @@ class Discard(Request, frozen=True, kw_only=True, tag="discard"):
 
 
 class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
+    """``brood``: whatever else the asking process starts, or becomes the parent of, is bound as well."""
+
     pid: int
     branch: str
+    brood: bool = False
 
 
 class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):

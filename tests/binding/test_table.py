@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.binding import proc
+from agentfsd.binding.forks import ForkWatch
 from agentfsd.binding.table import Bindings
 from tests.mounted import needs_root
 
@@ -28,15 +29,30 @@ def table() -> Iterator[Bindings]:
 class Child:
     """A Python process that makes descendants when told to, and prints their numbers."""
 
-    def __init__(self, script: str = "") -> None:
+    def __init__(self, script: str = "", *, stdin: bool = False) -> None:
         body = "import os, sys, threading, time, ctypes\n" + script + "\nprint('ready', flush=True)\ntime.sleep(60)"
-        self.process = subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", body], stdin=subprocess.PIPE if stdin else None, stdout=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
         self.numbers: list[int] = []
+        self.pid = self.process.pid
+        if not stdin:
+            self._read_numbers()
+
+    def go_on(self) -> int:
+        """Lets a child that waits for a line go on; the number it prints."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.close()
+        self._read_numbers()
+        return self.numbers[-1]
+
+    def _read_numbers(self) -> None:
         assert self.process.stdout is not None
         while (line := self.process.stdout.readline()) != "ready\n":
             assert line, "the child died"
             self.numbers.append(int(line))
-        self.pid = self.process.pid
 
     def end(self) -> None:
         try:
@@ -134,6 +150,63 @@ def test_orphan_below_a_bound_subreaper_inherits(table: Bindings, children: list
     os.kill(children[0].numbers[0], signal.SIGKILL)
 
 
+def needs_fork_watch() -> None:
+    watch = ForkWatch()
+    able = watch.listen()
+    watch.close()
+    if not able:
+        pytest.skip("the kernel does not tell us of forks: needs root, or Linux 6.6 in the initial namespaces")
+
+
+ORPHAN = """
+if os.fork() == 0:
+    os.setsid()
+    if (pid := os.fork()) == 0:
+        os.close(1)
+        time.sleep(60)
+    print(pid, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_double_fork_before_the_first_request_keeps_the_branch(table: Bindings, children: list[Child]) -> None:
+    needs_fork_watch()
+    child = Child("sys.stdin.readline()\n" + ORPHAN, stdin=True)
+    children.append(child)
+    table.bind(child.pid, "one")
+    orphan = child.go_on()
+    seen = proc.read(orphan)
+    assert seen is not None
+    assert seen.parent != child.pid
+    assert table.branch_of(orphan) == "one"
+    os.kill(orphan, signal.SIGKILL)
+
+
+def test_what_is_not_seen_yet_follows_the_binding_it_came_from(table: Bindings, children: list[Child]) -> None:
+    needs_fork_watch()
+    child = Child("sys.stdin.readline()\n" + ORPHAN, stdin=True)
+    children.append(child)
+    table.bind(child.pid, "one")
+    orphan = child.go_on()
+    table.drain()
+    table.bind(child.pid, "two")
+    assert table.branch_of(orphan) == "two"
+    table.unbind(child.pid)
+    assert table.branch_of(orphan) is None
+    os.kill(orphan, signal.SIGKILL)
+
+
+def test_the_brood_of_a_process_is_bound_and_itself_is_not(table: Bindings, children: list[Child]) -> None:
+    child = Child(FORKS)
+    children.append(child)
+    table.bind_brood(child.pid, "one")
+    assert table.branch_of(child.numbers[0]) == "one"
+    assert table.branch_of(child.pid) is None
+    table.drop_branch("one")
+    assert table.branch_of(child.numbers[0]) is None
+
+
 def test_exec_keeps_the_binding(table: Bindings) -> None:
     process = subprocess.Popen(["sh", "-c", "read x; exec sleep 60"], stdin=subprocess.PIPE)
     table.bind(process.pid, "B")
@@ -168,15 +241,16 @@ def test_dropped_branch_leaves_nobody_bound(table: Bindings, children: list[Chil
 
 
 def test_descriptors_follow_the_living(table: Bindings) -> None:
-    table.branch_of(os.getpid())  # which meets our own ancestors
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(100):
+    def come_and_go() -> int:
         process = subprocess.Popen(["sleep", "60"])
         table.bind(process.pid, "B")
         process.kill()
         process.wait()
-    table.branch_of(0)
-    assert len(os.listdir("/proc/self/fd")) == before
+        table.branch_of(0)
+        return len(os.listdir("/proc/self/fd"))
+
+    before = come_and_go()  # which meets our own ancestors and begins to watch forks
+    assert {come_and_go() for _ in range(100)} == {before}
 
 
 def test_many_threads_come_and_go(table: Bindings) -> None:

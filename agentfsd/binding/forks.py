@@ -1,0 +1,123 @@
+"""Hears of every fork and exit on the machine, in order, before the new process runs. Knows no branch.
+
+A process that forks twice leaves a grandchild whose parent is gone before it ever asks us for anything: /proc cannot tell
+whose it is. The kernel's process events connector can; root may listen, and since Linux 6.6 everybody in the initial
+namespaces. Source: linux/cn_proc.h, linux/connector.h.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import struct
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+_NETLINK_CONNECTOR = 11
+_CN_IDX_PROC = _CN_VAL_PROC = 1
+_LISTEN, _IGNORE = 1, 2
+_FORK, _EXIT, _ACK = 0x1, 0x80000000, 0x0
+_NLMSG_DONE = 3
+
+_NLMSG = struct.Struct("=IHHII")
+_CN_MSG = struct.Struct("=IIIIHH")
+_EVENT = struct.Struct("=IIQ4i")  # what, cpu, timestamp; of a fork: parent's thread, process; child's thread, process
+_EVENT_HEAD = struct.Struct("=IIQ")
+_EVENT_AT = _NLMSG.size + _CN_MSG.size
+_BUFFER_BYTES = 4 << 20
+_SO_RCVBUFFORCE = 33
+
+
+class Fork(NamedTuple):
+    """A process was made (``parent`` is 0 when it ended)."""
+
+    parent: int
+    pid: int
+
+
+class ForkWatch:
+    """Listens while told to. ``fd`` is readable when there is news, -1 where the kernel does not let us listen."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self.listening = False
+
+    def listen(self) -> bool:
+        """Begins, if it can; True when it does now."""
+        if self.listening:
+            return True
+        try:
+            self._socket = self._connect()
+        except OSError:
+            return False
+        self.listening = self._subscribe((_FORK | _EXIT,)) or self._subscribe(())
+        if not self.listening:
+            self.close()
+        return self.listening
+
+    @property
+    def fd(self) -> int:
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self.listening = None, False
+
+    def news(self) -> list[Fork]:
+        """What has happened since the last call, in order."""
+        found: list[Fork] = []
+        while self._socket is not None:
+            try:
+                message = self._socket.recv(4096)
+            except BlockingIOError:
+                break
+            except OSError as exc:
+                if exc.errno != errno.ENOBUFS:
+                    raise
+                log.warning("too many processes at once: some orphans may not be known for a branch's own")
+                continue
+            event = _decode(message)
+            if event is not None:
+                found.append(event)
+        return found
+
+    @staticmethod
+    def _connect() -> socket.socket:
+        made = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
+        try:
+            made.bind((0, _CN_IDX_PROC))
+        except BaseException:
+            made.close()
+            raise
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        with contextlib.suppress(PermissionError):
+            made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        return made
+
+    def _subscribe(self, wanted: tuple[int, ...]) -> bool:
+        """*wanted* is a mask of events (Linux 6.6), or empty for all. The kernel acknowledges at once what it understands."""
+        assert self._socket is not None
+        body = struct.pack(f"={1 + len(wanted)}I", _LISTEN, *wanted)
+        message = _CN_MSG.pack(_CN_IDX_PROC, _CN_VAL_PROC, 0, 0, len(body), 0) + body
+        try:
+            self._socket.send(_NLMSG.pack(_NLMSG.size + len(message), _NLMSG_DONE, 0, 0, os.getpid()) + message)
+            while True:  # others' listening may have brought us events already
+                answer = self._socket.recv(4096)
+                if len(answer) >= _EVENT_AT + 20 and _EVENT_HEAD.unpack_from(answer, _EVENT_AT)[0] == _ACK:
+                    return True
+        except OSError:
+            return False
+
+
+def _decode(message: bytes) -> Fork | None:
+    if len(message) < _EVENT_AT + _EVENT.size:
+        return None
+    what, _, _, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
+    if what == _FORK and third == fourth:
+        return Fork(second, fourth)
+    if what == _EXIT and first == second:
+        return Fork(0, second)
+    return None
