@@ -67,7 +67,13 @@ class Daemon:
         self.bindings = Bindings()
         self.started_ns = time.time_ns()
         self.service = ControlService(
-            self.overlay, self.bindings, self._info(), flush=self.flush, settle=self.settle, shutdown=self.ask_to_end
+            self.overlay,
+            self.bindings,
+            self._info(),
+            flush=self.flush,
+            settle=self.settle,
+            shutdown=self.ask_to_end,
+            measure=self.measure,
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
@@ -142,6 +148,18 @@ class Daemon:
         """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
         bound = [found.pid for found in self.bindings.bindings()]
         return sorted({*bound, *mounts.users(self.orders.mountpoint)})
+
+    def measure(self) -> dict[str, int]:
+        """What the daemon takes: memory, descriptors, and what it remembers of the kernel's and of processes."""
+        with open("/proc/self/statm", "rb") as file:
+            rss_pages = int(file.read().split()[1])
+        processes, others = self.bindings.seen()
+        return {
+            "rss_bytes": rss_pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
+            "nodes": len(self.session.operations.nodes), "handles": len(self.session.operations.handles),
+            "inodes": self.overlay.loaded(), "processes": processes, "threads": others,
+            "database_bytes": self.store.size_bytes(),
+        }  # fmt: skip
 
     def ask_to_end(self, force: bool) -> None:
         """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""

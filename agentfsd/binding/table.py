@@ -269,6 +269,10 @@ class Bindings:
             known.branch_id, known.heir_of = heritage
         return known
 
+    def seen(self) -> tuple[int, int]:
+        """How many live processes are watched, and how many further threads and unseen descendants are known."""
+        return len(self._processes), len(self._threads) + len(self._unseen)
+
     def bindings(self) -> list[Binding]:
         """Every live bound process that was seen, by number."""
         self._find(0)

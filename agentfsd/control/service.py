@@ -49,7 +49,7 @@ async def _nothing() -> None:
 
 class ControlService:
     """``flush`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
-    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end."""
+    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class ControlService:
         flush: Callable[[], Awaitable[None]] = _nothing,
         settle: Callable[[], Awaitable[None]] = _nothing,
         shutdown: Callable[[bool], None] = lambda force: None,
+        measure: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self.overlay, self.bindings, self.info = overlay, bindings, info
-        self._flush, self._settle, self._shutdown = flush, settle, shutdown
+        self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
 
     async def answer(self, body: bytes, peer: Peer) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds."""
@@ -120,7 +121,7 @@ class ControlService:
             branch=asker.branch, bound=asker.bound_to is not None,
             branches=[branch for branch in self._branches() if asker.bound_to in (None, branch.id)],
             bindings=[] if asker.bound_to else self._bindings(),
-            usage=self.overlay.usage(),
+            usage=self.overlay.usage(), resources=self._measure(),
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: "_Asker") -> wire.StatusReply:

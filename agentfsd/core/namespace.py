@@ -19,7 +19,7 @@ from agentfsd.core.copyup import (
     set_entry,
 )
 from agentfsd.core.inode import WHITEOUT, Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Tree, exists_in, join
 from agentfsd.metadata.store import GARBAGE, Transaction
 
 RENAME_NOREPLACE = 1
@@ -270,21 +270,25 @@ def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> No
 def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     """Takes a name away: with a whiteout where the lower or an older layer would show it again."""
     tree = directory.tree
-    if len(tree.chain) > 1 or _lower_has(directory, name):
+    older = _older_child(tree, directory.id, name)
+    if older or (older is None and _lower_has(directory, name)):
         set_entry(tx, directory, name, WHITEOUT)
-    else:
-        tree.store.delete_dentry(directory.id, name, tree.head)
-        tx.put(tree.entries(directory), name, None)
+        return
+    tree.store.delete_dentry(directory.id, name, tree.head)
+    tx.put(tree.entries(directory), name, older)
+
+
+def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
+    """What a name stands for beneath the head layer: an inode id, WHITEOUT, or None where no layer knows it."""
+    if len(tree.chain) == 1:
+        return None
+    beneath = tree.chain - {tree.head}
+    versions = [version for version in tree.store.versions_of_name(directory_id, name) if version[0] in beneath]
+    return max(versions)[1] if versions else None
 
 
 def _lower_has(directory: Inode, name: bytes) -> bool:
-    if directory.lower_path is None:
-        return False
-    try:
-        directory.tree.lower.stat(join(directory.lower_path, name))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    return directory.lower_path is not None and exists_in(directory.tree.lower, join(directory.lower_path, name))
 
 
 def _touch(tx: Transaction, directory: Inode) -> None:
@@ -333,7 +337,7 @@ def _drop_rows(tx: Transaction, inode: Inode) -> None:
     tree = inode.tree
     if is_owned(inode) and inode.content:
         tree.store.put_object(inode.content, GARBAGE)
-    if len(tree.chain) > 1:
+    if len(tree.chain) > 1 and any(layer != tree.head and layer in tree.chain for layer in tree.store.layers_of(inode.id)):
         row = inode.row(tree.head)
         tree.store.put_inode(row._replace(content=0, xattrs=None, target=None))
     else:

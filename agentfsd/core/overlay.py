@@ -354,6 +354,10 @@ class Overlay:
         found = [(f"branch {row.name}", self.branch_tree(row.id)) for row in self._branches.values()]
         return found + [(f"snapshot {row.name}", self.snapshot_tree(row.id)) for row in self._snapshots.values()]
 
+    def loaded(self) -> int:
+        """Inodes that are in memory now."""
+        return sum(len(tree.loaded()) for tree in self._trees.values())
+
     def usage(self) -> dict[str, int]:
         return {"branches": len(self._branches), "snapshots": len(self._snapshots), **self.backstore.usage()}
 

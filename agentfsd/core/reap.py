@@ -2,7 +2,8 @@
 
 import logging
 
-from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.inode import WHITEOUT
+from agentfsd.core.tree import Parts, Tree, exists_in, join
 from agentfsd.metadata import layers
 from agentfsd.metadata.store import GARBAGE, Store, Transaction
 from agentfsd.types import Backstore
@@ -35,7 +36,11 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
             content.utime(atime_ns, mtime_ns)
         finally:
             content.close()
+    idle = layers.idle_whiteouts(parts.store, layer, child)
     layers.merge_down(parts.store, layer, child)
+    for directory, name in idle:
+        _drop_whiteout(tx, parts, directory, name, child, trees)
+    layers.drop_tombstones(parts.store, child)
     for tree in trees:
         if layer not in tree.chain:
             continue
@@ -45,6 +50,19 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
                 tx.set(inode, content_layer=child)
             if inode.row_layer == layer:
                 tx.set(inode, row_layer=child)
+
+
+def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, layer: int, trees: list[Tree]) -> None:
+    """Unless the lower would show that name again."""
+    rows = [row for row in parts.store.inode_versions(directory) if row.layer in layers.chain(parts.store, layer)]
+    path = max(rows, key=lambda row: row.layer).lower_path if rows else None
+    if path is not None and exists_in(parts.lower, join(path, name)):
+        return
+    parts.store.delete_dentry(directory, name, layer)
+    for tree in trees:
+        inode = tree.known(directory) if layer in tree.chain else None
+        if inode is not None and inode.entries is not None and inode.entries.get(name) == WHITEOUT:
+            tx.put(inode.entries, name, None)
 
 
 def step(store: Store, backstore: Backstore, limit: int) -> bool:

@@ -151,6 +151,10 @@ class Tree:
         mine = [row for row in rows if row.layer in chain]
         return max(mine, key=lambda row: row.layer) if mine else None
 
+    def known(self, inode_id: int) -> Inode | None:
+        """A stored inode, if it is in memory."""
+        return self._by_id.get(inode_id)
+
     def loaded(self) -> list[Inode]:
         """The stored inodes that are in memory now."""
         return list(self._by_id.values())
@@ -272,3 +276,11 @@ class Tree:
 
 def join(directory: bytes, name: bytes) -> bytes:
     return directory + b"/" + name if directory else name
+
+
+def exists_in(lower: Lower, path: bytes) -> bool:
+    try:
+        lower.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -147,6 +147,28 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
     return dropped
 
 
+def idle_whiteouts(store: Store, layer: int, child: int) -> list[tuple[int, bytes]]:
+    """(directory, name) of the child's whiteouts that hide a name of *layer* and none of any other layer's."""
+    return list(
+        store.db.execute(
+            "SELECT new.dir, new.name FROM dentry AS new JOIN dentry AS old ON old.dir = new.dir AND old.name = new.name "
+            "AND old.layer = ? WHERE new.layer = ? AND new.child = 0 AND NOT EXISTS "
+            "(SELECT 1 FROM dentry AS other WHERE other.dir = new.dir AND other.name = new.name AND other.layer NOT IN (?, ?))",
+            (layer, child, layer, child),
+        )
+    )
+
+
+def drop_tombstones(store: Store, layer: int) -> None:
+    """Removes what says that an inode has gone where no other layer knows it, with the names beneath a gone directory."""
+    gone = (
+        "SELECT id FROM inode AS gone WHERE layer = ? AND nlink = 0 AND NOT EXISTS "
+        "(SELECT 1 FROM inode AS other WHERE other.id = gone.id AND other.layer != gone.layer)"
+    )
+    store.db.execute(f"DELETE FROM dentry WHERE layer = ? AND dir IN ({gone})", (layer, layer))
+    store.db.execute(f"DELETE FROM inode WHERE layer = ? AND id IN ({gone})", (layer, layer))
+
+
 def times_to_stamp(store: Store, layer: int, child: int) -> list[tuple[int, int, int]]:
     """(object, atime_ns, mtime_ns) of the child's rows whose objects would become its own by a merge."""
     return list(

@@ -221,6 +221,14 @@ class Store:
             _sync_directory(self.place)
         os.fsync(self._wal_fd)
 
+    def size_bytes(self) -> int:
+        """Of the database and its log."""
+        found = 0
+        for path in (self._path, self._path + "-wal"):
+            if os.path.exists(path):
+                found += os.path.getsize(path)
+        return found
+
     def fact(self, key: str) -> str:
         row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
@@ -258,6 +266,14 @@ class Store:
     def dentries(self, directory: int) -> Iterator[tuple[bytes, int, int]]:
         """(name, layer, child) of every version of every name in a directory."""
         return self.db.execute("SELECT name, layer, child FROM dentry WHERE dir = ?", (directory,))
+
+    def versions_of_name(self, directory: int, name: bytes) -> list[tuple[int, int]]:
+        """(layer, child) of every version of one name."""
+        return list(self.db.execute("SELECT layer, child FROM dentry WHERE dir = ? AND name = ?", (directory, name)))
+
+    def layers_of(self, inode_id: int) -> list[int]:
+        """The layers that hold a version of an inode."""
+        return [row[0] for row in self.db.execute("SELECT layer FROM inode WHERE id = ?", (inode_id,))]
 
     def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
         self.db.execute("INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)", (directory, name, layer, child))

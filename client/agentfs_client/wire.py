@@ -264,7 +264,7 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
 
 
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
-    """``usage``: branches, snapshots, objects and bytes held."""
+    """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes."""
 
     daemon: str
     pid: int
@@ -279,6 +279,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     branches: list[Branch]
     bindings: list[Binding]
     usage: dict[str, int]
+    resources: dict[str, int] = {}
 
 
 AnyReply = (
