@@ -66,6 +66,7 @@ class Base:
         self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
         self.owner_uid = os.geteuid()
+        self.moves_atime = True  # False for a mount with noatime or ro
 
     def new_handle(self, handle: Handle) -> int:
         number = next(self._handle_numbers)

@@ -115,7 +115,7 @@ class FileHandlers(Virtual, Base):
             return FileInfo(fh=self.new_handle(self.open_virtual(node, ctx)), direct_io=True, keep_cache=False)
         found = self.inode(inode, ctx)
         data.open_(found, flags)
-        if data.note_access(found, flags):
+        if self.moves_atime and data.note_access(found, flags):
             self.notifier.expire_attributes_now(inode)
         return self.file_info(found, flags, ctx)
 

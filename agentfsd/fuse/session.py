@@ -49,6 +49,7 @@ class FuseSession:
         self._notifier = Notifier()
         self._healer = Healer(mountpoint)
         self.operations = Operations(overlay, bindings, control, self._notifier, self._healer)
+        self.operations.moves_atime = not options & {"noatime", "ro"}
         overlay.on_replaced.append(self.operations.tree_replaced)
         self._mountpoint, self._options = mountpoint, options
         self._mounted = False

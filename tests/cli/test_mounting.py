@@ -282,6 +282,15 @@ def test_a_read_only_mount_refuses_writes(make_mount: Make) -> None:
         (mounted.path / "new").touch()
 
 
+def test_a_mount_with_noatime_leaves_access_times_alone(make_mount: Make) -> None:
+    for options, moves in (((), True), (("-o", "noatime"), False)):
+        file = make_mount(None, *options).path / "file"
+        file.write_bytes(b"new")
+        os.utime(file, ns=(1, 2))
+        file.read_bytes()
+        assert (file.stat().st_atime_ns != 1) is moves
+
+
 def test_memory_backstore_says_that_nothing_is_kept(tmp_path: Path) -> None:
     lower, point = tmp_path / "lower", tmp_path / "point"
     lower.mkdir()
