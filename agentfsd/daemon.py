@@ -214,6 +214,8 @@ class Daemon:
         Nor do we when there was no user: a container or service started meanwhile may hold a copy of the mount for ever.
         """
         await self._end.wait()
+        with contextlib.suppress(OSError):  # what cannot be flushed any more is no reason to stay
+            await self.flush()
         while not await self._unmount() and not self._now:
             self._end = trio.Event()  # it can be asked again
             await self._end.wait()

@@ -217,6 +217,32 @@ def test_every_end_with_a_file_open_keeps_what_was_written(used: Mounted, end: s
     assert len(lines) >= (int(said) if said else 10)
 
 
+MAPPER = """
+import mmap, sys
+file = open("file", "r+b"); mapped = mmap.mmap(file.fileno(), 0); file.close()
+mapped[:7] = b"CHANGED"
+print("stored", flush=True); sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "umount --lazy"])
+def test_an_orderly_end_keeps_what_was_stored_through_a_mapping(used: Mounted, end: str) -> None:
+    mapper = subprocess.Popen(
+        [sys.executable, "-c", MAPPER], cwd=used.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert mapper.stdout is not None
+    assert mapper.stdout.readline() == "stored\n"
+    if end == "SIGTERM":
+        os.kill(used.record().pid, signal.SIGTERM)
+        await_end(used)
+    else:
+        agentfsd("umount", "--lazy", str(used.path))
+    mapper.communicate("end\n")
+    await_end(used)
+    used.mount()
+    assert (used.path / "file").read_bytes() == b"CHANGED after the snapshot"
+
+
 def abort(mounted: Mounted) -> None:
     """Breaks the connection, as an administrator would whose daemon hangs."""
     needs_root()
