@@ -298,7 +298,7 @@ def serve(orders: DaemonConfig, ready: Ready) -> None:
     """The whole life of a daemon. Refusal or OSError when it cannot begin."""
     orders = config.check(orders)
     state = runtime.State(orders.state)
-    with runtime.locked(state):
+    with runtime.locked(state, lambda holder: mounts.mount_at(holder.mountpoint) is None):
         _start_log(orders, state)
         _stand_clear(orders)
         daemon = Daemon(orders)

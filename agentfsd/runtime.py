@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from agentfsd.errors import Refusal
 
 SOCKET_PATH_MAX_BYTES = 107  # sun_path, less the closing zero (unix(7))
+ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
 
 
@@ -108,24 +109,29 @@ def default_state(lower: str) -> State:
 
 
 @contextlib.contextmanager
-def locked(state: State) -> Iterator[None]:
-    """Holds the state directory for this process; Refusal ``state-in-use`` when another one does."""
+def locked(state: State, is_ending: Callable[["DaemonRecord"], bool] = lambda record: False) -> Iterator[None]:
+    """Holds the state directory for this process; Refusal ``state-in-use`` when another one does.
+
+    A holder that *is_ending* is given time for it: a mount right after an unmount must work.
+    """
     state.create()
     fd = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _take(fd, state)
+        _take(fd, state, is_ending)
         yield
     finally:
         os.close(fd)
 
 
-def _take(fd: int, state: State) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S
+def _take(fd: int, state: State, is_ending: Callable[["DaemonRecord"], bool]) -> None:
+    begin = time.monotonic()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            record = state.last_record()
+            limit_s = ENDING_WAIT_S if record is not None and is_ending(record) else LOCK_WAIT_S
+            if time.monotonic() - begin >= limit_s:
                 raise _in_use(state) from None
             time.sleep(0.02)
         else:

@@ -243,6 +243,15 @@ def test_signal_ends_the_daemon_also_while_the_mount_is_in_use(mounted: Mounted)
     assert "unmounting it lazily" in (mounted.state / "daemon.log").read_text()
 
 
+def test_mount_right_after_umount_of_the_system_works(mounted: Mounted) -> None:
+    needs_root()
+    for number in range(5):
+        (mounted.path / f"f{number}").write_bytes(b"x" * 100_000)
+        subprocess.run(["umount", mounted.path], check=True)
+        mounted.mount()
+        assert (mounted.path / f"f{number}").stat().st_size == 100_000
+
+
 def test_mount_clears_away_what_a_killed_daemon_left(mounted: Mounted) -> None:
     (mounted.path / "file").write_text("acknowledged")
     mounted.kill()
