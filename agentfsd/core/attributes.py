@@ -158,7 +158,7 @@ def listxattr(tree: Tree, inode: Inode) -> list[bytes]:
     return tree.lower.listxattr(inode.lower_path) if inode.lower_path is not None else []
 
 
-def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
+def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0, *, in_group: bool = True) -> None:
     """XATTR_CREATE: EEXIST; XATTR_REPLACE: ENODATA; too long: ERANGE, E2BIG, ENOSPC as ext4 has it."""
     _check(tree, inode)
     _check_name_space(name)
@@ -178,6 +178,8 @@ def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0
     if name == acl.ACCESS:
         entries = acl.decode(value)
         mode = acl.mode_of(entries, tree.attributes(inode).mode)
+        if not in_group:  # as chmod(2) has it: who is no member may not keep a file that lends the group's rights
+            mode &= ~stat.S_ISGID
         if acl.is_minimal(entries):
             del new[name]
     _store_xattrs(tree, inode, new, mode)

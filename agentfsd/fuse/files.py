@@ -2,10 +2,11 @@
 
 import errno
 
+import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, RequestContext, SetattrFields, StatvfsData
 
-from agentfsd.core import attributes, copyup, data
+from agentfsd.core import acl, attributes, copyup, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.fuse import entry
@@ -97,7 +98,8 @@ class FileHandlers(Virtual, Base):
     @translated
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         found = self.inode(inode, ctx)
-        attributes.setxattr(found.tree, found, name, value)
+        in_group = name != acl.ACCESS or _is_in_group(ctx, found.tree.attributes(found).gid)
+        attributes.setxattr(found.tree, found, name, value, in_group=in_group)
         await self._attributes_changed(inode, found)
 
     @translated
@@ -169,3 +171,7 @@ class FileHandlers(Virtual, Base):
     @translated
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         return True  # the kernel checks permissions itself (default_permissions)
+
+
+def _is_in_group(ctx: RequestContext, gid: int) -> bool:
+    return ctx.uid == 0 or ctx.gid == gid or gid in pyfuse3.get_sup_groups(ctx.pid)

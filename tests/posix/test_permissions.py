@@ -184,6 +184,17 @@ def test_default_list_replaces_the_umask(d: Path, tmp_umask: None, on_mount: boo
     assert mode(d / "void" / "f") == (0o644 if on_mount else 0o666)
 
 
+def test_setting_a_list_drops_setgid_for_a_stranger_to_the_group(d: Path) -> None:
+    needs_root_for("another user")
+    acl("setfacl", "-m", "u:1234:r", d / "hard")
+    value = os.getxattr(d / "hard", "system.posix_acl_access")
+    for name, groups, kept in (("file", (), False), ("big", (4242,), True)):
+        os.chown(d / name, NOBODY[0], 4242)
+        (d / name).chmod(0o2775)
+        in_child(lambda name=name: os.setxattr(name, "system.posix_acl_access", value), where=d, user=(*NOBODY, *groups))
+        assert bool(mode(d / name) & stat.S_ISGID) is kept
+
+
 def test_lists_go_with_the_file(d: Path) -> None:
     acl("setfacl", "-m", "u:1234:r", d / "file")
     (d / "file").rename(d / "dir" / "moved")
