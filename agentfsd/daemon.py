@@ -341,9 +341,14 @@ class _Formatter(logging.Formatter):
 
 
 def raise_descriptor_limit() -> None:
-    """One descriptor for each open file and for each process that was seen."""
+    """One descriptor for each open file and for each process that was seen: as many as the system gives."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with open("/proc/sys/fs/nr_open") as file:
+        highest = int(file.read())
+    for limit in (highest, hard):  # above the hard limit only root may go
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return
 
 
 def _read_orders(fd: int) -> DaemonConfig:
