@@ -144,12 +144,9 @@ def test_without_descriptors_opening_fails_and_the_rest_goes_on(used: Mounted) -
     check_intact(used)
 
 
-def test_a_program_runs_out_of_descriptors_before_the_daemon_does(used: Mounted) -> None:
-    needs_root()
+def test_the_daemon_takes_as_many_descriptors_as_it_may(used: Mounted) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert resource.prlimit(used.record().pid, resource.RLIMIT_NOFILE)[0] >= hard
-    with open("/proc/sys/fs/nr_open") as file:
-        assert resource.prlimit(used.record().pid, resource.RLIMIT_NOFILE)[0] == int(file.read())
 
 
 def test_memory_backstore_without_room_says_enospc_and_keeps_what_it_has(tmp_path: Path) -> None:
