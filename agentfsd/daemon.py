@@ -11,19 +11,16 @@ import logging.handlers
 import os
 import resource
 import signal
-import socket
 import sqlite3
 import sys
 import time
-import traceback
-from typing import Any
 
 import msgspec
 import pyfuse3
 import trio
 import trio.lowlevel
 
-from agentfsd import __version__, config, kernel, mounts, runtime
+from agentfsd import __version__, config, kernel, mounts, process, runtime
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.binding.table import Bindings
@@ -40,8 +37,8 @@ from agentfsd.types import Backstore
 
 log = logging.getLogger("agentfsd")
 
-LOG_BYTES = 4 << 20
 _REAP_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
 _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
@@ -176,7 +173,7 @@ class Daemon:
 
     # -- living
 
-    async def run(self, ready: "Ready") -> None:
+    async def run(self, ready: process.Ready) -> None:
         """From mounted to unmounted."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
@@ -185,20 +182,21 @@ class Daemon:
             nursery.start_soon(self._unmount_when_asked)
             if self.orders.idle_exit_s:
                 nursery.start_soon(self._end_when_idle)
-            nursery.start_soon(self._announce, ready)
+            nursery.start_soon(self._announce, ready, nursery)
             await self.session.serve()
             nursery.cancel_scope.cancel()
 
-    async def _announce(self, ready: "Ready") -> None:
+    async def _announce(self, ready: process.Ready, nursery: trio.Nursery) -> None:
         """Ready means: the mount has answered somebody."""
         with trio.fail_after(_READY_TIMEOUT_S):
-            await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
+            root = await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
+        nursery.start_soon(self._watch_mount, root.st_dev)
         runtime.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
         ready.tell(Readiness(notice="" if self.keeps else _NOTICE_MEMORY))
-        notify_service_manager(b"READY=1")
+        process.notify_service_manager(b"READY=1")
         if not self.orders.foreground:
-            _stderr_to(self.state.log)
+            process.stderr_to(self.state.log)
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -219,11 +217,22 @@ class Daemon:
         while not await self._unmount() and not self._now:
             self._end = trio.Event()  # it can be asked again
             await self._end.wait()
-        notify_service_manager(b"STOPPING=1")
+        process.notify_service_manager(b"STOPPING=1")
         runtime.withdraw(self.record())
         if self._now or self._unused:
             await trio.sleep(_LAST_REQUESTS_S)
             self.session.terminate()
+
+    async def _watch_mount(self, device: int) -> None:
+        """Ends when somebody else has unmounted us and nobody is left, though a namespace may hold a copy of the mount."""
+        while True:
+            await trio.sleep(_LOOK_EVERY_S)
+            if any(mounted.device == device for mounted in mounts.mount_table()) or self.bindings.bindings():
+                continue
+            if not await trio.to_thread.run_sync(mounts.users_of, device, abandon_on_cancel=True):
+                log.info("%s was unmounted and nobody uses it any more", self.orders.mountpoint)
+                self.session.terminate()
+                return
 
     async def _unmount(self) -> bool:
         """Takes the mount away, lazily if it must be; False when that is refused altogether."""
@@ -265,41 +274,12 @@ class Daemon:
                 await trio.sleep(_REAP_AGAIN_S)
 
 
-class Ready:
-    """The pipe to whoever started us."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for us to say it."""
-        return self._fd >= 0
-
-    def tell(self, message: Readiness) -> None:
-        """Only the first message counts."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            with contextlib.suppress(BrokenPipeError):
-                os.write(fd, msgspec.json.encode(message) + b"\n")
-            os.close(fd)
-
-
-def notify_service_manager(message: bytes) -> None:
-    """sd_notify(3); nothing when nobody asked for it."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
-        channel.sendto(message, "\0" + address[1:] if address.startswith("@") else address)
-
-
-def serve(orders: DaemonConfig, ready: Ready) -> None:
+def serve(orders: DaemonConfig, ready: process.Ready) -> None:
     """The whole life of a daemon. Refusal or OSError when it cannot begin."""
     orders = config.check(orders)
     state = runtime.State(orders.state)
     with runtime.locked(state, lambda holder: mounts.mount_at(holder.mountpoint) is None):
-        _start_log(orders, state)
+        process.start_log(orders, state)
         _stand_clear(orders)
         daemon = Daemon(orders)
         record = daemon.record()
@@ -314,54 +294,9 @@ def serve(orders: DaemonConfig, ready: Ready) -> None:
             log.info("unmounted %s", orders.mountpoint)
 
 
-def _start_log(orders: DaemonConfig, state: runtime.State) -> None:
-    handler: logging.Handler
-    if orders.foreground:
-        handler = logging.StreamHandler()
-    else:
-        handler = logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[handler])
-
-
-def _stderr_to(path: str) -> None:
-    """Until now whoever started us listened there; libraries and the interpreter may still have something to say."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.dup2(fd, 2)
-    os.close(fd)
-
-
-class _Formatter(logging.Formatter):
-    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
-        frames = traceback.walk_tb(ei[2])
-        where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
-        return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
-
-
-def raise_descriptor_limit() -> None:
-    """One descriptor for each open file and for each process that was seen: as many as the system gives."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with open("/proc/sys/fs/nr_open") as file:
-        highest = int(file.read())
-    for limit in (highest, hard):  # above the hard limit only root may go
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-            return
-
-
 def _read_orders(fd: int) -> DaemonConfig:
     with open(fd, "rb") as file:
         return msgspec.json.decode(file.read(), type=DaemonConfig)
-
-
-def _keep_only(*wanted: int) -> None:
-    """Closes what was inherited by accident: somebody may wait for the other end of a pipe."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in (0, 1, 2, *wanted):
-            with contextlib.suppress(OSError):
-                os.close(int(name))
 
 
 def _stand_clear(orders: DaemonConfig) -> None:
@@ -376,16 +311,16 @@ def main() -> int:
     parser.add_argument("--config-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1)
     arguments = parser.parse_args()
-    ready = Ready(arguments.ready_fd)
+    ready = process.Ready(arguments.ready_fd)
     os.umask(0o077)
     for fd in (arguments.config_fd, arguments.ready_fd):
         if fd >= 0:
             os.set_inheritable(fd, False)
-    raise_descriptor_limit()
+    process.raise_descriptor_limit()
     try:
         orders = _read_orders(arguments.config_fd)
         if not orders.foreground:
-            _keep_only(arguments.ready_fd)
+            process.keep_only(arguments.ready_fd)
         serve(orders, ready)
     except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
@@ -393,7 +328,7 @@ def main() -> int:
     return 0
 
 
-def _report(exc: Exception, ready: Ready) -> None:
+def _report(exc: Exception, ready: process.Ready) -> None:
     while isinstance(exc, ExceptionGroup):
         exc = exc.exceptions[0]
     code, hint = (exc.code, exc.hint) if isinstance(exc, Refusal) else ("failed", "")

@@ -113,37 +113,59 @@ def _unescape(field: bytes) -> str:
 def users(mountpoint: str) -> list[int]:
     """The processes that stand in the mount or have a file of it open, as far as we may see; without ourselves."""
     mounted = mount_at(mountpoint)
-    if mounted is None:
-        return []
+    return users_of(mounted.device) if mounted is not None else []
+
+
+def users_of(device: int) -> list[int]:
+    """Likewise by the mount's device (st_dev), wherever it is mounted, and after it was unmounted lazily.
+
+    Asks the file system itself about descriptors in unmounted mounts: not to be called where it would have to answer.
+    """
     others = (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
-    return [int(pid) for pid in others if _uses(pid, mounted.device)]
+    return [int(pid) for pid in others if _uses(pid, device)]
 
 
 def _uses(pid: str, device: int) -> bool:
-    """Looks only at what /proc knows without asking the mount: the device of each descriptor's mount."""
+    """Looks at what /proc knows without asking the mount, as long as it is mounted: the mount of each descriptor."""
     try:
-        links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
-        own = _own_mount_ids(pid, device)
+        own, others = _mount_ids(pid, device)
         for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-            with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as info:
-                if any(line.startswith(b"mnt_id:") and int(line[7:]) in own for line in info):
-                    return True
-        return any(_mount_id(link) in own for link in links)
+            if _is_on(_mount_id(f"/proc/{pid}/fdinfo/{fd}"), own, others, f"/proc/{pid}/fd/{fd}", device):
+                return True
+        for link in (f"/proc/{pid}/cwd", f"/proc/{pid}/root"):
+            if _is_on(_mount_id_behind(link), own, others, link, device):
+                return True
     except (OSError, ValueError):
+        pass
+    return False
+
+
+def _is_on(mount_id: int, own: set[int], others: set[int], link: str, device: int) -> bool:
+    if mount_id in others:
         return False
+    return mount_id in own or os.stat(link).st_dev == device
 
 
-def _own_mount_ids(pid: str, device: int) -> set[int]:
-    major, minor = os.major(device), os.minor(device)
+def _mount_ids(pid: str, device: int) -> tuple[set[int], set[int]]:
+    """The ids of a process's mounts: those of *device*, and all others."""
+    own: set[int] = set()
+    others: set[int] = set()
+    shown = b"%d:%d" % (os.major(device), os.minor(device))
     with open(f"/proc/{pid}/mountinfo", "rb") as table:
-        lines = [line.split() for line in table]
-    return {int(fields[0]) for fields in lines if fields[2] == b"%d:%d" % (major, minor)}
+        for line in table:
+            fields = line.split(maxsplit=3)
+            (own if fields[2] == shown else others).add(int(fields[0]))
+    return own, others
 
 
-def _mount_id(link: str) -> int:
+def _mount_id(fdinfo: str) -> int:
+    with open(fdinfo, "rb") as info:
+        return next(int(line[7:]) for line in info if line.startswith(b"mnt_id:"))
+
+
+def _mount_id_behind(link: str) -> int:
     fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        with open(f"/proc/self/fdinfo/{fd}", "rb") as info:
-            return next(int(line[7:]) for line in info if line.startswith(b"mnt_id:"))
+        return _mount_id(f"/proc/self/fdinfo/{fd}")
     finally:
         os.close(fd)

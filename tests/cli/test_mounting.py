@@ -252,6 +252,27 @@ def test_mount_right_after_umount_of_the_system_works(mounted: Mounted) -> None:
         assert (mounted.path / f"f{number}").stat().st_size == 100_000
 
 
+@pytest.mark.parametrize("command", [["umount"], ["umount", "-l"]])
+def test_umount_of_the_system_ends_the_daemon_though_a_namespace_holds_a_copy(mounted: Mounted, command: list[str]) -> None:
+    needs_root()
+    elsewhere = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo in; sleep 60"], stdout=subprocess.PIPE, cwd="/")
+    assert elsewhere.stdout is not None
+    elsewhere.stdout.readline()
+    inside = subprocess.Popen(["sleep", "60"], cwd=mounted.path) if len(command) > 1 else None
+    try:
+        subprocess.run([*command, mounted.path], check=True)
+        if inside is not None:
+            time.sleep(2.5)
+            assert mounted.record().alive()
+            inside.kill()
+            inside.wait()
+        mounted.mount()
+        assert (mounted.path / "file").read_text() == "lower\n"
+    finally:
+        elsewhere.kill()
+        elsewhere.communicate()
+
+
 def test_mount_clears_away_what_a_killed_daemon_left(mounted: Mounted) -> None:
     (mounted.path / "file").write_text("acknowledged")
     mounted.kill()

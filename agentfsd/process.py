@@ -1,0 +1,91 @@
+"""What a daemon needs of its process: a log, descriptors, and a word to whoever started it. Knows nothing of overlays."""
+
+import contextlib
+import logging
+import logging.handlers
+import os
+import resource
+import socket
+import traceback
+from typing import Any
+
+import msgspec
+
+from agentfsd import runtime
+from agentfsd.config import DaemonConfig, Readiness
+
+LOG_BYTES = 4 << 20
+
+
+class Ready:
+    """The pipe to whoever started us."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for us to say it."""
+        return self._fd >= 0
+
+    def tell(self, message: Readiness) -> None:
+        """Only the first message counts."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(BrokenPipeError):
+                os.write(fd, msgspec.json.encode(message) + b"\n")
+            os.close(fd)
+
+
+def notify_service_manager(message: bytes) -> None:
+    """sd_notify(3); nothing when nobody asked for it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
+        channel.sendto(message, "\0" + address[1:] if address.startswith("@") else address)
+
+
+def start_log(orders: DaemonConfig, state: runtime.State) -> None:
+    handler: logging.Handler
+    if orders.foreground:
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[handler])
+
+
+def stderr_to(path: str) -> None:
+    """Until now whoever started us listened there; libraries and the interpreter may still have something to say."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.dup2(fd, 2)
+    os.close(fd)
+
+
+class _Formatter(logging.Formatter):
+    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
+        frames = traceback.walk_tb(ei[2])
+        where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
+        return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
+
+
+def raise_descriptor_limit() -> None:
+    """One descriptor for each open file and for each process that was seen: as many as the system gives."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open("/proc/sys/fs/nr_open") as file:
+        highest = int(file.read())
+    for limit in (highest, hard):  # above the hard limit only root may go
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return
+
+
+def keep_only(*wanted: int) -> None:
+    """Closes what was inherited by accident: somebody may wait for the other end of a pipe."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *wanted):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
