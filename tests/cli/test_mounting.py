@@ -255,7 +255,7 @@ def test_mount_right_after_umount_of_the_system_works(mounted: Mounted) -> None:
 @pytest.mark.parametrize("command", [["umount"], ["umount", "-l"]])
 def test_umount_of_the_system_ends_the_daemon_though_a_namespace_holds_a_copy(mounted: Mounted, command: list[str]) -> None:
     needs_root()
-    elsewhere = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo in; sleep 60"], stdout=subprocess.PIPE, cwd="/")
+    elsewhere = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo in; exec sleep 60"], stdout=subprocess.PIPE, cwd="/")
     assert elsewhere.stdout is not None
     elsewhere.stdout.readline()
     inside = subprocess.Popen(["sleep", "60"], cwd=mounted.path) if len(command) > 1 else None
