@@ -160,12 +160,13 @@ class Bindings:
             return known
         self._watch(fd, pid, is_thread=False)
         self._processes[pid] = known
+        self._unseen.pop(pid, None)
         return known
 
     def _inherit(self, known: _Known, parent_pid: int) -> None:
         if known.pid == self._own_pid:
             return  # started by a run, perhaps; the daemon stands in no branch
-        heritage = self._unseen.pop(known.pid, None)
+        heritage = self._unseen.get(known.pid)
         if heritage is None and parent_pid > 1:
             heritage = _left_by(self._processes.get(parent_pid) or self._meet_process(parent_pid))
         if heritage is not None:
@@ -274,8 +275,10 @@ class Bindings:
         return len(self._processes), len(self._threads) + len(self._unseen)
 
     def bindings(self) -> list[Binding]:
-        """Every live bound process that was seen, by number."""
+        """Every live bound process that is known of, by number."""
         self._find(0)
+        for pid in list(self._unseen):
+            self._meet_process(pid)
         found = []
         for known in self._processes.values():
             seen = proc.read(known.pid) if known.branch_id is not None else None

@@ -197,6 +197,16 @@ def test_what_is_not_seen_yet_follows_the_binding_it_came_from(table: Bindings, 
     os.kill(orphan, signal.SIGKILL)
 
 
+def test_an_orphan_that_never_asked_is_listed(table: Bindings, children: list[Child]) -> None:
+    needs_fork_watch()
+    child = Child("sys.stdin.readline()\n" + ORPHAN, stdin=True)
+    children.append(child)
+    table.bind(child.pid, "one")
+    orphan = child.go_on()
+    assert [(found.pid, found.explicit) for found in table.bindings()] == sorted([(child.pid, True), (orphan, False)])
+    os.kill(orphan, signal.SIGKILL)
+
+
 def test_the_brood_of_a_process_is_bound_and_itself_is_not(table: Bindings, children: list[Child]) -> None:
     child = Child(FORKS)
     children.append(child)
