@@ -201,11 +201,12 @@ def start_writer(mounted: Mounted) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "SIGKILL", "abort", "umount -l", "umount -f"])
 def test_every_end_with_a_file_open_keeps_what_was_written(used: Mounted, end: str) -> None:
+    if not end.startswith("SIG"):
+        needs_root()
     writer = start_writer(used)
     if end == "abort":
         abort(used)
     elif end.startswith("umount"):
-        needs_root()
         subprocess.run([*end.split(), used.path], check=False, stderr=subprocess.DEVNULL)
         if end == "umount -l":
             writer.kill()  # it would go on in the detached mount, as on any file system
@@ -250,7 +251,6 @@ def test_an_orderly_end_keeps_what_was_stored_through_a_mapping(used: Mounted, e
 
 def abort(mounted: Mounted) -> None:
     """Breaks the connection, as an administrator would whose daemon hangs."""
-    needs_root()
     if not any(FUSECTL.iterdir()):
         subprocess.run(["mount", "-t", "fusectl", "none", FUSECTL], check=True)
     found = FUSECTL / str(os.minor(mounted.path.stat().st_dev)) / "abort"

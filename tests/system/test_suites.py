@@ -1,6 +1,7 @@
 """Other people's programs as tests, each in two branches at once: one as `run` shows it, one in the caller-dependent view."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -60,12 +61,10 @@ def in_both(mounted: Mounted, command: Callable[[str], list[str]]) -> None:
         list(pool.map(work, VIEWS))
 
 
-def test_cpythons_own_tests(branches: Mounted) -> None:
+def test_cpythons_own_tests(branches: Mounted, tmp_path: Path) -> None:
     python = "/usr/bin/python3"
-    if (
-        not Path(python).exists()
-        or subprocess.run([python, "-c", "import test.test_os"], capture_output=True, check=False).returncode
-    ):
+    there = [python, "-c", "import test.test_os"]
+    if not Path(python).exists() or subprocess.run(there, cwd=tmp_path, capture_output=True, check=False).returncode:
         pytest.skip("CPython's tests are not installed: scripts/install --tests")
 
     def command(branch: str) -> list[str]:
@@ -84,7 +83,8 @@ def test_stress_ng_with_verification(branches: Mounted) -> None:
             "$0" "--$stressor" 1 --timeout 1s --verify --temp-path . --hdd-bytes 4m --metrics-brief 2>&1 || [ $? -eq 3 ] || exit 1
         done
     """  # it exits with 3 where the kernel lacks what a stressor is about
-    in_both(branches, lambda branch: ["sh", "-c", script, program, *STRESSORS.split()])
+    chosen = [name for name in STRESSORS.split() if name != "chown" or os.geteuid() == 0]  # to ids that a user has not
+    in_both(branches, lambda branch: ["sh", "-c", script, program, *chosen])
 
 
 def test_fio_finds_what_it_wrote(branches: Mounted) -> None:
