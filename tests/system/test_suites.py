@@ -69,6 +69,8 @@ def test_cpythons_own_tests(branches: Mounted, tmp_path: Path) -> None:
 
     def command(branch: str) -> list[str]:
         without = ["-i", SLOW_IN_PID_VIEW] if VIEWS[branch] == "pid" else []
+        if os.geteuid() != 0:  # in a user namespace, another user's id is none at all: EINVAL
+            without += ["-i", "test_chown_without_permission"]
         return [python, "-m", "test", "--tempdir", str(branches.path), *without, *CPYTHON.split()]
 
     in_both(branches, command)
