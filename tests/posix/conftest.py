@@ -67,11 +67,11 @@ def ext4(base: Path) -> Iterator[Path]:
     image = base / "ext4.img"
     with image.open("wb") as file:
         file.truncate(1 << 30)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-N", "200000", image], check=True)
     subprocess.run(["mount", "-o", "loop", image, where], check=True)
     where.chmod(0o755)
     yield where
-    subprocess.run(["umount", where], check=True)
+    subprocess.run(["umount", "-l", where], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -412,9 +412,7 @@ print(json.dumps([denied(lambda: open('disk')), status]))
 def test_another_user_without_allow_other_sees_nothing(two: Mounted) -> None:
     needs_root()
     script = "import os, sys\ntry: os.listdir(sys.argv[1])\nexcept PermissionError: sys.exit(0)\nsys.exit(1)"
-    inside = os.open(two.path.parent, os.O_PATH)
-    subprocess.run([sys.executable, "-I", "-c", script, "mnt"], cwd=two.path.parent, user=65534, extra_groups=[], check=True)
-    os.close(inside)
+    subprocess.run(["/usr/bin/python3", "-I", "-c", script, "mnt"], cwd=two.path.parent, user=65534, extra_groups=[], check=True)
 
 
 def test_another_user_with_allow_other_sees_no_control_directory(make_mount: Make) -> None:
