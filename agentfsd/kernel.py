@@ -4,6 +4,22 @@ import ctypes
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def sync_directory(path: str, dir_fd: int | None = None) -> None:
+    """fsync(2) of a directory, so that the names of new files in it survive power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def start_writeback(fd: int) -> None:
+    """sync_file_range(2): has what was written to a file begin its way to the disk; does not wait."""
+    _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 def sync_mount(mountpoint: str) -> None:

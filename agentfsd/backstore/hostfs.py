@@ -3,18 +3,14 @@
 It knows nothing of branches or names, and leaves it to the state directory's lock that nobody else writes here.
 """
 
-import ctypes
 import errno
 import os
 import threading
 from collections.abc import Iterator
 
+from agentfsd import kernel
 from agentfsd.backstore.copy import copy_content, touch_atime, write_all
 from agentfsd.types import ContentFile
-
-_libc = ctypes.CDLL(None)
-_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-_SYNC_FILE_RANGE_WRITE = 2
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
@@ -56,7 +52,7 @@ class HostFile:
         self._store.sync_names(self._shard)
 
     def start_writeback(self) -> None:
-        _libc.sync_file_range(self._fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+        kernel.start_writeback(self._fd)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -162,17 +158,10 @@ class HostBackstore:
                     continue
                 self._synced.add(path)  # before: a name that comes during the fsync takes it out again
                 try:
-                    self._sync_directory(path or ".")
+                    kernel.sync_directory(path or ".", self._root)
                 except BaseException:
                     self._synced.discard(path)
                     raise
-
-    def _sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def ids(self) -> Iterator[int]:
         """Passes over what is none of ours (``lost+found``)."""

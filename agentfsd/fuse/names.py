@@ -115,7 +115,6 @@ class NameHandlers(Virtual, Base):
             raise PermissionError(errno.EPERM, "only a file can have two names")
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
-        self.check_caller(tree, ctx)
         namespace.link(tree, node.inode, directory, new_name)
         reply = self.reply(parent, new_name, node.inode)
         await self.changed(parent, directory, new_name)

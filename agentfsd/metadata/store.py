@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
@@ -218,7 +219,7 @@ class Store:
             return
         if self._wal_fd < 0:
             self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-            _sync_directory(self.place)
+            kernel.sync_directory(self.place)
         os.fsync(self._wal_fd)
 
     def size_bytes(self) -> int:
@@ -315,15 +316,6 @@ class Store:
 
     def delete_objects(self, object_ids: list[int]) -> None:
         self.db.executemany("DELETE FROM object WHERE id = ?", [(number,) for number in object_ids])
-
-
-def _sync_directory(path: str) -> None:
-    """So that the names of new files in it survive power loss."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _run_script(db: sqlite3.Connection, script: str) -> None:
