@@ -5,7 +5,17 @@ import stat
 from dataclasses import dataclass
 
 from agentfsd.core import acl
-from agentfsd.core.copyup import check_writable, frees_room, is_owned, lower_xattrs, materialize, now_ns, own_content, save
+from agentfsd.core.copyup import (
+    change_time_ns,
+    check_writable,
+    frees_room,
+    is_owned,
+    lower_xattrs,
+    materialize,
+    now_ns,
+    own_content,
+    save,
+)
 from agentfsd.core.inode import Attributes, Inode
 from agentfsd.core.tree import Tree
 
@@ -67,7 +77,7 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
             gid=old.gid if new.gid is None else new.gid,
             atime_ns=atime,
             mtime_ns=mtime,
-            ctime_ns=now_ns(),
+            ctime_ns=change_time_ns(inode),
         )
         if new.mode is not None and inode.xattrs and acl.ACCESS in inode.xattrs:
             entries = acl.with_mode(acl.decode(inode.xattrs[acl.ACCESS]), mode)
@@ -206,7 +216,7 @@ def _store_xattrs(tree: Tree, inode: Inode, new: dict[bytes, bytes], mode: int |
         live = inode.nlink and not tree.detached
         if live:
             materialize(tx, inode)
-        tx.set(inode, xattrs=new, ctime_ns=now_ns())
+        tx.set(inode, xattrs=new, ctime_ns=change_time_ns(inode))
         if mode is not None:
             tx.set(inode, mode=mode)
         if live:

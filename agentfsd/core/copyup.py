@@ -27,6 +27,15 @@ def now_ns() -> int:
     return time.clock_gettime_ns(_CLOCK)
 
 
+def change_time_ns(inode: Inode) -> int:
+    """For a change of *inode*: later than the change time that it shows now, as the kernel's finer stamps are."""
+    shown = inode.ctime_ns
+    if inode.has_live_times and inode.is_file:
+        shown = max(shown, inode.tree.data_stat(inode).st_ctime_ns)
+    stamp = now_ns()
+    return stamp if stamp > shown else time.time_ns()
+
+
 def check_writable(tree: Tree) -> None:
     if tree.detached:
         raise OSError(errno.ESTALE, "this view was replaced or deleted")

@@ -8,6 +8,7 @@ import stat
 
 from agentfsd.core import acl
 from agentfsd.core.copyup import (
+    change_time_ns,
     check_writable,
     create_object,
     frees_room,
@@ -118,7 +119,7 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
     with tree.store.transaction() as tx:
         materialize(tx, inode)
         materialize(tx, directory)
-        tx.set(inode, nlink=inode.nlink + 1, ctime_ns=now_ns())
+        tx.set(inode, nlink=inode.nlink + 1, ctime_ns=change_time_ns(inode))
         save(tx, inode)
         _link_in(tx, directory, name, inode)
 
@@ -198,7 +199,7 @@ def _move(tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[I
                 _drop_link(tx, target)
         _remove_entry(tx, old_dir, old)
         set_entry(tx, new_dir, new, source.id)
-        tx.set(source, parent=new_dir, name=new, ctime_ns=now_ns())
+        tx.set(source, parent=new_dir, name=new, ctime_ns=change_time_ns(source))
         save(tx, source)
         if source.is_dir and old_dir is not new_dir:
             _count_subdirectory(tx, old_dir, -1)
@@ -229,8 +230,8 @@ def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, byt
             materialize(tx, node)
         set_entry(tx, dir_a, name_a, node_b.id)
         set_entry(tx, dir_b, name_b, node_a.id)
-        tx.set(node_a, parent=dir_b, name=name_b, ctime_ns=now_ns())
-        tx.set(node_b, parent=dir_a, name=name_a, ctime_ns=now_ns())
+        tx.set(node_a, parent=dir_b, name=name_b, ctime_ns=change_time_ns(node_a))
+        tx.set(node_b, parent=dir_a, name=name_a, ctime_ns=change_time_ns(node_b))
         save(tx, node_a)
         save(tx, node_b)
         if node_a.is_dir != node_b.is_dir and dir_a is not dir_b:
@@ -292,7 +293,7 @@ def _lower_has(directory: Inode, name: bytes) -> bool:
 
 
 def _touch(tx: Transaction, directory: Inode) -> None:
-    stamp = now_ns()
+    stamp = change_time_ns(directory)
     tx.set(directory, mtime_ns=stamp, ctime_ns=stamp)
     save(tx, directory)
 
@@ -311,7 +312,7 @@ def _drop_link(tx: Transaction, inode: Inode) -> None:
             inode.tree.adopt(inode)
     elif inode.row_layer:
         materialize(tx, inode)
-    tx.set(inode, nlink=max(0, inode.nlink - 1), ctime_ns=now_ns())
+    tx.set(inode, nlink=max(0, inode.nlink - 1), ctime_ns=change_time_ns(inode))
     if not inode.id:
         return
     if inode.nlink == 0:
