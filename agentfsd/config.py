@@ -20,6 +20,9 @@ MOUNT_OPTIONS = frozenset({"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec",
 _ROOT_ONLY = ("suid", "dev")
 
 
+SessionKind = Literal["auto", "pyfuse3", "native"]
+
+
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One daemon's orders, as JSON on its way from the command line. All paths are absolute."""
 
@@ -32,7 +35,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allow_other: bool = False
     mount_options: tuple[str, ...] = ()  # of mount(8), such as "suid"; see MOUNT_OPTIONS
     foreground: bool = False
-    session: Literal["auto", "pyfuse3", "native"] = "auto"
+    session: SessionKind = "auto"
     idle_exit_s: float = 0.0  # 0: never
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 

@@ -16,7 +16,6 @@ import sys
 import time
 
 import msgspec
-import pyfuse3
 import trio
 import trio.lowlevel
 
@@ -30,8 +29,9 @@ from agentfsd.control.service import ControlService, DaemonInfo
 from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.fuse.session import FuseSession
+from agentfsd.fuse.mount import Mount
 from agentfsd.lower.host import HostLower
+from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import Store, unreadable
 from agentfsd.types import Backstore
 
@@ -62,11 +62,12 @@ class Daemon:
         except sqlite3.DatabaseError as exc:
             raise unreadable(self.state.metadata, exc) from exc
         self.bindings = Bindings()
+        self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
         self.service = ControlService(
             self.overlay,
             self.bindings,
-            self._info(),
+            self._info("", ""),
             flush=self.flush,
             settle=self.settle,
             shutdown=self.ask_to_end,
@@ -74,7 +75,9 @@ class Daemon:
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
-        self.session = FuseSession(self.overlay, self.bindings, ControlFile(self.service), orders.mountpoint, options)
+        self.mount = Mount(
+            self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session
+        )
         self._now = False  # told by a signal: whoever still uses the mount loses it
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()
@@ -103,16 +106,21 @@ class Daemon:
             )  # fmt: skip
         return Store.open(path, self.orders.lower)
 
-    def _info(self) -> DaemonInfo:
+    def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
         return DaemonInfo(
             version=__version__, pid=os.getpid(), lower=orders.lower, mountpoint=orders.mountpoint, state=orders.state,
-            session="pyfuse3", backstore=self.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
+            session=session, backstore=self.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
             capabilities={
-                "cap.backstore": self.backstore.kind, "cap.fd_forwarding": "off", "session": "pyfuse3",
-                "passthrough": "off", "pyfuse3": pyfuse3.__version__,
+                "cap.backstore": self.backstore.kind, "cap.fd_forwarding": "off", "session": session,
+                "session.why": why,
             },
         )  # fmt: skip
+
+    def begin(self) -> None:
+        """Mounts; OSError with a sentence when that is refused."""
+        self.mount.mount()
+        self.service.info = self._info(self.mount.kind, self.mount.why)
 
     def record(self) -> runtime.DaemonRecord:
         return runtime.DaemonRecord(
@@ -123,23 +131,24 @@ class Daemon:
 
     def close(self) -> None:
         mounted = mounts.mount_at(self.orders.mountpoint)
-        self.session.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
+        self.mount.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
         self.bindings.close()
         self.store.close()
         self.backstore.close()
+        self.watch.close()
         self.lower.close()
 
     # -- what requests need of the daemon
 
     async def flush(self) -> None:
         """Pages that the kernel still holds dirty (of files mapped for writing) come to us first."""
-        if not self.session.operations.writers:
+        if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
             await trio.to_thread.run_sync(kernel.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
 
     async def settle(self) -> None:
-        await self.session.settled()
+        await self.mount.settled()
 
     def users(self) -> list[int]:
         """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
@@ -153,8 +162,7 @@ class Daemon:
         processes, others = self.bindings.seen()
         return {
             "rss_bytes": rss_pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
-            "nodes": len(self.session.operations.nodes), "handles": len(self.session.operations.handles),
-            "inodes": self.overlay.loaded(), "processes": processes, "threads": others,
+            **self.mount.measure(), "inodes": self.overlay.loaded(), "processes": processes, "threads": others,
             "database_bytes": self.store.size_bytes(),
         }  # fmt: skip
 
@@ -179,11 +187,12 @@ class Daemon:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
+            nursery.start_soon(self._follow_lower)
             nursery.start_soon(self._unmount_when_asked)
             if self.orders.idle_exit_s:
                 nursery.start_soon(self._end_when_idle)
             nursery.start_soon(self._announce, ready, nursery)
-            await self.session.serve()
+            await self.mount.serve()
             nursery.cancel_scope.cancel()
 
     async def _announce(self, ready: process.Ready, nursery: trio.Nursery) -> None:
@@ -221,7 +230,7 @@ class Daemon:
         runtime.withdraw(self.record())
         if self._now or self._unused:
             await trio.sleep(_LAST_REQUESTS_S)
-            self.session.terminate()
+            self.mount.terminate()
 
     async def _watch_mount(self, device: int) -> None:
         """Ends when somebody else has unmounted us and nobody is left, though a namespace may hold a copy of the mount."""
@@ -231,7 +240,7 @@ class Daemon:
                 continue
             if not await trio.to_thread.run_sync(mounts.users_of, device, abandon_on_cancel=True):
                 log.info("%s was unmounted and nobody uses it any more", self.orders.mountpoint)
-                self.session.terminate()
+                self.mount.terminate()
                 return
 
     async def _unmount(self) -> bool:
@@ -260,11 +269,18 @@ class Daemon:
                 self._end.set()
                 return
 
+    async def _follow_lower(self) -> None:
+        """Tells the kernel what others changed in the lower."""
+        while self.watch.fd >= 0:
+            await trio.lowlevel.wait_readable(self.watch.fd)
+            self.mount.connections.lower_changed()
+
     async def _reap(self) -> None:
         """Frees what nothing refers to, a little at a time."""
         while True:
             await trio.sleep(_REAP_EVERY_S)
             self.bindings.drain()
+            self.mount.unite()
             try:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()
@@ -284,7 +300,7 @@ def serve(orders: DaemonConfig, ready: process.Ready) -> None:
         daemon = Daemon(orders)
         record = daemon.record()
         try:
-            daemon.session.mount()
+            daemon.begin()
             trio.run(daemon.run, ready)
         finally:
             runtime.withdraw(record)

@@ -1,11 +1,15 @@
 """System calls that Python does not offer. It knows nothing of agentfsd."""
 
 import ctypes
+import errno
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _SYNC_FILE_RANGE_WRITE = 2
+
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:
@@ -31,3 +35,20 @@ def sync_mount(mountpoint: str) -> None:
             raise OSError(number, os.strerror(number), mountpoint)
     finally:
         os.close(fd)
+
+
+def allocate(fd: int, mode: int, offset: int, length: int) -> None:
+    """fallocate(2); zeroes by way of a hole where the file system knows no zero range (tmpfs)."""
+    try:
+        _fallocate(fd, mode, offset, length)
+    except OSError as exc:
+        if exc.errno != errno.EOPNOTSUPP or not mode & ZERO_RANGE:
+            raise
+        _fallocate(fd, PUNCH_HOLE | KEEP_SIZE, offset, length)
+        _fallocate(fd, mode & KEEP_SIZE, offset, length)
+
+
+def _fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    if _libc.fallocate(fd, mode, offset, length) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 DEFAULT_BRANCH = "main"
 CONTROL_DIR = b".agentfs"
@@ -43,15 +43,49 @@ class Lower(Protocol):
     def close(self) -> None: ...
 
 
+class LowerChange(NamedTuple):
+    """What may have changed in *directory*: one name, or ``b""`` its own attributes, or None both these and every name.
+
+    With None the directory is no longer watched: it went, or its path leads elsewhere; its name in the directory above is
+    told too, and so is each watched directory below. LOWER_LOST stands for the whole lower.
+    """
+
+    directory: bytes
+    name: bytes | None
+    replaced: bool  # the name came, went, or leads to another file; else only attributes or content of the same file changed
+
+
+LOWER_LOST = LowerChange(b"", None, True)  # nothing is watched any more, and all that was read is to be read anew
+
+
+class LowerNews(Protocol):
+    """Tells which names of watched lower directories changed; ``fd`` is readable when there is news, -1 for never."""
+
+    fd: int
+
+    def watch(self, path: bytes) -> bool:
+        """True when changes directly in that directory will be reported from now on."""
+        ...
+
+    def forget(self, path: bytes) -> None: ...
+    def news(self) -> list[LowerChange]: ...
+    def close(self) -> None: ...
+
+
 class ContentFile(Protocol):
-    """An open content object. Its own size, times and holes are authoritative. Not tied to any branch."""
+    """An open content object. Its own size, times and holes are authoritative. Not tied to any branch.
+
+    ``stays``: the file behind the descriptor is the object for as long as it is open.
+    """
+
+    stays: bool
 
     def fileno(self) -> int:
         """The descriptor that holds the content now (a spill may replace it: do not keep it)."""
         ...
 
     def pread(self, size: int, offset: int) -> bytes: ...
-    def pwrite(self, data: bytes, offset: int) -> int:
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
         """Writes *data*; fewer bytes than that only when the room ran out midway, ENOSPC and the like when none fitted."""
         ...
 
@@ -63,6 +97,14 @@ class ContentFile(Protocol):
         ...
 
     def sync(self, data_only: bool) -> None: ...
+    def allocate(self, mode: int, offset: int, length: int) -> None:
+        """fallocate(2): room in advance, holes, zeroes, by its FALLOC_FL bits; EOPNOTSUPP."""
+        ...
+
+    def give_name(self, object_id: int) -> None:
+        """Makes what create_unnamed() gave an object of that number; FileExistsError."""
+        ...
+
     def start_writeback(self) -> None:
         """Has what was written begin its way to the disk; does not wait."""
         ...
@@ -82,6 +124,10 @@ class Backstore(Protocol):
 
     def create(self, object_id: int) -> ContentFile:
         """A new empty object; FileExistsError when there is one."""
+        ...
+
+    def create_unnamed(self) -> ContentFile:
+        """Empty content that goes with its descriptor unless it is given a name; EOPNOTSUPP."""
         ...
 
     def open(self, object_id: int) -> ContentFile:

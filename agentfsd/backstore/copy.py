@@ -101,7 +101,7 @@ def touch_atime(fd: int) -> bool:
     return os.fstat(fd).st_atime_ns != before
 
 
-def write_all(fd: int, data: bytes, offset: int) -> int:
+def write_all(fd: int, data: bytes | memoryview, offset: int) -> int:
     """Bytes written, as write(2) has it: fewer than asked when the room ran out midway; an error when nothing fitted."""
     done = os.pwrite(fd, data, offset)
     if done == len(data):

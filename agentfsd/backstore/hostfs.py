@@ -21,6 +21,7 @@ class HostFile:
     """An open object: a plain descriptor."""
 
     __slots__ = ("_fd", "_shard", "_store")
+    stays = True
 
     def __init__(self, store: "HostBackstore", shard: str, fd: int) -> None:
         self._store, self._shard, self._fd = store, shard, fd
@@ -31,7 +32,7 @@ class HostFile:
     def pread(self, size: int, offset: int) -> bytes:
         return os.pread(self._fd, size, offset)
 
-    def pwrite(self, data: bytes, offset: int) -> int:
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
         return write_all(self._fd, data, offset)
 
     def truncate(self, size: int) -> None:
@@ -50,6 +51,12 @@ class HostFile:
         """Afterwards content and name survive the loss of power."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
         self._store.sync_names(self._shard)
+
+    def allocate(self, mode: int, offset: int, length: int) -> None:
+        kernel.allocate(self._fd, mode, offset, length)
+
+    def give_name(self, object_id: int) -> None:
+        self._shard = self._store.link(self._fd, object_id)
 
     def start_writeback(self) -> None:
         kernel.start_writeback(self._fd)
@@ -87,6 +94,11 @@ class HostBackstore:
         self._synced.discard(shard)
         return HostFile(self, shard, fd)
 
+    def create_unnamed(self) -> ContentFile:
+        if not self._has_unnamed:
+            raise OSError(errno.EOPNOTSUPP, "the file system of the state directory has no files without names")
+        return HostFile(self, "", self._open(".", _UNNAMED))
+
     def open(self, object_id: int) -> ContentFile:
         return HostFile(self, _shard(object_id), self._open(_name(object_id), _OPEN))
 
@@ -104,12 +116,22 @@ class HostBackstore:
         fd = self._open_in(shard, shard, _UNNAMED)
         try:
             copy_content(source_fd, fd, self._no_reflink)
-            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
+            self.link(fd, object_id)
         except BaseException:
             os.close(fd)
             raise
-        self._synced.discard(shard)
         return HostFile(self, shard, fd)
+
+    def link(self, fd: int, object_id: int) -> str:
+        """Gives unnamed content the name of an object; the shard that it is in now."""
+        shard = _shard(object_id)
+        try:
+            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
+        except FileNotFoundError:
+            self._make_shard(shard)
+            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
+        self._synced.discard(shard)
+        return shard
 
     def _clone_named(self, source_fd: int, object_id: int) -> ContentFile:
         made = self.create(object_id)
@@ -143,12 +165,15 @@ class HostBackstore:
             return self._open(path, flags)
         except FileNotFoundError:
             pass
+        self._make_shard(shard)
+        return self._open(path, flags)
+
+    def _make_shard(self, shard: str) -> None:
         try:
             os.mkdir(shard, 0o700, dir_fd=self._root)
         except FileExistsError:
             pass
         self._synced.discard("")
-        return self._open(path, flags)
 
     def sync_names(self, shard: str) -> None:
         """Writes a shard's directory, and the root's, where a name may be new: fsync of a file does not promise its name."""

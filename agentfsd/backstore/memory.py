@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
+from agentfsd import kernel
 from agentfsd.backstore.copy import copy, copy_content, data_bytes, round_up, touch_atime, write_all
 from agentfsd.types import ContentFile
 
@@ -34,6 +35,7 @@ class MemoryFile:
     """An open object."""
 
     __slots__ = ("_object", "_store")
+    stays = False
 
     def __init__(self, store: "MemoryBackstore", held: _Object) -> None:
         self._store = store
@@ -51,7 +53,7 @@ class MemoryFile:
     def pread(self, size: int, offset: int) -> bytes:
         return os.pread(self._held.fd, size, offset)
 
-    def pwrite(self, data: bytes, offset: int) -> int:
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
         return self._store.write(self._held, data, offset)
 
     def truncate(self, size: int) -> None:
@@ -68,6 +70,12 @@ class MemoryFile:
 
     def sync(self, data_only: bool) -> None:
         """Nothing to do: the content goes with the process anyway."""
+
+    def allocate(self, mode: int, offset: int, length: int) -> None:
+        self._store.allocate(self._held, mode, offset, length)
+
+    def give_name(self, object_id: int) -> None:
+        self._store.enter(self._held, object_id)
 
     def start_writeback(self) -> None:
         """Nothing of this outlives the daemon."""
@@ -106,6 +114,15 @@ class MemoryBackstore:
         with self._lock:
             self._check_free(object_id)
             return self._enter(object_id, _new_object())
+
+    def create_unnamed(self) -> ContentFile:
+        return MemoryFile(self, _new_object())
+
+    def enter(self, held: _Object, object_id: int) -> None:
+        """Gives an object its number."""
+        with self._lock:
+            self._check_free(object_id)
+            self._enter(object_id, held)
 
     def _check_free(self, object_id: int) -> None:
         if object_id in self._objects:
@@ -187,7 +204,7 @@ class MemoryBackstore:
 
     # -- sizes
 
-    def write(self, held: _Object, data: bytes, offset: int) -> int:
+    def write(self, held: _Object, data: bytes | memoryview, offset: int) -> int:
         with self._lock:
             if held.in_memory and self._too_large(held, self._size_after(held, len(data), offset)):
                 self._spill(held)
@@ -196,7 +213,7 @@ class MemoryBackstore:
             finally:
                 self._count(held)  # also after a write that was cut short
 
-    def _write_or_spill(self, held: _Object, data: bytes, offset: int) -> int:
+    def _write_or_spill(self, held: _Object, data: bytes | memoryview, offset: int) -> int:
         try:
             return write_all(held.fd, data, offset)
         except OSError as exc:
@@ -212,6 +229,16 @@ class MemoryBackstore:
         if not self._too_large(held, grown):
             return grown
         return min(grown, round_up(max(os.fstat(held.fd).st_size, offset + length)))
+
+    def allocate(self, held: _Object, mode: int, offset: int, length: int) -> None:
+        with self._lock:
+            takes_room = not mode & kernel.PUNCH_HOLE and held.in_memory
+            if takes_room and self._too_large(held, self._size_after(held, length, offset)):
+                self._spill(held)
+            try:
+                kernel.allocate(held.fd, mode, offset, length)
+            finally:
+                self._count(held)
 
     def truncate(self, held: _Object, size: int) -> None:
         with self._lock:

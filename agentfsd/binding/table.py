@@ -59,6 +59,7 @@ class Bindings:
         self._forks = ForkWatch()
         self._unseen: dict[int, _Heritage] = {}  # descendants of bound processes that have not asked for anything yet
         self._own_pid = os.getpid()
+        self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
 
     def close(self) -> None:
         self._forks.close()
@@ -202,6 +203,7 @@ class Bindings:
     def bind(self, pid: int, branch_id: str) -> None:
         """Binds a process and those of its live descendants that were not bound themselves; ProcessLookupError."""
         known = self._living(pid)
+        self.on_bind(branch_id)
         known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
         known.since_ns = time.time_ns()
         self._unseen = {
@@ -214,6 +216,7 @@ class Bindings:
     def bind_brood(self, pid: int, branch_id: str) -> None:
         """Whatever this process starts is bound, also what it is made the parent of; it is not bound itself."""
         known = self._living(pid)
+        self.on_bind(branch_id)
         known.brood = branch_id
         self._watch_forks()
 
@@ -273,6 +276,12 @@ class Bindings:
     def seen(self) -> tuple[int, int]:
         """How many live processes are watched, and how many further threads and unseen descendants are known."""
         return len(self._processes), len(self._threads) + len(self._unseen)
+
+    def sees_other_than(self, branch_id: str) -> bool:
+        """Whether any process may be bound to another branch."""
+        if any(heritage.branch_id != branch_id for heritage in self._unseen.values()):
+            return True
+        return any(known.branch_id not in (None, branch_id) or known.brood for known in self._processes.values())
 
     def bindings(self) -> list[Binding]:
         """Every live bound process that is known of, by number."""

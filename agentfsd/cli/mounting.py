@@ -11,7 +11,7 @@ from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.cli import locate, output, start
 from agentfsd.cli.common import Failure, client, connect, json_option, mount_option, plain
-from agentfsd.config import MIB, DaemonConfig
+from agentfsd.config import MIB, DaemonConfig, SessionKind
 from agentfsd.control import text
 
 _UMOUNT_TIMEOUT_S = 30.0
@@ -30,10 +30,12 @@ _LINGER_S = 0.5
 @click.option("--allow-other", is_flag=True, help="Other users may enter; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
               help="Options of mount(8): ro, noexec, noatime; root may say suid,dev, too (default: nosuid,nodev).")  # fmt: skip
+@click.option("--session", type=click.Choice(["auto", "pyfuse3", "native"]), default="auto", show_default=True,
+              help="What speaks with the kernel; auto takes native and falls back by itself.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: str, memory_limit: int, memory_object_limit: int,
-    allow_other: bool, options: tuple[str, ...], foreground: bool,
+    allow_other: bool, options: tuple[str, ...], session: SessionKind, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -48,7 +50,7 @@ def mount(
     orders = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore="memory" if backstore == "memory" else "hostfs", allow_other=allow_other, foreground=foreground,
-        mount_options=tuple(option for group in options for option in group.split(",") if option),
+        session=session, mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip
     _end_idle_one_step(chosen)

@@ -196,6 +196,7 @@ class ControlService:
                 self.bindings.bind_brood(asker.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
+        await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
     async def _unbind(self, request: wire.BranchUnbind, asker: "_Asker") -> wire.Done:

@@ -22,6 +22,7 @@ from agentfsd.core.tree import Tree
 XATTR_NAME_MAX = 255
 XATTR_SIZE_MAX = 65536
 XATTR_NAME_SPACES = (b"user.", b"trusted.", b"security.")
+CAPABILITIES = b"security.capability"
 XATTR_CREATE = 1
 XATTR_REPLACE = 2
 
@@ -45,6 +46,7 @@ def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool =
         _check(tree, inode)
     if new.size is not None:
         truncate(inode, new.size)
+        drop_capabilities(inode)
         if not privileged:
             drop_setid(inode)
     if (new.mode, new.uid, new.gid, new.atime_ns, new.mtime_ns) != (None,) * 5:
@@ -84,6 +86,8 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
             tx.set(inode, xattrs=inode.xattrs | {acl.ACCESS: acl.encode(entries)})
         if inode.nlink and not tree.detached:
             save(tx, inode)
+    if new.uid is not None or new.gid is not None:
+        drop_capabilities(inode)
     if is_owned(inode) and (new.atime_ns is not None or new.mtime_ns is not None):
         _set_object_times(inode, atime, mtime)
 
@@ -138,6 +142,12 @@ def drop_setid(inode: Inode) -> None:
             materialize(tx, inode)
             tx.set(inode, mode=mode)
             save(tx, inode)
+
+
+def drop_capabilities(inode: Inode) -> None:
+    """Whoever changes a file's data, owner or size takes its capabilities away."""
+    if inode.xattrs and CAPABILITIES in inode.xattrs:
+        _store_xattrs(inode.tree, inode, {name: value for name, value in inode.xattrs.items() if name != CAPABILITIES}, None)
 
 
 # -- extended attributes

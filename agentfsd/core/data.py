@@ -5,9 +5,11 @@ Every handle of an inode shares one descriptor, which moves from the lower file 
 
 import errno
 import os
+from collections.abc import Callable
 
 from agentfsd.core import attributes, copyup
 from agentfsd.core.inode import Inode
+from agentfsd.types import ContentFile
 
 _DAY_NS = 24 * 3600 * 10**9
 
@@ -71,15 +73,51 @@ def read(inode: Inode, size: int, offset: int) -> bytes:
     return os.pread(inode.lower_fd, size, offset)
 
 
-def write(inode: Inode, data: bytes, offset: int, *, privileged: bool = True) -> int:
+def read_into(inode: Inode, buffer: memoryview, offset: int) -> int:
+    """Like read, into a buffer; the number of bytes."""
+    if inode.file is None and inode.lower_fd < 0:
+        _open_source(inode)
+    return os.preadv(inode.lower_fd if inode.file is None else inode.file.fileno(), [buffer], offset)
+
+
+def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bool = True) -> int:
     """Bytes written, as write(2) has it; the first write after a snapshot or to a lower file copies up."""
+    content = _writable(inode, privileged)
+    return content.pwrite(data, offset)
+
+
+def _writable(inode: Inode, privileged: bool) -> ContentFile:
+    """The content, to be changed in place; who changes it without privilege takes setuid bits away, and capabilities go."""
     if not copyup.is_owned(inode):
         copyup.own_content(inode)
     if inode.file is None:
         inode.file = inode.tree.backstore.open(inode.content)
+    if inode.xattrs:
+        attributes.drop_capabilities(inode)
     if not privileged:
         attributes.drop_setid(inode)
-    return inode.file.pwrite(data, offset)
+    return inode.file
+
+
+def allocate(inode: Inode, mode: int, offset: int, length: int) -> None:
+    """fallocate(2); the kernel has taken setuid bits away already."""
+    _writable(inode, True).allocate(mode, offset, length)
+
+
+def seek(inode: Inode, offset: int, whence: int) -> int:
+    """lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO beyond the end."""
+    if inode.file is None and inode.lower_fd < 0:
+        _open_source(inode)
+    return os.lseek(inode.lower_fd if inode.file is None else inode.file.fileno(), offset, whence)
+
+
+def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, length: int) -> int:
+    """copy_file_range(2): shares blocks where the file system can. Bytes copied, perhaps fewer than *length*."""
+    if source.file is None and source.lower_fd < 0:
+        _open_source(source)
+    written = _writable(target, True)
+    fd = source.lower_fd if source.file is None else source.file.fileno()
+    return os.copy_file_range(fd, written.fileno(), length, from_offset, to_offset)
 
 
 def copy_size(inode: Inode) -> int:
@@ -89,6 +127,21 @@ def copy_size(inode: Inode) -> int:
 
 def sync(inode: Inode, *, data_only: bool) -> None:
     """fsync(2): content first, then the rows that refer to it."""
-    if inode.file is not None:
-        inode.file.sync(data_only)
-    inode.tree.store.sync()
+    sync_later(inode, data_only=data_only)()
+
+
+def sync_later(inode: Inode, *, data_only: bool) -> Callable[[], None]:
+    """Likewise, to be called in any thread: the disk may take long."""
+    store = inode.tree.store
+    content = inode.tree.backstore.open(inode.content) if inode.content else None  # without a name there is nothing to keep
+
+    def work() -> None:
+        try:
+            if content is not None:
+                content.sync(data_only)
+            store.sync()
+        finally:
+            if content is not None:
+                content.close()
+
+    return work

@@ -19,7 +19,7 @@ from agentfsd.core.copyup import (
     save,
     set_entry,
 )
-from agentfsd.core.inode import WHITEOUT, Inode
+from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
 from agentfsd.core.tree import Tree, exists_in, join
 from agentfsd.metadata.store import GARBAGE, Transaction
 
@@ -29,12 +29,12 @@ LINK_MAX = 65000
 
 
 class Owner:
-    """Who creates: user and group of the caller."""
+    """Who creates: user and group of the caller, and its umask, which counts where no default ACL decides."""
 
-    __slots__ = ("gid", "uid")
+    __slots__ = ("gid", "uid", "umask")
 
-    def __init__(self, uid: int, gid: int) -> None:
-        self.uid, self.gid = uid, gid
+    def __init__(self, uid: int, gid: int, umask: int = 0) -> None:
+        self.uid, self.gid, self.umask = uid, gid, umask
 
 
 def make(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, rdev: int = 0, target: bytes = b"") -> Inode:
@@ -75,7 +75,10 @@ def _new_inode(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owne
         inode.gid = parent.gid
         if stat.S_ISDIR(mode):
             mode |= stat.S_ISGID
-    inode.mode, inode.xattrs = acl.inherit(default_acl(tree, directory), mode)
+    default = default_acl(tree, directory)
+    if default is None and not stat.S_ISLNK(mode):
+        mode &= ~owner.umask
+    inode.mode, inode.xattrs = acl.inherit(default, mode)
     inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = now_ns()
     return inode
 
@@ -89,6 +92,19 @@ def default_acl(tree: Tree, directory: Inode) -> bytes | None:
         return tree.lower.getxattr(directory.lower_path, acl.DEFAULT)
     except OSError:
         return None
+
+
+def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
+    """A regular file without a name, as O_TMPFILE makes it; EOPNOTSUPP where contents cannot be nameless."""
+    check_writable(tree)
+    if directory.nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the directory was removed")
+    inode = _new_inode(tree, directory, b"", mode, owner)
+    inode.file = tree.backstore.create_unnamed()
+    inode.anonymous, inode.nlink = True, 0
+    inode.ino = tree.new_ino(tree.store.next_id("inode"))
+    inode.parent, inode.linkable = None, True
+    return inode
 
 
 def _give_content(inode: Inode) -> None:
@@ -112,6 +128,9 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
     _check_new_name(tree, directory, name)
     if inode.is_dir:
         raise PermissionError(errno.EPERM, "a directory cannot have two names")
+    if inode.linkable:
+        _link_first(tree, inode, directory, name)
+        return
     if inode.nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the file was removed")
     if inode.nlink >= LINK_MAX:
@@ -124,9 +143,28 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
         _link_in(tx, directory, name, inode)
 
 
+def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
+    """Gives a file of tmpfile() its name: content first, then the rows."""
+    number = tree.store.next_id("object")
+    assert inode.file is not None
+    inode.file.give_name(number)
+    try:
+        with tree.store.transaction() as tx:
+            materialize(tx, directory)
+            tx.set(inode, id=inode.ino - NEW_INO_BASE, nlink=1, anonymous=False, content=number, content_layer=tree.head)
+            tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
+            tree.store.put_object(number, tree.head)
+            save(tx, inode)
+            _link_in(tx, directory, name, inode)
+    except BaseException:
+        tree.backstore.remove(number)
+        raise
+    tree.adopt(inode)
+
+
 @frees_room
-def unlink(tree: Tree, directory: Inode, name: bytes) -> None:
-    """Removes a name that is no directory; IsADirectoryError."""
+def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
+    """Removes a name that is no directory, and returns what it stood for; IsADirectoryError."""
     check_writable(tree)
     inode = tree.lookup(directory, name)
     if inode.is_dir:
@@ -137,6 +175,7 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> None:
         _touch(tx, directory)
         _drop_link(tx, inode)
     _discard_if_gone(inode)
+    return inode
 
 
 @frees_room

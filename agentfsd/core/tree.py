@@ -57,29 +57,42 @@ class Tree:
 
     # -- finding
 
+    def look(self, directory: Inode, name: bytes) -> tuple[Inode, Attributes] | None:
+        """The inode that *name* stands for, with what stat shows; None when there is no such name. ENAMETOOLONG."""
+        found = self._search(directory, name)
+        if found is None:
+            return None
+        inode, lower = found
+        return inode, self.attributes(inode) if lower is None or inode.id else self._as_in_lower(inode, lower)
+
+    def find(self, directory: Inode, name: bytes) -> Inode | None:
+        """The inode that *name* stands for; None when there is no such name. NotADirectoryError, ENAMETOOLONG."""
+        found = self._search(directory, name)
+        return found[0] if found is not None else None
+
     def lookup(self, directory: Inode, name: bytes) -> Inode:
-        """The inode that *name* stands for; FileNotFoundError, NotADirectoryError, ENAMETOOLONG."""
+        """Like find; FileNotFoundError when there is no such name."""
+        found = self._search(directory, name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        return found[0]
+
+    def _search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
+        """(inode, stat of the lower object where that was looked at)."""
         if len(name) > NAME_MAX:
             raise OSError(errno.ENAMETOOLONG, "name too long")
-        entries = self.entries(directory)
-        child = entries.get(name)
+        entries = directory.entries
+        child = (self.entries(directory) if entries is None else entries).get(name)
         if child:
-            return self.inode(child, directory, name)
+            return self.inode(child, directory, name), None
         if child == WHITEOUT or directory.lower_path is None:
-            raise FileNotFoundError(errno.ENOENT, "no such name")
+            return None
         path = join(directory.lower_path, name)
         try:
             found = self.lower.stat(path)
-        except NotADirectoryError:  # the lower changed under us: what was a directory there is none now
-            raise FileNotFoundError(errno.ENOENT, "no such name") from None
-        return self._lower_inode(directory, name, path, found)
-
-    def find(self, directory: Inode, name: bytes) -> Inode | None:
-        """Like lookup, None instead of FileNotFoundError."""
-        try:
-            return self.lookup(directory, name)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # the latter: the lower changed under us
             return None
+        return self._lower_inode(directory, name, path, found), found
 
     def walk(self, path: bytes) -> Inode:
         """The inode at a path relative to the root; no symlink is followed."""
@@ -154,6 +167,14 @@ class Tree:
     def known(self, inode_id: int) -> Inode | None:
         """A stored inode, if it is in memory."""
         return self._by_id.get(inode_id)
+
+    def in_memory(self, directory: Inode, name: bytes, lower_path: bytes) -> Inode | None:
+        """What *name* stands for, if an inode of it is in memory and its data may still be the lower's at *lower_path*."""
+        child = (directory.entries or {}).get(name)
+        if child is not None:
+            known = self._by_id.get(child)
+            return known if known is not None and not known.has_own_data else None
+        return self._by_lower.get(lower_path)
 
     def loaded(self) -> list[Inode]:
         """The stored inodes that are in memory now."""
@@ -233,7 +254,9 @@ class Tree:
         )  # fmt: skip
 
     def _lower_attributes(self, inode: Inode) -> Attributes:
-        found = self.lower_stat(inode)
+        return self._as_in_lower(inode, self.lower_stat(inode))
+
+    def _as_in_lower(self, inode: Inode, found: os.stat_result) -> Attributes:
         return Attributes(
             inode.ino or self.shown_ino(self.identify(found)), found.st_mode, found.st_nlink, found.st_uid, found.st_gid,
             found.st_rdev, found.st_size, found.st_blocks,

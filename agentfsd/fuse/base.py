@@ -1,33 +1,36 @@
-"""What every request handler needs: which tree the caller sees, which inode a node stands for, and the reply for it."""
+"""What every request handler needs: which tree the caller sees, which inode a node stands for, and the answer for it.
+
+Handlers are synchronous: each is one atomic step. ``unsettled`` says that others must be told before the answer may go.
+"""
 
 import errno
 import itertools
 import os
-from typing import TYPE_CHECKING
 
 import trio
-from pyfuse3 import EntryAttributes, FileInfo, RequestContext
 
-from agentfsd.core.inode import Attributes, Inode
-from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
-from agentfsd.fuse import entry
+from agentfsd.core import copyup, data
+from agentfsd.core.inode import WHITEOUT, Attributes, Inode
+from agentfsd.core.tree import Tree, join
+from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
 from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, VirtualNode
 from agentfsd.fuse.notify import Notifier
-from agentfsd.types import Caller, ControlChannel, ControlOpener
+from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, Context, Entry, Shown
+from agentfsd.types import Caller, ControlChannel
 
-if TYPE_CHECKING:
-    from agentfsd.binding.table import Bindings
+# A copy-up above this size runs in a thread, so that nobody else waits for it.
+_THREAD_BYTES = 4 << 20
 
 
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "privileged", "writes")
+    __slots__ = ("inode", "passed", "privileged", "writes")
 
     def __init__(self, inode: Inode, privileged: bool, writes: bool) -> None:
         self.inode, self.privileged, self.writes = inode, privileged, writes
+        self.passed = False  # the kernel reads and writes the content object itself
 
 
 class DirHandle:
@@ -53,48 +56,55 @@ Handle = FileHandle | DirHandle | TextHandle
 
 
 class Base:
-    """State that all handlers share, and the choke point from (node, caller) to (tree, inode)."""
+    """One connection's state, and the choke point from (node, caller) to (tree, inode)."""
 
-    def __init__(
-        self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, notifier: Notifier, healer: Healer
-    ) -> None:
-        self.overlay, self.bindings, self.control = overlay, bindings, control
-        self.notifier, self.healer = notifier, healer
-        self.nodes = NodeTable()
+    def __init__(self, connections: Connections, notifier: Notifier, healer: Healer | None, tree_id: str = "") -> None:
+        """*tree_id*: the one branch that the connection shows; "" for the caller's."""
+        self.connections, self.notifier, self.healer = connections, notifier, healer
+        self.overlay, self.bindings = connections.overlay, connections.bindings
+        self.nodes = NodeTable(tree_id)
         self.handles: dict[int, Handle] = {}
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
-        self.owner_uid = os.geteuid()
-        self.moves_atime = True  # False for a mount with noatime or ro
+        self.unsettled = False
+        self.opens_files = True  # False when the kernel opens files and directories without asking
+
+    def handle(self, number: int) -> Handle:
+        try:
+            return self.handles[number]
+        except KeyError:
+            raise OSError(errno.EBADF, "no such handle") from None
 
     def new_handle(self, handle: Handle) -> int:
         number = next(self._handle_numbers)
         self.handles[number] = handle
         return number
 
-    def file_info(self, inode: Inode, flags: int, ctx: RequestContext) -> FileInfo:
-        """The reply to an open that core has counted already.
-
-        Pages stay good: whatever changes the data comes through this very node, or (in the lower) changes mtime, which
-        makes the kernel drop them.
-        """
+    def open_handle(self, inode: Inode, flags: int, ctx: Context) -> int:
+        """The handle of an open that core has counted already."""
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         self.writers += writes
-        return FileInfo(fh=self.new_handle(FileHandle(inode, ctx.uid == 0, writes)), keep_cache=True)
+        return self.new_handle(FileHandle(inode, ctx.uid == 0, writes))
+
+    async def settled(self) -> None:
+        """Others have been told of what was changed so far."""
+        for connection in list(self.connections.all):
+            await connection.notifier.settled()
 
     # -- who sees what
 
-    def tree_of(self, node: DirNode, ctx: RequestContext) -> Tree:
+    def tree_of(self, node: DirNode, ctx: Context) -> Tree:
         """The tree that a directory's view shows to the caller."""
         fixed = node.view.tree_id
         if fixed:
             tree = self.tree_by_id(fixed)
             self.check_caller(tree, ctx)
             return tree
-        return self.tree_by_id(self.healer.stands_in_for(ctx.pid) or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
+        stands_for = self.healer.stands_in_for(ctx.pid) if self.healer is not None else None
+        return self.tree_by_id(stands_for or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
 
-    def check_caller(self, tree: Tree, ctx: RequestContext) -> None:
+    def check_caller(self, tree: Tree, ctx: Context) -> None:
         """A bound process reaches its own branch and that branch's snapshots, whatever descriptor or link leads elsewhere."""
         bound = self.bindings.branch_of(ctx.pid)
         if bound is None or bound == tree.id or (tree.read_only and self.overlay.in_history(bound, tree.id)):
@@ -107,7 +117,7 @@ class Base:
         except OSError:
             raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
 
-    def directory(self, number: int, ctx: RequestContext) -> tuple[DirNode, Tree, Inode]:
+    def directory(self, number: int, ctx: Context) -> tuple[DirNode, Tree, Inode]:
         """The directory that a node is for this caller."""
         node = self.nodes[number]
         if isinstance(node, VirtualNode):
@@ -127,13 +137,10 @@ class Base:
             found = tree.walk(b"/".join(node.path()))
             if not found.is_dir:
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory in this branch")
-        if node.view.tree_id:
-            self.nodes.bind_fixed(node, found)
-        else:
-            node.bound[tree.id] = found
+        self.nodes.bind(node, found)
         return found
 
-    def inode(self, number: int, ctx: RequestContext) -> Inode:
+    def inode(self, number: int, ctx: Context) -> Inode:
         """The inode behind any node; EPERM for what is virtual, EACCES for another branch's."""
         node = self.nodes[number]
         if isinstance(node, FileNode):
@@ -141,72 +148,175 @@ class Base:
             return node.inode
         return self.directory(number, ctx)[2]
 
-    def open_inode(self, number: int, ctx: RequestContext) -> Inode:
+    def open_inode(self, number: int, ctx: Context) -> Inode:
         """Likewise for requests that any holder of a descriptor makes, whatever branch that is of: fstat, ftruncate."""
         node = self.nodes[number]
         return node.inode if isinstance(node, FileNode) else self.directory(number, ctx)[2]
 
-    def caller(self, ctx: RequestContext) -> Caller:
+    def caller(self, ctx: Context) -> Caller:
         return Caller(self.bindings.process_of(ctx.pid), ctx.uid, ctx.gid)
 
-    # -- replies
+    # -- answers
 
-    def reply(self, parent: DirNode, name: bytes, inode: Inode) -> EntryAttributes:
+    def sees_one(self, view_tree_id: str, tree: Tree) -> bool:
+        """Whether names in that view may be cached: all who look there see this tree."""
+        return bool(view_tree_id) or self.nodes.uniform_id == tree.id
+
+    def watch(self, parent: DirNode, directory: Inode) -> None:
+        """Before a directory's names are read: has changes of the lower reported, so that they may be cached."""
+        if (
+            directory.lower_path is not None
+            and parent.watched != directory.lower_path
+            and self.sees_one(parent.view.tree_id, directory.tree)
+        ):
+            self.connections.watched(directory.lower_path, self, parent)
+
+    def reply(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> Entry:
         """The answer to a look-up that found *inode*; counts one look-up on its node."""
         tree = inode.tree
-        attributes = tree.attributes(inode)
-        node: Node = self.nodes.directory(parent, name, inode) if inode.is_dir else self.nodes.file(inode)
-        node.lookups += 1
-        if parent.view.tree_id:
-            parent.names.add(name)
-            entry_s = entry.LONG_S if inode.id else entry.LOWER_S
-            return entry.make(node.id, attributes, entry_s, entry_s)
-        return entry.make(node.id, attributes, entry.NOW_S, attr_timeout_s(inode))
-
-    def attributes_reply(self, number: int, inode: Inode) -> EntryAttributes:
-        node = self.nodes[number]
-        if isinstance(node, DirNode) and not node.view.tree_id:
-            timeout_s = entry.NOW_S
+        is_dir = inode.is_dir
+        node: Node = self.nodes.directory(parent, name, inode) if is_dir else self.nodes.file(inode)
+        if not self.sees_one(parent.view.tree_id, tree):
+            answer = Entry(node.id, attributes or tree.attributes(inode), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
-            timeout_s = entry.LONG_S if inode.id else entry.LOWER_S
-        return entry.make(number, inode.tree.attributes(inode), entry.NOW_S, timeout_s)
-
-    def virtual_reply(self, node: VirtualNode) -> EntryAttributes:
+            parent.names.add(name)
+            entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
+            if isinstance(node, DirNode):
+                if not inode.id and node.watched != inode.lower_path:
+                    attributes = None  # what was read before the watch may be old
+                attr_s = self._directory_s(node, inode)
+            elif inode.has_own_data or not (inode.is_file or not inode.id):
+                attr_s = LONG_S
+            else:
+                follows = parent.watched is not None and not inode.linked
+                attr_s = (
+                    LONG_S if follows and (not inode.id or inode.lower_path == join(parent.watched or b"", name)) else LOWER_S
+                )
+            answer = Entry(node.id, attributes or tree.attributes(inode), entry_s, attr_s)
         node.lookups += 1
-        return entry.make(node.id, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
+        return answer
+
+    def missing(self, parent: DirNode, directory: Inode, name: bytes) -> Entry:
+        """The answer that there is no such name."""
+        if not self.sees_one(parent.view.tree_id, directory.tree):
+            return NOT_THERE
+        parent.names.add(name)
+        lower = directory.lower_path
+        lasting = lower is None or parent.watched == lower or (directory.entries or {}).get(name) == WHITEOUT
+        return Entry(0, None, LONG_S if lasting else LOWER_S, NOW_S)
+
+    def _directory_s(self, node: DirNode, inode: Inode) -> float:
+        if inode.id or inode.lower_path is None:
+            return LONG_S
+        return LONG_S if self.connections.watched(inode.lower_path, self, node) else LOWER_S
+
+    def _file_s(self, inode: Inode) -> float:
+        """How long the attributes of a file may be cached, whichever name it was reached by."""
+        if inode.has_own_data or not (inode.is_file or not inode.id):
+            return LONG_S
+        if inode.linked or inode.lower_path is None:
+            return LOWER_S
+        return LONG_S if self.connections.is_watched(inode.lower_path.rpartition(b"/")[0], self) else LOWER_S
+
+    def shown(self, node: Node, inode: Inode) -> Shown:
+        """The answer about attributes."""
+        if isinstance(node, DirNode):
+            attr_s = self._directory_s(node, inode) if self.sees_one(node.view.tree_id, inode.tree) else NOW_S
+        else:
+            attr_s = self._file_s(inode)
+        return Shown(inode.tree.attributes(inode), attr_s)
+
+    def virtual_reply(self, node: VirtualNode) -> Entry:
+        node.lookups += 1
+        return Entry(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
 
     def virtual_attributes(self, node: VirtualNode) -> Attributes:
         mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
         stamp = self.overlay.parts.lower.stat(b"").st_ctime_ns
         return Attributes(
-            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self.owner_uid, os.getegid(), 0, 0, 0, stamp, stamp, stamp, 0
-        )
+            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self.connections.owner_uid, os.getegid(), 0, 0, 0,
+            stamp, stamp, stamp, 0,
+        )  # fmt: skip
 
     def heal(self, parent: DirNode, name: bytes, tree_id: str) -> None:
         """Before an answer to that tree which takes away the dentry of a directory that others have there."""
         other = self.nodes.other_branch_at(parent, name, tree_id)
-        if other is not None:
+        if other is not None and self.healer is not None:
             self.healer.look_up(other, [*parent.path(), name])
 
-    # -- other views of the same branch
+    # -- other places that show the same branch
 
-    async def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
-        """After names changed through *parent*: fixed views of the same branch that may have cached them look again.
+    def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
+        """After names changed through *parent*: other views of the same branch that may have cached them look again."""
+        if self.connections.changed(parent, directory, names):
+            self.unsettled = True
 
-        Comes last in a handler, when the reply is ready: others may be served before it returns.
-        """
-        told = False
-        for view in self.nodes.views_of(directory.tree.id):
-            other = view.dirs.get(directory)
-            if other is not None and other is not parent:
-                self.notifier.expire(other, [name for name in names if name in other.names])
-                told = True
-        if told:
-            await self.notifier.settled()
+    def file_changed(self, inode: Inode, *, data: bool) -> None:
+        """After a file changed: other connections that know it."""
+        if len(self.connections.all) > 1 and self.connections.file_changed(self, inode, data=data):
+            self.unsettled = True
 
+    def tree_replaced(self, tree: Tree) -> None:
+        """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""
+        views = [view for view in self.nodes.cached_views_of(tree.id) if view.root is not None]
+        at_once = bool(views) and self.notifier.expire_all()
+        for view in views:
+            assert view.root is not None
+            for node in {view.root, *view.dirs.values()}:
+                if at_once:
+                    node.names.clear()
+                    self.notifier.expire_attributes(node.id)
+                else:
+                    self.notifier.expire(node, node.names)
+        if self.overlay.has_tree(tree.id):
+            self.nodes.leave_behind(tree)
+        else:
+            self.nodes.drop_views(tree.id)
 
-def attr_timeout_s(inode: Inode) -> float:
-    """In the caller-dependent view: a directory's node is shared by all branches, a file's is not."""
-    if inode.is_dir:
-        return entry.NOW_S
-    return entry.LONG_S if inode.id else entry.LOWER_S
+    # -- while all callers see one branch
+
+    def unite(self) -> None:
+        """From now on names in the caller-dependent view may be cached: everybody sees the default branch."""
+        if not self.nodes.top.tree_id and self.notifier.can_expire_all:
+            self.nodes.uniform_id = self.overlay.default_id
+
+    def diverge(self) -> None:
+        """From now on callers may differ: nothing that was cached counts any more."""
+        if not self.nodes.uniform_id:
+            return
+        self.nodes.uniform_id = ""
+        self.notifier.expire_all()
+        for node in self.nodes.directories():
+            node.names.clear()
+            if node.view is self.nodes.top:
+                self.notifier.expire_attributes(node.id)
+
+    # -- large copies
+
+    def must_copy(self, inode: Inode) -> bool:
+        """Whether the next write would copy so much that it belongs in a thread."""
+        return inode.is_file and not copyup.is_owned(inode) and data.copy_size(inode) >= _THREAD_BYTES
+
+    async def copy_ahead(self, inode: Inode) -> None:
+        """Copies a file up in a thread; what others write meanwhile is not lost."""
+        lock = self._copy_locks.setdefault(inode, trio.Lock())
+        async with lock:
+            if copyup.is_owned(inode):
+                return
+            copyup.check_copy(inode)
+            copy = copyup.Copy(inode)
+            try:
+                await trio.to_thread.run_sync(copy.run)
+            except BaseException:
+                copy.abandon()
+                raise
+            copy.install()
+            self._copy_locks.pop(inode, None)
+
+    async def sync_names(self) -> None:
+        """fsync(2) of a directory."""
+        await trio.to_thread.run_sync(self.overlay.store.sync)
+
+    async def sync(self, inode: Inode, *, data_only: bool) -> None:
+        """fsync(2), in a thread: the disk may take long."""
+        await trio.to_thread.run_sync(data.sync_later(inode, data_only=data_only))

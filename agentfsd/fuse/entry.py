@@ -1,14 +1,10 @@
-"""Core's attributes as the kernel wants them: node number and inode number apart, and how long both may be cached."""
+"""Core's attributes as pyfuse3 wants them: node number and inode number apart, and how long both may be cached."""
 
 import ctypes
 
 from pyfuse3 import EntryAttributes
 
 from agentfsd.core.inode import Attributes
-
-LONG_S = 3600.0  # what only the kernel and our own notifications change
-LOWER_S = 1.0  # the lower may change under us, and must show within a second
-NOW_S = 0.0  # what depends on the caller
 
 # EntryAttributes has one setter for the node number and st_ino together, but a file keeps its st_ino in every branch
 # while each branch has a node of its own. The node number is the first field of the C struct behind the object.

@@ -1,177 +1,156 @@
 """Handlers of requests about an inode itself: attributes, extended attributes, open, read, write, sync."""
 
 import errno
+import os
+from collections.abc import Awaitable
 
-import pyfuse3
-import trio
-from pyfuse3 import EntryAttributes, FileInfo, RequestContext, SetattrFields, StatvfsData
-
-from agentfsd.core import acl, attributes, copyup, data
+from agentfsd.core import acl, attributes, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
-from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
-from agentfsd.fuse.errors import translated
-from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
+from agentfsd.fuse.reply import NOW_S, Context, Shown
 from agentfsd.fuse.virtual import Virtual
-
-# A copy-up above this size runs in a thread, so that nobody else waits for it.
-_THREAD_BYTES = 4 << 20
 
 
 class FileHandlers(Virtual, Base):
-    @translated
-    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
-        node = self.nodes[inode]
+    def getattr(self, number: int, ctx: Context) -> Shown:
+        node = self.nodes[number]
         if isinstance(node, VirtualNode):
-            return entry.make(inode, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
-        return self.attributes_reply(inode, self.open_inode(inode, ctx))
+            return Shown(self.virtual_attributes(node), NOW_S)
+        return self.shown(node, self.open_inode(number, ctx))
 
-    @translated
-    async def setattr(
-        self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
-    ) -> EntryAttributes:
-        node = self.nodes[inode]
+    def setattr(self, number: int, new: NewAttributes, by_handle: bool, ctx: Context, *, keeps_setid: bool) -> Shown:
+        """*keeps_setid*: the caller may leave setuid bits where chown and truncate would take them away."""
+        node = self.nodes[number]
         if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
-            return entry.make(inode, self.virtual_attributes(node), entry.NOW_S, entry.NOW_S)
-        found = self.inode(inode, ctx) if fh is None else self.open_inode(inode, ctx)
-        new = NewAttributes(
-            mode=attr.st_mode if fields.update_mode else None,
-            uid=attr.st_uid if fields.update_uid else None,
-            gid=attr.st_gid if fields.update_gid else None,
-            size=attr.st_size if fields.update_size else None,
-            atime_ns=attr.st_atime_ns if fields.update_atime else None,
-            mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
-        )
-        if new.size:
-            await self._copy_ahead(found)
-        attributes.setattr_(found.tree, found, new, privileged=ctx.uid == 0)
-        reply = self.attributes_reply(inode, found)
-        await self._attributes_changed(inode, found)
+            return Shown(self.virtual_attributes(node), NOW_S)
+        found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
+        attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
+        reply = self.shown(node, found)
+        self._attributes_changed(number, found, data=new.size is not None)
         return reply
 
-    async def _attributes_changed(self, number: int, inode: Inode) -> None:
-        """A directory has a node in each view; a file has the same one in all."""
+    def _attributes_changed(self, number: int, inode: Inode, *, data: bool = False) -> None:
+        """A directory has a node in each view; a file has the same one in all of a connection."""
         node = self.nodes[number]
         if isinstance(node, DirNode):
-            await self.changed(node, inode)
+            self.changed(node, inode)
+        else:
+            self.file_changed(inode, data=data)
 
-    async def _copy_ahead(self, inode: Inode) -> None:
-        """Before a write: a large copy-up happens in a thread; what others write meanwhile is not lost."""
-        if copyup.is_owned(inode) or data.copy_size(inode) < _THREAD_BYTES:
-            return
-        lock = self._copy_locks.setdefault(inode, trio.Lock())
-        async with lock:
-            if copyup.is_owned(inode):
-                return
-            copyup.check_copy(inode)
-            copy = copyup.Copy(inode)
-            try:
-                await trio.to_thread.run_sync(copy.run)
-            except BaseException:
-                copy.abandon()
-                raise
-            copy.install()
-
-    @translated
-    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
-        found = self.inode(inode, ctx)
+    def readlink(self, number: int, ctx: Context) -> bytes:
+        found = self.inode(number, ctx)
         return found.tree.readlink(found)
 
     # -- extended attributes
 
-    @translated
-    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        if isinstance(self.nodes[inode], VirtualNode):
+    def getxattr(self, number: int, name: bytes, ctx: Context) -> bytes:
+        if isinstance(self.nodes[number], VirtualNode):
             raise OSError(errno.ENODATA, "no such attribute")
-        found = self.inode(inode, ctx)
+        found = self.inode(number, ctx)
         return attributes.getxattr(found.tree, found, name)
 
-    @translated
-    async def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
-        if isinstance(self.nodes[inode], VirtualNode):
+    def listxattr(self, number: int, ctx: Context) -> list[bytes]:
+        if isinstance(self.nodes[number], VirtualNode):
             return []
-        found = self.inode(inode, ctx)
+        found = self.inode(number, ctx)
         names = attributes.listxattr(found.tree, found)
         return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
-    @translated
-    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
-        found = self.inode(inode, ctx)
-        in_group = name != acl.ACCESS or _is_in_group(ctx, found.tree.attributes(found).gid)
-        attributes.setxattr(found.tree, found, name, value, in_group=in_group)
-        await self._attributes_changed(inode, found)
+    def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: Context, *, in_group: bool) -> None:
+        """*in_group*: the caller may set an ACL and leave the setgid bit."""
+        found = self.inode(number, ctx)
+        attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
+        self._attributes_changed(number, found)
 
-    @translated
-    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
-        found = self.inode(inode, ctx)
+    def removexattr(self, number: int, name: bytes, ctx: Context) -> None:
+        found = self.inode(number, ctx)
         attributes.removexattr(found.tree, found, name)
-        await self._attributes_changed(inode, found)
+        self._attributes_changed(number, found)
 
     # -- data
 
-    @translated
-    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        node = self.nodes[inode]
-        if isinstance(node, VirtualNode):
-            return FileInfo(fh=self.new_handle(self.open_virtual(node, ctx)), direct_io=True, keep_cache=False)
-        found = self.inode(inode, ctx)
+    def open_text(self, number: int, ctx: Context) -> int | None:
+        """The handle of a virtual file; None for any other."""
+        node = self.nodes[number]
+        return self.new_handle(self.open_virtual(node, ctx)) if isinstance(node, VirtualNode) else None
+
+    def open(self, number: int, flags: int, ctx: Context) -> tuple[int, Inode]:
+        found = self.inode(number, ctx)
         data.open_(found, flags)
-        if self.moves_atime and data.note_access(found, flags):
-            self.notifier.expire_attributes_now(inode)
-        return self.file_info(found, flags, ctx)
+        if self.connections.moves_atime and data.note_access(found, flags):
+            self.notifier.expire_attributes_now(number)
+        if flags & os.O_TRUNC:
+            self.file_changed(found, data=True)
+        return self.open_handle(found, flags, ctx), found
 
-    @translated
-    async def read(self, fh: int, off: int, size: int) -> bytes:
-        handle = self.handles[fh]
-        if isinstance(handle, FileHandle):
-            return data.read(handle.inode, size, off)
-        assert isinstance(handle, TextHandle)
-        return handle.channel.read(size) if handle.channel is not None else handle.text[off : off + size]
+    def truncated(self, inode: Inode, *, keeps_setid: bool) -> None:
+        """After an open with O_TRUNC."""
+        attributes.drop_capabilities(inode)
+        if not keeps_setid:
+            attributes.drop_setid(inode)
 
-    @translated
-    async def write(self, fh: int, off: int, buf: bytes) -> int:
-        handle = self.handles[fh]
+    def file_of(self, handle_number: int) -> Inode | None:
+        """What an open file stands for; None for a virtual one."""
+        handle = self.handle(handle_number)
+        return handle.inode if isinstance(handle, FileHandle) else None
+
+    def file_at(self, number: int, ctx: Context) -> Inode:
+        """The file that is read or written without having been opened."""
+        node = self.nodes[number]
+        if not isinstance(node, FileNode):
+            raise OSError(errno.EISDIR, "no file")
+        self.check_caller(node.inode.tree, ctx)
+        return node.inode
+
+    def file_to_resize(self, number: int, by_handle: bool, ctx: Context) -> Inode | None:
+        """The file that a setattr with a size is about; None for what is virtual."""
+        if isinstance(self.nodes[number], VirtualNode):
+            return None
+        return self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
+
+    def read(self, handle_number: int, size: int, offset: int) -> bytes:
+        handle = self.handle(handle_number)
         if isinstance(handle, FileHandle):
-            if not copyup.is_owned(handle.inode):
-                await self._copy_ahead(handle.inode)
-            return data.write(handle.inode, buf, off, privileged=handle.privileged)
+            return data.read(handle.inode, size, offset)
+        return self.read_text(handle_number, size, offset)
+
+    def read_text(self, handle_number: int, size: int, offset: int) -> bytes:
+        handle = self.handle(handle_number)
+        if not isinstance(handle, TextHandle):
+            raise OSError(errno.EBADF, "no file")
+        return handle.channel.read(size) if handle.channel is not None else handle.text[offset : offset + size]
+
+    def write_text(self, handle_number: int, text: bytes) -> Awaitable[None]:
+        """To be awaited: a request may have to wait."""
+        handle = self.handle(handle_number)
         if not isinstance(handle, TextHandle) or handle.channel is None:
             raise PermissionError(errno.EACCES, "read-only")
-        await handle.channel.write(buf)
-        return len(buf)
+        return handle.channel.write(text)
 
-    async def flush(self, fh: int) -> None:
-        """Nothing waits to be written: every write has reached the object already."""
+    def write(self, inode: Inode, buffer: bytes | memoryview, offset: int, *, keeps_setid: bool) -> int:
+        """Call copy_ahead() first when must_copy() says so."""
+        written = data.write(inode, buffer, offset, privileged=keeps_setid)
+        self.file_changed(inode, data=True)
+        return written
 
-    async def release(self, fh: int) -> None:
-        handle = self.handles.pop(fh, None)
+    def may_keep_setid(self, handle_number: int) -> bool:
+        """By who opened the file, where the kernel does not say who writes."""
+        handle = self.handle(handle_number)
+        return isinstance(handle, FileHandle) and handle.privileged
+
+    def release(self, handle_number: int) -> None:
+        handle = self.handles.pop(handle_number, None)
         if isinstance(handle, FileHandle):
             data.release(handle.inode)
             self.writers -= handle.writes
-            if not handle.inode.opens:
-                self._copy_locks.pop(handle.inode, None)
         elif isinstance(handle, TextHandle) and handle.channel is not None:
             handle.channel.close()
 
-    @translated
-    async def fsync(self, fh: int, datasync: bool) -> None:
-        handle = self.handles[fh]
-        if isinstance(handle, FileHandle):
-            data.sync(handle.inode, data_only=datasync)
-
-    @translated
-    async def statfs(self, ctx: RequestContext) -> StatvfsData:
-        found, reply = self.overlay.backstore.statvfs(), StatvfsData()
-        for field in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
-            setattr(reply, field, getattr(found, field))
-        reply.f_namemax = 255
-        return reply
-
-    @translated
-    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
-        return True  # the kernel checks permissions itself (default_permissions)
+    def statfs(self) -> os.statvfs_result:
+        return self.overlay.backstore.statvfs()
 
 
-def _is_in_group(ctx: RequestContext, gid: int) -> bool:
-    return ctx.uid == 0 or ctx.gid == gid or gid in pyfuse3.get_sup_groups(ctx.pid)
+def is_acl(name: bytes) -> bool:
+    return name == acl.ACCESS

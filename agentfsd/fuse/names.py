@@ -3,48 +3,49 @@
 import errno
 import os
 import stat
-
-import pyfuse3
-from pyfuse3 import EntryAttributes, FileInfo, ReaddirToken, RequestContext
+from collections.abc import Iterator
 
 from agentfsd.core import data, namespace
-from agentfsd.core.inode import WHITEOUT, Inode
+from agentfsd.core.inode import Inode
 from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
 from agentfsd.core.tree import Tree
-from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, DirHandle
-from agentfsd.fuse.errors import translated
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
+from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
 from agentfsd.fuse.virtual import DOTS, Virtual, dot_entry
 from agentfsd.types import CONTROL_DIR
 
 
 class NameHandlers(Virtual, Base):
-    @translated
-    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+    def lookup(self, parent_inode: int, name: bytes, ctx: Context) -> Entry:
         node = self.nodes[parent_inode]
         if isinstance(node, VirtualNode):
             return self.lookup_virtual(node, name, ctx)
         parent, tree, directory = self.directory(parent_inode, ctx)
         if name == CONTROL_DIR and parent.parent is None:
             return self.lookup_control_dir(parent, ctx)
-        found = tree.find(directory, name)
-        if found is not None:
-            if not found.is_dir and not parent.view.tree_id:
+        self.watch(parent, directory)
+        found = tree.look(directory, name)
+        caller_dependent = not parent.view.tree_id
+        if found is None:
+            if caller_dependent:
                 self.heal(parent, name, tree.id)
-            return self.reply(parent, name, found)
-        if not parent.view.tree_id:
+            return self.missing(parent, directory, name)
+        inode, attributes = found
+        if caller_dependent and not inode.is_dir:
             self.heal(parent, name, tree.id)
-            raise FileNotFoundError(errno.ENOENT, "no such name")
-        parent.names.add(name)
-        lasting = directory.lower_path is None or tree.entries(directory).get(name) == WHITEOUT
-        return entry.missing(entry.LONG_S if lasting else entry.LOWER_S)
+        return self.reply(parent, name, inode, attributes)
 
-    async def forget(self, inode_list: list[tuple[int, int]]) -> None:
-        for number, count in inode_list:
-            self.nodes.forget(number, count)
+    def forget(self, number: int, count: int) -> Inode | None:
+        """The kernel holds *count* look-ups of a node less; the file of which it knows nothing any more, if it is one."""
+        gone = self.nodes.forget(number, count)
+        if not isinstance(gone, DirNode):
+            return gone
+        if gone.watched is not None:
+            self.connections.unwatch(gone.watched, self, gone)
+        return None
 
-    def _place(self, number: int, name: bytes, ctx: RequestContext) -> tuple[DirNode, Tree, Inode]:
+    def _place(self, number: int, name: bytes, ctx: Context) -> tuple[DirNode, Tree, Inode]:
         """The directory in which a name is to change; the name of the control directory is taken."""
         parent, tree, directory = self.directory(number, ctx)
         if name == CONTROL_DIR and parent.parent is None:
@@ -52,39 +53,34 @@ class NameHandlers(Virtual, Base):
         return parent, tree, directory
 
     def _make(
-        self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext, *, rdev: int = 0, target: bytes = b""
+        self, parent_inode: int, name: bytes, mode: int, ctx: Context, *, rdev: int = 0, target: bytes = b""
     ) -> tuple[DirNode, Inode, Inode]:
         """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
-        made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid), rdev=rdev, target=target)
+        made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
         return parent, directory, made
 
-    @translated
-    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+    def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Context) -> Entry:
         parent, directory, made = self._make(parent_inode, name, stat.S_IFDIR | mode, ctx)
         reply = self.reply(parent, name, made)
-        await self.changed(parent, directory, name)
+        self.changed(parent, directory, name)
         return reply
 
-    @translated
-    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
+    def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: Context) -> Entry:
         parent, directory, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
         reply = self.reply(parent, name, made)
         self._close_unused(made)
-        await self.changed(parent, directory, name)
+        self.changed(parent, directory, name)
         return reply
 
-    @translated
-    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+    def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: Context) -> Entry:
         parent, directory, made = self._make(parent_inode, name, stat.S_IFLNK | 0o777, ctx, target=target)
         reply = self.reply(parent, name, made)
-        await self.changed(parent, directory, name)
+        self.changed(parent, directory, name)
         return reply
 
-    @translated
-    async def create(
-        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
-    ) -> tuple[FileInfo, EntryAttributes]:
+    def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
+        """(handle, what it is of, the answer of the look-up)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         found = tree.find(directory, name)
         if found is None:
@@ -98,17 +94,25 @@ class NameHandlers(Virtual, Base):
         except BaseException:
             data.release(found)
             raise
-        info = self.file_info(found, flags, ctx)
-        await self.changed(parent, directory, name)
-        return info, reply
+        handle = self.open_handle(found, flags, ctx)
+        self.changed(parent, directory, name)
+        return handle, found, reply
+
+    def tmpfile(self, parent_inode: int, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
+        """A file without a name, in that directory's branch; link() may give it one."""
+        _, tree, directory = self.directory(parent_inode, ctx)
+        made = namespace.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
+        data.open_(made, flags & ~os.O_TRUNC)
+        node = self.nodes.file(made)
+        node.lookups += 1
+        return self.open_handle(made, flags, ctx), made, Entry(node.id, tree.attributes(made), NOW_S, NOW_S)
 
     @staticmethod
     def _close_unused(inode: Inode) -> None:
         if not inode.opens:
             inode.release_files()
 
-    @translated
-    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
+    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: Context) -> Entry:
         parent, tree, directory = self._place(new_parent_inode, new_name, ctx)
         node = self.nodes[inode]
         if not isinstance(node, FileNode):
@@ -117,17 +121,16 @@ class NameHandlers(Virtual, Base):
             raise OSError(errno.EXDEV, "another branch")
         namespace.link(tree, node.inode, directory, new_name)
         reply = self.reply(parent, new_name, node.inode)
-        await self.changed(parent, directory, new_name)
+        self.file_changed(node.inode, data=False)
+        self.changed(parent, directory, new_name)
         return reply
 
-    @translated
-    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+    def unlink(self, parent_inode: int, name: bytes, ctx: Context) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
-        namespace.unlink(tree, directory, name)
-        await self.changed(parent, directory, name)
+        self.file_changed(namespace.unlink(tree, directory, name), data=False)
+        self.changed(parent, directory, name)
 
-    @translated
-    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+    def rmdir(self, parent_inode: int, name: bytes, ctx: Context) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
         found = tree.lookup(directory, name)
         if found.is_dir and tree.is_empty(found):
@@ -137,7 +140,7 @@ class NameHandlers(Virtual, Base):
         if node is not None:
             self.nodes.unlink_directory(node)
         self.heal(parent, name, tree.id)
-        await self.changed(parent, directory, name)
+        self.changed(parent, directory, name)
 
     def _part_from_others(self, parent: DirNode, moving: list[tuple[DirNode, bytes, Inode | None]]) -> None:
         """Before the kernel moves or kills a directory's node: it must not be one that other branches stand in.
@@ -157,9 +160,8 @@ class NameHandlers(Virtual, Base):
         if parted:
             raise OSError(errno.ESTALE, "look again")
 
-    @translated
-    async def rename(
-        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: RequestContext
+    def rename(
+        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: Context
     ) -> None:
         old_parent, tree, old_dir = self._place(parent_inode_old, name_old, ctx)
         new_parent, new_tree, new_dir = self._place(parent_inode_new, name_new, ctx)
@@ -180,60 +182,81 @@ class NameHandlers(Virtual, Base):
             self.heal(old_parent, name_old, tree.id)
         if old_parent.view.tree_id:
             new_parent.names.add(name_new)
-        await self.changed(old_parent, old_dir, name_old)
-        await self.changed(new_parent, new_dir, name_new)
+        self.changed(old_parent, old_dir, name_old)
+        self.changed(new_parent, new_dir, name_new)
 
     # -- listing
 
-    @translated
-    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+    def opendir(self, inode: int, ctx: Context) -> int:
         node = self.nodes[inode]
         if isinstance(node, VirtualNode):
             return self.new_handle(DirHandle(node, ""))
         directory, tree, _ = self.directory(inode, ctx)
         return self.new_handle(DirHandle(directory, tree.id))
 
-    @translated
-    async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        handle = self.handles[fh]
-        assert isinstance(handle, DirHandle)
+    def read_directory(self, handle_number: int, start: int) -> Iterator[Listed]:
+        """What an open directory holds from a position on; each entry that was taken counts as a look-up (see untaken)."""
+        handle = self.handle(handle_number)
+        if not isinstance(handle, DirHandle):
+            raise OSError(errno.EBADF, "no directory")
         if isinstance(handle.node, VirtualNode):
-            self.list_virtual(handle, start_id, token)
+            yield from self.list_virtual(handle.node, handle, start)
             return
         tree = self.tree_by_id(handle.tree_id)
         directory = self.bound_inode(handle.node, tree)
-        if start_id == 0:
-            hidden = CONTROL_DIR if handle.node.parent is None else None
-            handle.listing = [*DOTS, *(name for name in tree.names(directory) if name != hidden)]
-        for position in range(start_id, len(handle.listing)):
-            if not self._list_entry(handle.node, tree, directory, handle.listing[position], position + 1, token):
-                return
+        if start == 0:
+            self.watch(handle.node, directory)
+            handle.listing = [*DOTS, *self._names(handle.node, tree, directory)]
+        yield from self._list(handle.node, tree, directory, handle.listing, start)
 
-    def _list_entry(self, parent: DirNode, tree: Tree, directory: Inode, name: bytes, next_id: int, token: ReaddirToken) -> bool:
-        """Adds one entry to a listing; False when there is no more room."""
-        if name in DOTS:
-            inode = directory if name == b"." or directory.parent is None else directory.parent
-            return bool(pyfuse3.readdir_reply(token, name, dot_entry(tree.attributes(inode)), next_id))
-        try:
-            found = tree.find(directory, name)
-            reply = self.reply(parent, name, found) if found is not None else None
-        except OSError:
-            return True  # it changed or vanished in the lower since the listing was made
-        if found is None or reply is None:
-            return True
-        if pyfuse3.readdir_reply(token, name, reply, next_id):
-            return True
-        self._uncount(parent, name, found)
-        return False
+    def read_unopened(self, number: int, start: int, ctx: Context) -> Iterator[Listed]:
+        """Likewise where the kernel opens no directories: every name keeps its position for all who list at once."""
+        node = self.nodes[number]
+        if isinstance(node, VirtualNode):
+            yield from self.list_virtual(node, DirHandle(node, ""), start)
+            return
+        parent, tree, directory = self.directory(number, ctx)
+        if start == 0:
+            self.watch(parent, directory)
+            names = self._names(parent, tree, directory)
+            known = set(parent.order)
+            if len(known) > 2 * len(names) + 64:
+                parent.order, known = [], set()
+            parent.order += [name for name in names if name not in known]
+        yield from self._list(parent, tree, directory, [*DOTS, *parent.order], start)
 
-    def _uncount(self, parent: DirNode, name: bytes, inode: Inode) -> None:
-        """The reply did not fit: the kernel knows nothing of that look-up."""
-        node = self.nodes.directory(parent, name, inode) if inode.is_dir else self.nodes.file(inode)
-        self.nodes.forget(node.id, 1)
+    @staticmethod
+    def _names(node: DirNode, tree: Tree, directory: Inode) -> list[bytes]:
+        hidden = CONTROL_DIR if node.parent is None else None
+        return [name for name in tree.names(directory) if name != hidden]
 
-    async def releasedir(self, fh: int) -> None:
+    def _list(self, parent: DirNode, tree: Tree, directory: Inode, listing: list[bytes], start: int) -> Iterator[Listed]:
+        for position in range(start, len(listing)):
+            name = listing[position]
+            if position < len(DOTS):
+                inode = directory if position == 0 or directory.parent is None else directory.parent
+                yield Listed(name, dot_entry(tree.attributes(inode)), position + 1)
+                continue
+            try:
+                found = tree.look(directory, name)
+                if found is None:
+                    continue
+                reply = self.reply(parent, name, *found)
+            except OSError:
+                continue  # it changed or vanished in the lower since the listing was made
+            yield Listed(name, reply, position + 1)
+
+    def untaken(self, entry: Entry) -> None:
+        """An entry did not fit into the answer, or was given without attributes: the kernel counts no look-up."""
+        if entry.node:
+            self.forget(entry.node, 1)
+
+    def may_cache_listing(self, handle_number: int) -> bool:
+        """Whether all who list that directory see the same."""
+        handle = self.handle(handle_number)
+        if not isinstance(handle, DirHandle) or isinstance(handle.node, VirtualNode):
+            return False
+        return self.sees_one(handle.node.view.tree_id, self.tree_by_id(handle.tree_id))
+
+    def releasedir(self, fh: int) -> None:
         self.handles.pop(fh, None)
-
-    @translated
-    async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        self.overlay.store.sync()

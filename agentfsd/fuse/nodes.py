@@ -3,9 +3,11 @@
 In the caller-dependent view a directory's node stands for its path, the same for every branch that has a directory there,
 so that no process loses its working directory when another branch looks the same name up. It remembers, for each branch,
 which directory was found there, and follows that one when it is renamed. A file's node belongs to one branch's inode.
-Below ``.agentfs/branches/NAME`` and ``.agentfs/snapshots/NAME`` every node belongs to that branch or snapshot alone.
+Below ``.agentfs/branches/NAME`` and ``.agentfs/snapshots/NAME``, and on a connection that shows one branch only, every node
+belongs to that branch or snapshot alone.
 """
 
+import errno
 import itertools
 from collections.abc import Iterator
 
@@ -27,7 +29,7 @@ class View:
         self.tree_id = tree_id
         self.gone = False
         self.root: DirNode | None = None
-        self.dirs: dict[Inode, DirNode] = {}  # fixed views: the node of each directory
+        self.dirs: dict[Inode, DirNode] = {}  # the node of each directory
 
 
 class Node:
@@ -53,7 +55,7 @@ class FileNode(Node):
 class DirNode(Node):
     """A directory. ``bound`` holds what each tree that looked it up found there."""
 
-    __slots__ = ("bound", "children", "name", "names", "parent", "private", "view", "virtual")
+    __slots__ = ("bound", "children", "name", "names", "order", "parent", "private", "view", "virtual", "watched")
 
     def __init__(self, number: int, view: View, parent: "DirNode | None", name: bytes) -> None:
         super().__init__(number)
@@ -61,7 +63,9 @@ class DirNode(Node):
         self.bound: dict[str, Inode] = {}
         self.children: dict[bytes, DirNode] = {}  # caller-dependent view: nodes shared by all branches
         self.private: dict[tuple[str, bytes], DirNode] = {}  # and those of one branch, whose directory was moved
-        self.names: set[bytes] = set()  # fixed views: names that the kernel may hold
+        self.names: set[bytes] = set()  # names that the kernel may hold for long
+        self.order: list[bytes] = []  # where each name stands in listings, when the kernel opens no directories
+        self.watched: bytes | None = None  # the lower directory whose changes are passed on to the kernel here
         self.virtual: VirtualNode | None = None  # the view root's .agentfs
 
     def path(self) -> list[bytes]:
@@ -95,19 +99,25 @@ class VirtualNode(Node):
 class NodeTable:
     """All nodes that the kernel knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree_id: str = "") -> None:
+        """*tree_id*: the one branch that is shown; "" for the caller's."""
         self._numbers = itertools.count(2)
         self._nodes: dict[int, Node] = {}
         self._files: dict[Inode, FileNode] = {}
+        self._left: dict[tuple[str, object], FileNode] = {}  # of trees that were replaced, by what their data is
         self._view_dirs: list[VirtualNode] = []
-        self.pid_view = View("")
-        self.root = DirNode(ROOT_NODE, self.pid_view, None, b"")
+        self.uniform_id = ""  # the one tree that every caller sees now, "" when callers differ
+        self.top = View(tree_id)
+        self.root = DirNode(ROOT_NODE, self.top, None, b"")
         self.root.lookups = 1
-        self.pid_view.root = self.root
+        self.top.root = self.root
         self._nodes[ROOT_NODE] = self.root
 
     def __getitem__(self, number: int) -> Node:
-        return self._nodes[number]
+        try:
+            return self._nodes[number]
+        except KeyError:
+            raise OSError(errno.ESTALE, "no such node") from None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -120,8 +130,38 @@ class NodeTable:
     def file(self, inode: Inode) -> FileNode:
         node = self._files.get(inode)
         if node is None:
-            node = self._files[inode] = FileNode(next(self._numbers), inode)
-            self._enter(node)
+            node = self._take_over(inode) if self._left else None
+            if node is None:
+                node = FileNode(next(self._numbers), inode)
+                self._enter(node)
+            self._files[inode] = node
+        return node
+
+    def find_file(self, inode: Inode) -> FileNode | None:
+        """The node of a file, if the kernel knows one."""
+        return self._files.get(inode)
+
+    def files(self) -> Iterator[FileNode]:
+        """Every node that is no directory."""
+        return iter(list(self._files.values()))
+
+    def directories(self) -> list[DirNode]:
+        """Every directory of a branch or snapshot that the kernel knows."""
+        return [node for node in self._nodes.values() if isinstance(node, DirNode)]
+
+    def leave_behind(self, tree: Tree) -> None:
+        """After a restore: a file whose data is the same in the new tree keeps its node, and the kernel its pages."""
+        for inode, node in list(self._files.items()):
+            if inode.tree is tree and inode.is_file and not inode.opens and inode.nlink:
+                self._left[tree.id, _data_key(inode)] = node
+
+    def _take_over(self, inode: Inode) -> FileNode | None:
+        node = self._left.pop((inode.tree.id, _data_key(inode)), None)
+        if node is None or self._nodes.get(node.id) is not node or node.inode.opens or not node.inode.nlink:
+            return None
+        if self._files.get(node.inode) is node:
+            del self._files[node.inode]
+        node.inode = inode
         return node
 
     def directory(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
@@ -130,21 +170,21 @@ class NodeTable:
         tree_id = inode.tree.id
         private = parent.private.get((tree_id, name))
         if private is not None and _may_stand_for(private, inode):
-            private.bound[tree_id] = inode
+            self.bind(private, inode)
             self._enter(private)  # the kernel may have forgotten it since
             return private
         shared = parent.children.get(name)
         if shared is None:
             shared = parent.children[name] = self._new_directory(parent, name)
         if _may_stand_for(shared, inode):
-            shared.bound[tree_id] = inode
+            self.bind(shared, inode)
             return shared
         return self.make_private(parent, name, inode)
 
     def make_private(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
         """A node that only this inode's branch will see at that name."""
         node = parent.private[(inode.tree.id, name)] = self._new_directory(parent, name)
-        node.bound[inode.tree.id] = inode
+        self.bind(node, inode)
         return node
 
     def _fixed_directory(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
@@ -157,7 +197,7 @@ class NodeTable:
             old = node.bound.get(view.tree_id) if node is not None else None
             if node is None or (old is not None and not old.tree.detached):
                 node = self._new_directory(parent, name)
-            self.bind_fixed(node, inode)
+            self.bind(node, inode)
         if node.parent is not parent or node.name != name:
             if node.parent is not None and node.parent.children.get(node.name) is node:
                 del node.parent.children[node.name]
@@ -166,14 +206,15 @@ class NodeTable:
         return node
 
     @staticmethod
-    def bind_fixed(node: DirNode, inode: Inode) -> None:
-        """Makes a fixed view's node stand for *inode*."""
-        view = node.view
-        old = node.bound.get(view.tree_id)
-        if old is not None and view.dirs.get(old) is node:
-            del view.dirs[old]
-        node.bound[view.tree_id] = inode
-        view.dirs[inode] = node
+    def bind(node: DirNode, inode: Inode) -> None:
+        """Makes a node stand for *inode* in its tree."""
+        dirs, tree_id = node.view.dirs, inode.tree.id
+        old = node.bound.get(tree_id)
+        if old is not inode:
+            if old is not None and dirs.get(old) is node:
+                del dirs[old]
+            node.bound[tree_id] = inode
+        dirs[inode] = node
 
     def _new_directory(self, parent: DirNode, name: bytes) -> DirNode:
         node = DirNode(next(self._numbers), parent.view, parent, name)
@@ -187,7 +228,7 @@ class NodeTable:
             view = virtual.views[tree.id] = View(tree.id)
             view.root = DirNode(next(self._numbers), view, None, b"")
             self._enter(view.root)
-        self.bind_fixed(view.root, tree.root)
+        self.bind(view.root, tree.root)
         return view.root
 
     def virtual_child(self, owner: DirNode, parent: VirtualNode | None, name: bytes, kind: str) -> VirtualNode:
@@ -206,9 +247,17 @@ class NodeTable:
 
     def views_of(self, tree_id: str) -> Iterator[View]:
         """The fixed views of one tree."""
+        if self.top.tree_id == tree_id:
+            yield self.top
         for node in self._view_dirs:
             if tree_id in node.views:
                 yield node.views[tree_id]
+
+    def cached_views_of(self, tree_id: str) -> Iterator[View]:
+        """The views in which the kernel may hold names of a tree: the fixed ones, and the caller's while all see one branch."""
+        if self.top.tree_id == "" and self.uniform_id == tree_id:
+            yield self.top
+        yield from self.views_of(tree_id)
 
     def drop_views(self, tree_id: str) -> None:
         """After a branch or snapshot was deleted."""
@@ -221,19 +270,25 @@ class NodeTable:
 
     # -- following what the kernel does
 
-    def forget(self, number: int, count: int) -> None:
+    def forget(self, number: int, count: int) -> Inode | DirNode | None:
+        """The kernel holds *count* look-ups less; the file or directory that it knows no more, if any."""
         node = self._nodes.get(number)
         if node is None or number == ROOT_NODE:
-            return
+            return None
         node.lookups -= count
         if node.lookups > 0:
-            return
+            return None
         if isinstance(node, FileNode):
             del self._nodes[number]
             if self._files.get(node.inode) is node:
                 del self._files[node.inode]
-        elif isinstance(node, DirNode):
+            if self._left:
+                self._left.pop((node.inode.tree.id, _data_key(node.inode)), None)
+            return node.inode
+        if isinstance(node, DirNode):
             self._forget_directory(node)
+            return node
+        return None
 
     def _forget_directory(self, node: DirNode) -> None:
         """The kernel forgets children before their parent, except those that were unhashed: they keep their chain."""
@@ -293,6 +348,11 @@ class NodeTable:
             parent.private[(tree_id, name)] = node
         else:
             parent.children[name] = node
+
+
+def _data_key(inode: Inode) -> object:
+    """What a regular file's data is: an object, or a lower file as it was."""
+    return inode.content or (inode.lower_path, inode.lower)
 
 
 def _may_stand_for(node: DirNode, inode: Inode) -> bool:

@@ -4,16 +4,14 @@ It is looked up, never listed, so that nothing which walks a workspace walks int
 """
 
 import errno
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-import pyfuse3
-from pyfuse3 import EntryAttributes, ReaddirToken, RequestContext
 
 from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
-from agentfsd.fuse import entry
 from agentfsd.fuse.base import Base, DirHandle, TextHandle
 from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
 from agentfsd.types import CONTROL_DIR
 
 _FILES = {b"control": "control", b"status": "text", b"status.json": "text"}
@@ -22,9 +20,9 @@ _DIRS = {b"branches": "branches", b"snapshots": "snapshots"}
 DOTS = (b".", b"..")
 
 
-def dot_entry(attributes: Attributes) -> EntryAttributes:
+def dot_entry(attributes: Attributes) -> Entry:
     """``.`` and ``..`` in a listing: the kernel takes only number and type, and counts no look-up."""
-    return entry.make(0, attributes, entry.NOW_S, entry.NOW_S)
+    return Entry(0, attributes, NOW_S, NOW_S)
 
 
 if TYPE_CHECKING:
@@ -34,13 +32,15 @@ else:
 
 
 class Virtual(_Mixin):
-    def lookup_control_dir(self, root: DirNode, ctx: RequestContext) -> EntryAttributes:
+    def lookup_control_dir(self, root: DirNode, ctx: Context) -> Entry:
         """Visible to the mount's owner and to root; anybody else finds nothing there."""
-        if ctx.uid not in (self.owner_uid, 0):
+        if ctx.uid not in (self.connections.owner_uid, 0):
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return self.virtual_reply(self.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
 
-    def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: RequestContext) -> EntryAttributes:
+    def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: Context) -> Entry:
+        if not self.opens_files:  # something real is mounted over it: these need opens of their own
+            raise FileNotFoundError(errno.ENOENT, "no such name")
         if node.kind == "dir":
             kind = self._child_kinds(node).get(name)
             if kind is None:
@@ -50,14 +50,14 @@ class Virtual(_Mixin):
             return self.virtual_reply(self.nodes.virtual_child(node.owner, node, name, kind))
         return self._lookup_view(node, name, ctx)
 
-    def _lookup_view(self, node: VirtualNode, name: bytes, ctx: RequestContext) -> EntryAttributes:
+    def _lookup_view(self, node: VirtualNode, name: bytes, ctx: Context) -> Entry:
         tree = self._named_tree(node.kind, name.decode("ascii", "replace"))
         bound = self.bindings.branch_of(ctx.pid)
         if bound is not None and not (node.kind == "snapshots" and self.overlay.in_history(bound, tree.id)):
             raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
-        return entry.make(root.id, tree.attributes(tree.root), entry.NOW_S, entry.NOW_S)
+        return Entry(root.id, tree.attributes(tree.root), NOW_S, NOW_S)
 
     def _named_tree(self, kind: str, name: str) -> Tree:
         """By exact name only: an id or prefix would be a second name of one directory."""
@@ -72,45 +72,36 @@ class Virtual(_Mixin):
             return {**_FILES, b"snapshots": "snapshots"}
         return {**_FILES, **_DIRS}
 
-    def list_virtual(self, handle: DirHandle, start_id: int, token: ReaddirToken) -> None:
-        node = handle.node
-        assert isinstance(node, VirtualNode)
-        if start_id == 0:
+    def list_virtual(self, node: VirtualNode, handle: DirHandle, start: int) -> Iterator[Listed]:
+        if start == 0 or not handle.listing:
             if node.kind == "dir":
                 names = sorted(self._child_kinds(node))
             else:
                 names = [name.encode() for name, _ in self.overlay.list_names(node.kind == "branches")]
             handle.listing = [*DOTS, *names]
-        for position in range(start_id, len(handle.listing)):
-            if not self._list_one(node, handle.listing[position], position + 1, token):
-                return
+        for position in range(start, len(handle.listing)):
+            name = handle.listing[position]
+            entry = self._listed(node, name)
+            if entry is not None:
+                yield Listed(name, entry, position + 1)
 
-    def _list_one(self, node: VirtualNode, name: bytes, next_id: int, token: ReaddirToken) -> bool:
+    def _listed(self, node: VirtualNode, name: bytes) -> Entry | None:
         if name in DOTS:
-            return bool(pyfuse3.readdir_reply(token, name, dot_entry(self.virtual_attributes(node)), next_id))
+            return dot_entry(self.virtual_attributes(node))
         if node.kind == "dir":
-            child = self.nodes.virtual_child(node.owner, node, name, self._child_kinds(node)[name])
-            if not pyfuse3.readdir_reply(
-                token, name, entry.make(child.id, self.virtual_attributes(child), entry.NOW_S, entry.NOW_S), next_id
-            ):
-                return False
-            child.lookups += 1
-            return True
+            return self.virtual_reply(self.nodes.virtual_child(node.owner, node, name, self._child_kinds(node)[name]))
         try:
             tree = self._named_tree(node.kind, name.decode())
         except OSError:
-            return True
+            return None
         root = self.nodes.view_root(node, tree)
-        reply = entry.make(root.id, tree.attributes(tree.root), entry.NOW_S, entry.NOW_S)
-        if not pyfuse3.readdir_reply(token, name, reply, next_id):
-            return False
         root.lookups += 1
-        return True
+        return Entry(root.id, tree.attributes(tree.root), NOW_S, NOW_S)
 
-    def open_virtual(self, node: VirtualNode, ctx: RequestContext) -> TextHandle:
+    def open_virtual(self, node: VirtualNode, ctx: Context) -> TextHandle:
         if node.is_dir:
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if node.kind == "control":
-            return TextHandle(b"", self.control.open(self.caller(ctx)))
-        make = self.control.status_json if node.name.endswith(b".json") else self.control.status_text
+            return TextHandle(b"", self.connections.control.open(self.caller(ctx)))
+        make = self.connections.control.status_json if node.name.endswith(b".json") else self.connections.control.status_text
         return TextHandle(make(self.caller(ctx)), None)

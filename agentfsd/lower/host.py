@@ -89,8 +89,21 @@ class HostLower:
             if known is not None and known.until > now:
                 self._cache.move_to_end(path)
                 return known
+        return self.renew(path)
+
+    def renew(self, path: bytes) -> _Directory:
+        """The directory that is there now, not one held from before; calls that come after see it too.
+
+        Its descriptor (O_PATH) is good while the value is held. OSError when there is none.
+        """
+        if not path:
+            return self._root
+        now = time.monotonic()
         found = self._masks.get(path) or _Directory(self._open_beneath(path), now + CACHE_S)
         with self._lock:
+            other = self._cache.get(path)
+            if other is not None and other.until > found.until:
+                found = other  # another thread opened it meanwhile: what it found is later
             self._cache[path] = found
             self._cache.move_to_end(path)
             while len(self._cache) > CACHE_SIZE or next(iter(self._cache.values())).until <= now:

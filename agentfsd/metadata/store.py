@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -95,6 +96,7 @@ class Store:
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
+        self._syncing = threading.Lock()
         self._has_reserve = False
         self.ended_cleanly = ended_cleanly
 
@@ -214,12 +216,13 @@ class Store:
         return Transaction(self)
 
     def sync(self) -> None:
-        """Makes every committed transaction survive power loss."""
+        """Makes every committed transaction survive power loss. Any thread may call."""
         if self._path == ":memory:":
             return
-        if self._wal_fd < 0:
-            self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-            kernel.sync_directory(self.place)
+        with self._syncing:
+            if self._wal_fd < 0:
+                self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+                kernel.sync_directory(self.place)
         os.fsync(self._wal_fd)
 
     def size_bytes(self) -> int:

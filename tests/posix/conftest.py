@@ -17,7 +17,9 @@ from tests.mounted import Mounted, needs_fuse
 from tests.posix.places import EXT4_MAGIC, filesystem_type, seed
 
 PLAIN = ["tmpfs", "ext4"]
-OVERLAY = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
+SESSIONS = ["native", "pyfuse3"]
+VIEWS = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
+OVERLAY = [f"{session}-{view}" for session in SESSIONS for view in VIEWS]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,23 +78,32 @@ def ext4(base: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def overlays(base: Path) -> Iterator[dict[str, Path]]:
-    """Two mounts, over a lower that holds every test's seed and over an empty one, and branches of them."""
+    """For each session two mounts, over a lower that holds every test's seed and over an empty one, and branches of them."""
     needs_fuse()
     with pytest.MonkeyPatch.context() as environment:
         for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR"):
             environment.setenv(name, str(base / name))
-        mounts = []
-        for name in ("full", "empty"):
-            (base / name).mkdir()
-            options = ["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else []
-            mounts.append(Mounted(base / name, None, *options))
-        full, empty = mounts
-        _seed_all(full.lower)
+        mounts: list[Mounted] = []
+        found: dict[str, Path] = {}
         try:
-            yield _views(full.mount(), empty.mount())
+            for session in SESSIONS:
+                full, empty = _two_mounts(base / session, session)
+                mounts += [full, empty]
+                found |= {f"{session}-{view}": path for view, path in _views(full.mount(), empty.mount()).items()}
+            yield found
         finally:
             for mounted in mounts:
                 mounted.end()
+
+
+def _two_mounts(base: Path, session: str) -> tuple[Mounted, Mounted]:
+    base.mkdir()
+    options = ["--session", session, *(["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else [])]
+    for name in ("full", "empty"):
+        (base / name).mkdir()
+    full, empty = Mounted(base / "full", None, *options), Mounted(base / "empty", None, *options)
+    _seed_all(full.lower)
+    return full, empty
 
 
 def _seed_all(where: Path) -> None:
@@ -130,15 +141,16 @@ def d(place: str, request: pytest.FixtureRequest) -> Iterator[Path]:
     name = _directory_name(request.node)
     root: Path = request.getfixturevalue(place) if place in PLAIN else request.getfixturevalue("overlays")[place]
     where = root / name
-    if place in (*PLAIN, "empty-lower"):
+    if place in PLAIN or place.endswith("empty-lower"):
         seed(where)
     yield where
     shutil.rmtree(where, ignore_errors=True)
 
 
 @pytest.fixture
-def on_mount(place: str) -> bool:
-    return place not in PLAIN
+def by_pyfuse3(place: str) -> bool:
+    """Where a few requests cannot be expressed."""
+    return place.startswith("pyfuse3")
 
 
 @pytest.fixture

@@ -299,8 +299,8 @@ def test_posix_fallocate_extends(d: Path) -> None:
     assert contents(d / "file") == b"seed\n" + bytes(8187)
 
 
-def test_unnamed_temporary_file(d: Path, on_mount: bool) -> None:
-    if on_mount:
+def test_unnamed_temporary_file(d: Path, by_pyfuse3: bool) -> None:
+    if by_pyfuse3:
         assert errno_of(lambda: os.open(d, O_TMPFILE | os.O_RDWR)) == errno.EOPNOTSUPP  # pyfuse3 has no TMPFILE request
         return
     fd = os.open(d, O_TMPFILE | os.O_RDWR, 0o600)
@@ -310,10 +310,10 @@ def test_unnamed_temporary_file(d: Path, on_mount: bool) -> None:
     assert contents(d / "named") == b"x"
 
 
-def test_seek_hole_and_data(d: Path, on_mount: bool) -> None:
+def test_seek_hole_and_data(d: Path, by_pyfuse3: bool) -> None:
     fd = os.open(d / "sparse", os.O_RDWR | os.O_CREAT)
     os.pwrite(fd, b"x" * 4096, 1 << 20)
-    if on_mount:  # pyfuse3 has no LSEEK request; the kernel then takes all for data, which POSIX allows
+    if by_pyfuse3:  # pyfuse3 has no LSEEK request; the kernel then takes all for data, which POSIX allows
         assert os.lseek(fd, 0, os.SEEK_DATA) == 0
     else:
         assert os.lseek(fd, 0, os.SEEK_DATA) == 1 << 20

@@ -177,11 +177,11 @@ def test_default_list_is_handed_down(d: Path, tmp_umask: None) -> None:
     assert mode(d / "void" / "f") & 0o007 == 0
 
 
-def test_default_list_replaces_the_umask(d: Path, tmp_umask: None, on_mount: bool) -> None:
+def test_default_list_replaces_the_umask(d: Path, tmp_umask: None, by_pyfuse3: bool) -> None:
     acl("setfacl", "-d", "-m", "u::rwx,g::rwx,o::rwx", d / "void")
     (d / "void" / "f").touch()
     # pyfuse3 cannot tell the kernel to leave the umask to us (FUSE_DONT_MASK)
-    assert mode(d / "void" / "f") == (0o644 if on_mount else 0o666)
+    assert mode(d / "void" / "f") == (0o644 if by_pyfuse3 else 0o666)
 
 
 def test_setting_a_list_drops_setgid_for_a_stranger_to_the_group(d: Path) -> None:

@@ -175,7 +175,7 @@ def test_listing_by_descriptor_starts_anew_each_time(d: Path) -> None:
     os.close(fd)
 
 
-@pytest.mark.parametrize("place", ["ext4", "after-snapshot"])
+@pytest.mark.parametrize("place", ["ext4", "native-after-snapshot"])
 def test_a_directory_of_100_000_entries(d: Path) -> None:
     count, fd = 100_000, os.open(d / "void", os.O_RDONLY)
     for number in range(count):

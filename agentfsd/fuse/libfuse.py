@@ -1,0 +1,264 @@
+"""The session through pyfuse3: mounting, and each request into Operations and back. One connection per process."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
+
+from agentfsd.core.attributes import NewAttributes
+from agentfsd.core.inode import Inode
+from agentfsd.fuse import entry
+from agentfsd.fuse.errors import errno_of
+from agentfsd.fuse.files import is_acl
+from agentfsd.fuse.operations import Operations
+from agentfsd.fuse.reply import Context, Entry, Shown
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class LibfuseSession:
+    """One mount."""
+
+    kind = "pyfuse3"
+
+    def __init__(self, operations: Operations, mountpoint: str, options: frozenset[str]) -> None:
+        self.operations = operations
+        self._requests = _Requests(operations)
+        self._mountpoint, self._options = mountpoint, options
+        self._mounted = False
+
+    def mount(self) -> None:
+        """OSError with a sentence when the kernel or fusermount3 refuses."""
+        options = {"fsname=agentfsd", "subtype=agentfsd", "default_permissions", *self._options}
+        try:
+            pyfuse3.init(self._requests, self._mountpoint, options)
+        except RuntimeError as exc:
+            raise OSError(errno.EIO, f"mounting on {self._mountpoint} failed: {exc} (`agentfsd doctor` says why)") from exc
+        self._mounted = True
+
+    async def serve(self) -> None:
+        """Answers requests until the file system is unmounted or terminate() is called."""
+        self.operations.notifier.start(_fuse_descriptor())
+        self.operations.unite()
+        try:
+            await pyfuse3.main()
+        finally:
+            self.operations.notifier.stop()
+
+    def terminate(self) -> None:
+        """Asks serve() to return; the mount stays until close()."""
+        pyfuse3.terminate()
+
+    def close(self, *, unmount: bool) -> None:
+        """Ends the connection. *unmount* only while the mount is there: libfuse takes away whatever is on top."""
+        if self._mounted:
+            self._mounted = False
+            pyfuse3.close(unmount=unmount)
+
+
+class _Requests(pyfuse3.Operations):
+    """Every request pyfuse3 can express."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False  # a snapshot would miss acknowledged writes that the kernel still holds
+    enable_acl = True
+
+    def __init__(self, operations: Operations) -> None:
+        super().__init__()
+        self._ops = operations
+
+    async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            found = handler(*args, **kwargs)
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            raise FUSEError(errno_of(exc, handler.__name__)) from None
+        if self._ops.unsettled:
+            self._ops.unsettled = False
+            await self._ops.settled()
+        return found
+
+    # -- names
+
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        found = await self._do(self._ops.lookup, parent_inode, name, _context(ctx))
+        if not found.node and not found.entry_s:
+            raise FUSEError(errno.ENOENT)
+        return _entry(found)
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        for number, count in inode_list:
+            self._ops.forget(number, count)
+
+    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(self._ops.mkdir, parent_inode, name, mode, _context(ctx)))
+
+    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(self._ops.mknod, parent_inode, name, mode, rdev, _context(ctx)))
+
+    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(self._ops.symlink, parent_inode, name, target, _context(ctx)))
+
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        handle, _, found = await self._do(self._ops.create, parent_inode, name, mode, flags, _context(ctx))
+        return FileInfo(fh=handle, keep_cache=True), _entry(found)
+
+    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(self._ops.link, inode, new_parent_inode, new_name, _context(ctx)))
+
+    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(self._ops.unlink, parent_inode, name, _context(ctx))
+
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(self._ops.rmdir, parent_inode, name, _context(ctx))
+
+    async def rename(
+        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: RequestContext
+    ) -> None:
+        await self._do(self._ops.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, _context(ctx))
+
+    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        return await self._do(self._ops.opendir, inode, _context(ctx))
+
+    async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
+        await self._do(self._fill, fh, start_id, token)
+
+    def _fill(self, fh: int, start_id: int, token: ReaddirToken) -> None:
+        for name, found, following in self._ops.read_directory(fh, start_id):
+            if not pyfuse3.readdir_reply(token, name, _entry(found), following):
+                self._ops.untaken(found)
+                return
+
+    async def releasedir(self, fh: int) -> None:
+        self._ops.releasedir(fh)
+
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        await self._ops.sync_names()
+
+    # -- one inode
+
+    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
+        return _attributes(inode, await self._do(self._ops.getattr, inode, _context(ctx)))
+
+    async def setattr(
+        self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
+    ) -> EntryAttributes:
+        new = NewAttributes(
+            mode=attr.st_mode if fields.update_mode else None,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+            size=attr.st_size if fields.update_size else None,
+            atime_ns=attr.st_atime_ns if fields.update_atime else None,
+            mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
+        )
+        caller, by_handle = _context(ctx), fh is not None
+        if new.size:
+            await self._copy_ahead(await self._do(self._ops.file_to_resize, inode, by_handle, caller))
+        setattr_ = self._ops.setattr
+        return _attributes(inode, await self._do(setattr_, inode, new, by_handle, caller, keeps_setid=ctx.uid == 0))
+
+    async def _copy_ahead(self, inode: Inode | None) -> None:
+        if inode is None or not self._ops.must_copy(inode):
+            return
+        try:
+            await self._ops.copy_ahead(inode)
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            raise FUSEError(errno_of(exc, "copy-up")) from None
+
+    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
+        return await self._do(self._ops.readlink, inode, _context(ctx))
+
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
+        return await self._do(self._ops.getxattr, inode, name, _context(ctx))
+
+    async def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
+        return await self._do(self._ops.listxattr, inode, _context(ctx))
+
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+        caller = _context(ctx)
+        in_group = not is_acl(name) or _is_in_group(ctx, (await self._do(self._ops.getattr, inode, caller)).attributes.gid)
+        await self._do(self._ops.setxattr, inode, name, value, 0, caller, in_group=in_group)
+
+    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(self._ops.removexattr, inode, name, _context(ctx))
+
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        caller = _context(ctx)
+        text = await self._do(self._ops.open_text, inode, caller)
+        if text is not None:
+            return FileInfo(fh=text, direct_io=True, keep_cache=False)
+        handle, _ = await self._do(self._ops.open, inode, flags, caller)
+        return FileInfo(fh=handle, keep_cache=True)  # pages stay good: see Base
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return await self._do(self._ops.read, fh, size, off)
+
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        inode = self._ops.file_of(fh)
+        if inode is None:
+            await (await self._do(self._ops.write_text, fh, buf))
+            return len(buf)
+        await self._copy_ahead(inode)
+        return await self._do(self._ops.write, inode, buf, off, keeps_setid=self._ops.may_keep_setid(fh))
+
+    async def flush(self, fh: int) -> None:
+        """Nothing waits to be written: every write has reached the object already."""
+
+    async def release(self, fh: int) -> None:
+        self._ops.release(fh)
+
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        inode = self._ops.file_of(fh)
+        if inode is None:
+            return
+        try:
+            await self._ops.sync(inode, data_only=datasync)
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            raise FUSEError(errno_of(exc, "fsync")) from None
+
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        found, reply = await self._do(self._ops.statfs), StatvfsData()
+        for field in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
+            setattr(reply, field, getattr(found, field))
+        reply.f_namemax = 255
+        return reply
+
+    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
+        return True  # the kernel checks permissions itself (default_permissions)
+
+
+def _context(ctx: RequestContext) -> Context:
+    """The kernel has applied the umask already."""
+    return Context(ctx.pid, ctx.uid, ctx.gid)
+
+
+def _entry(found: Entry) -> EntryAttributes:
+    if found.attributes is None:
+        return entry.missing(found.entry_s)
+    return entry.make(found.node, found.attributes, found.entry_s, found.attr_s)
+
+
+def _attributes(number: int, found: Shown) -> EntryAttributes:
+    return entry.make(number, found.attributes, 0.0, found.attr_s)
+
+
+def _is_in_group(ctx: RequestContext, gid: int) -> bool:
+    return ctx.uid == 0 or ctx.gid == gid or gid in pyfuse3.get_sup_groups(ctx.pid)
+
+
+def _fuse_descriptor() -> int:
+    """pyfuse3 does not show the connection's descriptor; notifications that it does not know go through it directly."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = os.stat(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(10, 229):
+            return int(name)
+    raise OSError(errno.ENODEV, "no connection to /dev/fuse")

@@ -1,0 +1,157 @@
+"""One mount and all its connections: the one at the mount point, and those that show one branch to one `run`."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from agentfsd.config import SessionKind
+from agentfsd.core.overlay import Overlay
+from agentfsd.fuse.connections import Connections
+from agentfsd.fuse.heal import Healer
+from agentfsd.fuse.libfuse import LibfuseSession
+from agentfsd.fuse.native import device
+from agentfsd.fuse.native import session as native
+from agentfsd.fuse.native.reactor import Reactor
+from agentfsd.fuse.notify import Notifier
+from agentfsd.fuse.operations import Operations
+from agentfsd.types import ControlOpener, LowerNews
+
+if TYPE_CHECKING:
+    from agentfsd.binding.table import Bindings
+
+log = logging.getLogger(__name__)
+
+
+class Mount:
+    """``kind`` and ``why`` tell which session serves the mount point, and why that one."""
+
+    def __init__(
+        self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, watch: LowerNews | None,
+        mountpoint: str, options: frozenset[str], wanted: SessionKind,
+    ) -> None:  # fmt: skip
+        self.connections = Connections(overlay, bindings, control, watch)
+        self.connections.moves_atime = not options & {"noatime", "ro"}
+        self._mountpoint, self._options, self._wanted = mountpoint, options, wanted
+        self._healer = Healer(mountpoint)
+        self.operations = self._operations()
+        self._reactor = Reactor()
+        self._libfuse: LibfuseSession | None = None
+        self._native: native.NativeSession | None = None
+        self._terminated = False
+        self.kind, self.why = "", ""
+        bindings.on_bind = self._bound
+
+    def _operations(self, tree_id: str = "") -> Operations:
+        made = Operations(self.connections, Notifier(), None if tree_id else self._healer, tree_id)
+        self.connections.add(made)
+        return made
+
+    # -- beginning
+
+    def mount(self) -> None:
+        """OSError with a sentence when the kernel or fusermount3 refuses."""
+        if self._wanted != "pyfuse3":
+            try:
+                self._mount_native()
+            except (native.Unsupported, OSError) as exc:
+                if self._wanted == "native":
+                    raise
+                log.warning("the native session is not to be had (%s): pyfuse3 takes its place", exc)
+                self.why = f"the native session is not to be had: {exc}"
+            else:
+                self.kind, self.why = "native", self.why or f"FUSE 7.{self._native.minor}" if self._native else ""
+                return
+        self._libfuse = LibfuseSession(self.operations, self._mountpoint, self._options)
+        self._libfuse.mount()
+        self.kind, self.why = "pyfuse3", self.why or "asked for"
+
+    def _mount_native(self) -> None:
+        fd = device.mount(self._mountpoint, self._options)
+        session = native.NativeSession(self.operations, self._reactor, fd, "passthrough")
+        try:
+            session.shake_hands()
+        except BaseException:
+            session.abandon()
+            device.unmount(self._mountpoint)
+            raise
+        self._native = session
+
+    def attach(self, fd: int, tree_id: str, io: native.IoMode) -> native.NativeSession:
+        """Serves a connection that shows one branch, until it is unmounted everywhere; native.Unsupported."""
+        operations = self._operations(tree_id)
+        session = native.NativeSession(operations, self._reactor, fd, io)
+        try:
+            session.shake_hands()
+        except BaseException:
+            self.connections.remove(operations)
+            session.abandon()
+            raise
+        self._reactor.add(session)
+        return session
+
+    # -- living
+
+    def _bound(self, branch_id: str) -> None:
+        if branch_id != self.connections.overlay.default_id:
+            self.operations.diverge()
+
+    def unite(self) -> None:
+        """Call now and then: when nobody is bound to another branch any more, names may be cached again."""
+        default_id = self.connections.overlay.default_id
+        if not self.operations.nodes.uniform_id and not self.connections.bindings.sees_other_than(default_id):
+            self.operations.unite()
+
+    async def serve(self) -> None:
+        """Answers requests until the file system is unmounted and no other connection is left, or terminate() is called."""
+        self._healer.start()
+        try:
+            async with trio.open_nursery() as nursery:
+                if self._libfuse is not None:
+                    nursery.start_soon(self._reactor.serve, self._is_over)
+                    await self._libfuse.serve()
+                    self._terminated = True
+                    self._reactor.wake()
+                else:
+                    assert self._native is not None
+                    self._reactor.add(self._native)
+                    self.operations.unite()
+                    await self._reactor.serve(self._is_over)
+        finally:
+            self._healer.stop()
+
+    def _is_over(self) -> bool:
+        return self._terminated or (self._native is not None and self._native.ended)
+
+    def terminate(self) -> None:
+        """Asks serve() to return; the mount stays until close()."""
+        self._terminated = True
+        self._reactor.wake()
+        if self._libfuse is not None:
+            self._libfuse.terminate()
+
+    async def settled(self) -> None:
+        """Returns when the kernel has taken every notification of what changed so far."""
+        await self.operations.settled()
+
+    def close(self, *, unmount: bool) -> None:
+        """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""
+        if self._libfuse is not None:
+            self._libfuse.close(unmount=unmount)
+        if self._native is not None:
+            self._native.end()
+            if unmount:
+                device.unmount(self._mountpoint)
+
+    @property
+    def writers(self) -> int:
+        """Files that are open for writing, as far as we are told."""
+        return sum(operations.writers for operations in self.connections.all)
+
+    def measure(self) -> dict[str, int]:
+        """What the kernel has of us."""
+        return {
+            "connections": len(self.connections.all),
+            "nodes": sum(len(operations.nodes) for operations in self.connections.all),
+            "handles": sum(len(operations.handles) for operations in self.connections.all),
+        }

@@ -1,0 +1,88 @@
+"""Serves all native connections of a daemon in one task of its event loop.
+
+A request that follows the last one at once is read without asking the event loop, which costs more than an answer.
+"""
+
+import os
+import select
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+if TYPE_CHECKING:
+    from agentfsd.fuse.native.session import NativeSession
+
+_LINGER_S = 0.0002  # how long we wait for a further request before the event loop does
+_TURN_S = 0.002  # how long others may have to wait while requests keep coming
+
+
+class Reactor:
+    """Connections come and go while it serves."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._sessions: dict[int, NativeSession] = {}
+        self._nursery: trio.Nursery | None = None
+        self._tasks = 0
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._waker, select.EPOLLIN)
+
+    def add(self, session: "NativeSession") -> None:
+        session.begin()
+        self._sessions[session.fd] = session
+        self._epoll.register(session.fd, select.EPOLLIN)
+
+    def remove(self, session: "NativeSession") -> None:
+        if self._sessions.pop(session.fd, None) is not None:
+            self._epoll.unregister(session.fd)
+            session.end()
+
+    def wake(self) -> None:
+        """Has serve() look again whether it is to end."""
+        os.eventfd_write(self._waker, 1)
+
+    def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """For what has to wait."""
+        assert self._nursery is not None
+        self._tasks += 1
+        self._nursery.start_soon(self._run, work, arguments)
+
+    async def _run(self, work: Callable[..., Awaitable[None]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await work(*arguments)
+        finally:
+            self._tasks -= 1
+
+    async def serve(self, until: Callable[[], bool]) -> None:
+        """Until *until* says so."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                await self._loop(until)
+            finally:
+                for session in list(self._sessions.values()):
+                    self.remove(session)
+            nursery.cancel_scope.cancel()
+
+    async def _loop(self, until: Callable[[], bool]) -> None:
+        hot: list[NativeSession] = []
+        turn_ends = time.monotonic() + _TURN_S
+        while not until():
+            busy = False
+            for session in hot:
+                if session.step():
+                    busy = True
+            if busy and not self._tasks and time.monotonic() < turn_ends:
+                continue
+            if not busy:
+                if not select.select([self._epoll], [], [], 0.0 if self._tasks else _LINGER_S)[0]:
+                    await trio.lowlevel.wait_readable(self._epoll)
+                    turn_ends = time.monotonic() + _TURN_S
+                hot = []
+            ready = [self._sessions[fd] for fd, _ in self._epoll.poll(0) if fd in self._sessions]
+            hot += [session for session in ready if session not in hot]
+            if self._tasks or time.monotonic() >= turn_ends:
+                await trio.lowlevel.checkpoint()
+                turn_ends = time.monotonic() + _TURN_S

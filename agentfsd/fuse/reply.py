@@ -1,0 +1,45 @@
+"""What handlers answer, before either session puts it into its own form."""
+
+from typing import NamedTuple
+
+from agentfsd.core.inode import Attributes
+
+LONG_S = 3600.0  # what only the kernel and our own notifications change
+LOWER_S = 1.0  # the lower may change under us, and must show within a second
+NOW_S = 0.0  # what depends on the caller
+
+
+class Context(NamedTuple):
+    """Whose request it is, as the kernel says: thread, user, group, and the umask where we apply it (else 0)."""
+
+    pid: int
+    uid: int
+    gid: int
+    umask: int = 0
+
+
+class Entry(NamedTuple):
+    """The answer to LOOKUP and its kind; ``node`` 0 with no attributes: there is no such name."""
+
+    node: int
+    attributes: Attributes | None
+    entry_s: float
+    attr_s: float
+
+
+class Shown(NamedTuple):
+    """The answer to GETATTR and SETATTR."""
+
+    attributes: Attributes
+    attr_s: float
+
+
+class Listed(NamedTuple):
+    """One name of a listing; ``entry.node`` is 0 where the kernel takes number and type only."""
+
+    name: bytes
+    entry: Entry
+    next: int
+
+
+NOT_THERE = Entry(0, None, NOW_S, NOW_S)

@@ -1,0 +1,195 @@
+"""Hears from the kernel what others change in the lower, so that what was shown of it may be kept for long.
+
+A watch belongs to an inode, not to a path, and nobody is told when a directory further up is renamed. So the directories
+above a watched one are always watched too: whatever parts a watch from its path is then an event in one of them.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+from agentfsd.lower import inotify
+from agentfsd.lower.host import HostLower
+from agentfsd.types import LOWER_LOST, LowerChange
+
+RETRY_S = 1.0  # after a refusal that may pass
+
+_REPLACED = inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
+_MASK = _REPLACED | inotify.ATTRIB | inotify.MODIFY | inotify.CLOSE_WRITE | inotify.ONLYDIR | inotify.EXCL_UNLINK
+
+log = logging.getLogger(__name__)
+
+
+class LowerWatch:
+    """Tells which names of watched lower directories changed. Not thread-safe. See inotify(7).
+
+    A directory's own times and link count change with the names in it, so they are told by its own watch, not by that of
+    the directory above. What nobody tells:
+
+    - a change through another hard link that has no name in a watched directory, and a file's link count when it gets or
+      loses another name: what has several names is better not kept for long
+    - a write through a memory map, until it is unmapped or the last descriptor closed; access times
+    - something mounted on a directory of the lower, or taken away from it, unless its file system ends with that
+    - what goes round the names: a local NFS server that opens by file handle, an overlayfs that has the lower as a layer
+    - another spelling of a name, in a directory that ignores case
+    """
+
+    def __init__(self, lower: HostLower) -> None:
+        """When the kernel grants no queue, ``fd`` is -1 and every watch is refused."""
+        self.fd = -1  # readable when there is news
+        self._lower = lower
+        self._watches: dict[bytes, int] = {}  # with every path, all above it
+        self._paths: dict[int, set[bytes]] = {}  # by watch: one inode has several when it is mounted in several places
+        self._below: dict[bytes, set[bytes]] = {}  # the watched paths directly below one, where there are any
+        self._wanted: set[bytes] = set()  # asked for, not only above one that is
+        self._refused: dict[bytes, float] = {}  # until when a path is not tried again
+        self._full_until = 0.0
+        self._told_full = False
+        try:
+            self.fd = inotify.start()
+        except OSError as exc:
+            log.warning("changes of the lower are not watched: %s (fs.inotify.max_user_instances)", exc.strerror)
+
+    def watch(self, path: bytes) -> bool:
+        """True when changes directly in the directory at *path* are told from now on: what is read after this may be kept.
+
+        That holds for its names, their attributes and contents, and its own attributes. False: keep it for a second only.
+        """
+        return path in self._wanted or self._watch_anew(path)
+
+    def forget(self, path: bytes) -> None:
+        """Stops watching; no error when it is not watched. Calls are not counted: one ends any number of watch()."""
+        self._wanted.discard(path)
+        self._release(path)
+
+    def news(self) -> list[LowerChange]:
+        """Everything since the last call, each (directory, name) once. Never blocks.
+
+        LOWER_LOST comes alone: events were dropped because there were too many, or the lower's file system was unmounted.
+        """
+        if self.fd < 0:
+            return []
+        found: dict[tuple[bytes, bytes | None], bool] = {}
+        for watch, mask, name in inotify.events(self.fd):
+            if mask & inotify.Q_OVERFLOW:
+                return self._lost()
+            for path in tuple(self._paths.get(watch, ())):
+                if not mask & inotify.IGNORED:
+                    replaced = mask & _REPLACED != 0
+                    found[path, name] = replaced or found.get((path, name), False)
+                    if replaced:
+                        found[path, b""] = False
+                        found.update(self._parted(path + b"/" + name if path else name))
+                elif path:
+                    above, _, last = path.rpartition(b"/")
+                    found[above, last] = True
+                    found.update(self._parted(path))
+                else:
+                    return self._lost()
+        for path, changed in found:
+            if changed is None:
+                self._release(path.rpartition(b"/")[0])  # only now: it may have had more to tell
+        return [LowerChange(path, name, replaced) for (path, name), replaced in found.items()]
+
+    def close(self) -> None:
+        """After this nothing is watched and there is no news."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self._clear()
+
+    # -- adding
+
+    def _watch_anew(self, path: bytes) -> bool:
+        if self.fd < 0:
+            return False
+        missing = [] if path in self._watches else [path]
+        above = path
+        while above and (above := above.rpartition(b"/")[0]) not in self._watches:
+            missing.append(above)
+        for each in reversed(missing):  # from the top: a rename in between is then an event
+            if not self._add(each):
+                self._release(each.rpartition(b"/")[0])
+                return False
+        self._wanted.add(path)
+        return True
+
+    def _add(self, path: bytes) -> bool:
+        now = time.monotonic()
+        if now < self._full_until or now < self._refused.get(path, 0.0):
+            return False
+        try:
+            directory = self._lower.renew(path)
+            if not inotify.tells_all(directory.fd):
+                self._refused = {at: until for at, until in self._refused.items() if until > now}
+                self._refused[path] = now + RETRY_S if path else float("inf")
+                return False
+            watch = inotify.add(self.fd, b"/proc/self/fd/%d" % directory.fd, _MASK)
+        except OSError as exc:
+            if exc.errno == errno.ENOSPC:
+                self._full(now)
+            return False
+        self._watches[path] = watch
+        self._paths.setdefault(watch, set()).add(path)
+        if path:
+            self._below.setdefault(path.rpartition(b"/")[0], set()).add(path)
+        return True
+
+    def _full(self, now: float) -> None:
+        self._full_until = now + RETRY_S
+        if not self._told_full:
+            self._told_full = True
+            log.warning(
+                "changes are watched in %d directories of the lower and not in more: fs.inotify.max_user_watches is too low",
+                len(self._watches),
+            )
+
+    # -- dropping
+
+    def _release(self, path: bytes) -> None:
+        """Drops *path* and what is above it, as far as it is neither asked for nor above another."""
+        while path in self._watches and path not in self._wanted and path not in self._below:
+            self._drop(path)
+            path = path.rpartition(b"/")[0]
+
+    def _parted(self, path: bytes) -> Iterator[tuple[tuple[bytes, None], bool]]:
+        """Drops what is watched at *path* and below, whose inodes may have other paths now; yields each for news()."""
+        parted = [path] if path in self._watches else []
+        for each in parted:  # grows as it goes
+            parted += self._below.get(each, ())
+        for each in reversed(parted):
+            self._wanted.discard(each)
+            self._drop(each)
+            yield (each, None), True
+
+    def _drop(self, path: bytes) -> None:
+        watch = self._watches.pop(path)
+        paths = self._paths[watch]
+        paths.discard(path)
+        if not paths:
+            del self._paths[watch]
+            inotify.remove(self.fd, watch)
+            self._full_until = 0.0
+        above = path.rpartition(b"/")[0]
+        beside = self._below.get(above)
+        if beside is not None:
+            beside.discard(path)
+            if not beside:
+                del self._below[above]
+
+    def _lost(self) -> list[LowerChange]:
+        for watch in self._paths:
+            inotify.remove(self.fd, watch)
+        self._clear()
+        for _ in inotify.events(self.fd):  # the ends of these watches alone might be too many
+            pass
+        return [LOWER_LOST]
+
+    def _clear(self) -> None:
+        self._watches.clear()
+        self._paths.clear()
+        self._below.clear()
+        self._wanted.clear()
+        self._full_until = 0.0
