@@ -29,7 +29,8 @@ from agentfsd.control.service import ControlService, DaemonInfo
 from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.fuse.mount import Mount
+from agentfsd.fuse.mount import IO_MODES, Mount
+from agentfsd.fuse.native.session import Unsupported
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import Store, unreadable
@@ -72,6 +73,7 @@ class Daemon:
             settle=self.settle,
             shutdown=self.ask_to_end,
             measure=self.measure,
+            attach=self.attach,
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
@@ -140,8 +142,18 @@ class Daemon:
 
     # -- what requests need of the daemon
 
-    async def flush(self) -> None:
+    def attach(self, fd: int, branch_id: str, io: str, device: int) -> str:
+        """Serves a connection that shows one branch; Refusal when the kernel cannot do what is asked."""
+        if io not in IO_MODES:
+            raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
+        try:
+            return self.mount.attach(fd, branch_id, io, device)
+        except Unsupported as exc:
+            raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
+
+    async def flush(self, branch_id: str | None = None) -> None:
         """Pages that the kernel still holds dirty (of files mapped for writing) come to us first."""
+        await self.mount.flush_mapped(branch_id)
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):

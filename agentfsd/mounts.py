@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FSTYPE = "fuse.agentfsd"
@@ -25,18 +26,21 @@ class Mounted:
     fstype: str
     device: int  # as st_dev of the root directory
     root: str  # what part of the file system is shown; "/" for all of it
+    options: frozenset[str]  # of the mount and of its file system, such as ro, nosuid, allow_other
 
 
-def mount_table() -> list[Mounted]:
-    """The mounts this process sees, in the order they were made."""
+def mount_table(pid: int | str = "self") -> list[Mounted]:
+    """The mounts a process sees, in the order they were made."""
     found = []
-    with open("/proc/self/mountinfo", "rb") as file:
+    with open(f"/proc/{pid}/mountinfo", "rb") as file:
         for line in file:
             left, _, right = line.partition(b" - ")
             fields = left.split()
             major, _, minor = fields[2].partition(b":")
             device = os.makedev(int(major), int(minor))
-            found.append(Mounted(_unescape(fields[4]), right.split()[0].decode(), device, _unescape(fields[3])))
+            kind, _, its_own = right.split(maxsplit=2)
+            options = frozenset(b",".join([fields[5], its_own.split()[-1]]).decode().split(","))
+            found.append(Mounted(_unescape(fields[4]), kind.decode(), device, _unescape(fields[3]), options))
     return found
 
 
@@ -57,11 +61,11 @@ def mount_of(path: str) -> Mounted | None:
 
 
 def is_dead(mounted: Mounted) -> bool:
-    """True for an agentfsd mount whose daemon has died; the kernel answers that without asking anybody."""
+    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache."""
     if mounted.fstype != FSTYPE:
         return False
     try:
-        os.stat(mounted.mountpoint)
+        os.statvfs(mounted.mountpoint)
     except OSError as exc:
         return exc.errno == errno.ENOTCONN
     return False
@@ -169,3 +173,24 @@ def _mount_id_behind(link: str) -> int:
         return _mount_id(f"/proc/self/fdinfo/{fd}")
     finally:
         os.close(fd)
+
+
+def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
+    """The inode numbers on *device* of which any of these processes has a shared, writable mapping."""
+    shown = b"%02x:%02x" % (os.major(device), os.minor(device))
+    found = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                for line in file:
+                    _, modes, _, at, ino, *_ = line.split(maxsplit=5)
+                    if modes[1:2] == b"w" and modes[3:4] == b"s" and at == shown:
+                        found.add(int(ino))
+        except OSError:
+            continue  # it has ended, or is none of ours
+    return found
+
+
+def device_at(pid: int, mountpoint: str) -> int:
+    """st_dev of what a process has mounted at a path, topmost; 0 when there is nothing."""
+    return next((mounted.device for mounted in reversed(mount_table(pid)) if mounted.mountpoint == mountpoint), 0)

@@ -6,9 +6,12 @@ Call the namespace functions only in a single-threaded process that is about to 
 import ctypes
 import os
 
+from agentfsd.mounts import FSTYPE
+
 _CLONE_NEWNS = 0x00020000  # unshare(2)
 _CLONE_NEWUSER = 0x10000000
 _MS_BIND = 0x1000  # mount(2)
+_MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -21,24 +24,43 @@ def become_subreaper() -> None:
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
-def enter_private_mounts() -> None:
-    """Gives this process a copy of the mount table that nobody else sees.
+def enter_private_mounts() -> bool:
+    """Gives this process a copy of the mount table that nobody else sees; True when in a user namespace of its own.
 
     Without the privilege for it, in a user namespace where the caller's uid and gid are themselves and no others exist:
     the command keeps its identity and, once it has exec'ed, holds no capability that it did not have before.
     """
-    if _libc.unshare(_CLONE_NEWNS) != 0:
+    is_owner: bool = _libc.unshare(_CLONE_NEWNS) != 0
+    if is_owner:
         uid, gid = os.geteuid(), os.getegid()
         _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
     _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
+    return is_owner
+
+
+def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
+    """Mounts a FUSE file system that nobody serves yet; its connection's descriptor.
+
+    *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
+    """
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
+    data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
+    data += ",allow_other" if allow_other else ""
+    try:
+        _check(_libc.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode()), target)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def bind_over(source: str, target: str) -> None:
-    """Shows the directory *source* at *target*, to this process and its future children."""
-    _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None), target)
+    """Shows the directory *source*, with what is mounted in it, at *target*, to this process and its future children."""
+    _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND | _MS_REC, None), target)
 
 
 def is_permitted() -> bool:

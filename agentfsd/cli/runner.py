@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +29,28 @@ _STOP_SETTLES_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
+
+    With ``attach`` it is a file system of its own instead, whose connection is handed to ``attach(descriptor, pid)``; then
+    ``inside`` (a directory and its name there) is mounted in it, and it has the mount options *options*.
+    """
+
+    targets: Sequence[str]
+    source: str
+    attach: Callable[[int, int], None] | None = None
+    inside: tuple[str, str] = ("", "")
+    options: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. ``views`` maps a directory to the one that the command shall see instead, in a private namespace."""
+    """What to run; without a ``view`` it sees what everybody does."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
-    views: Mapping[str, str]
+    view: View | None
     bind: Callable[[int], None]
 
 
@@ -53,14 +69,14 @@ class NamespaceError(Exception):
 class _Report(msgspec.Struct):
     """What the child tells its parent before the command takes its place."""
 
-    stage: str  # "ready", or where it failed: "namespace", "chdir", "exec"
+    stage: str  # "mounted", "ready", or where it failed: "namespace", "chdir", "exec"
     errno: int = 0
 
 
 def run(command: Command) -> Ended:
     """Starts *command*, binds its process before its first instruction, waits for it.
 
-    Refusal when the working directory does not exist in that view; NamespaceError when ``views`` cannot be shown.
+    Refusal when the working directory does not exist in that view; NamespaceError when ``view`` cannot be shown.
     """
     before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
     namespace.become_subreaper()
@@ -90,19 +106,23 @@ class _CannotExec(Exception):
 
 def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     report_read, report_write = os.pipe()  # both ends are closed on exec
-    go_read, go_write = os.pipe()
+    go, childs_go = socket.socketpair()
     child = os.fork()
     if child == 0:
         os.close(report_read)
-        os.close(go_write)
-        _become(command, mask, report_write, go_read)
+        go.close()
+        _become(command, mask, report_write, childs_go)
     os.close(report_write)
-    os.close(go_read)
-    with open(report_read, "rb") as reports, open(go_write, "wb", buffering=0) as go:
+    childs_go.close()
+    with open(report_read, "rb") as reports, go:
         try:
+            if command.view is not None and command.view.attach is not None:
+                _expect(reports.readline(), "mounted", command)
+                _attach(command.view.attach, go, child)
+                go.send(b"g")
             _expect(reports.readline(), "ready", command)
             command.bind(child)
-            go.write(b"g")
+            go.send(b"g")
             _expect(reports.readline(), "", command)
         except BaseException:
             go.close()  # the child sees the end of the pipe and leaves
@@ -111,17 +131,23 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     return child
 
 
-def _become(command: Command, mask: set[int | signal.Signals], report: int, go: int) -> None:
+def _attach(attach: Callable[[int, int], None], go: socket.socket, child: int) -> None:
+    _, descriptors, _, _ = socket.recv_fds(go, 1, 1)
+    try:
+        attach(descriptors[0], child)
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+
+
+def _become(command: Command, mask: set[int | signal.Signals], report: int, go: socket.socket) -> None:
     """The child's side: never returns."""
     stage = "namespace"
     try:
-        if command.views:
-            namespace.enter_private_mounts()
-            for target, source in command.views.items():
-                namespace.bind_over(source, target)
-        os.write(report, msgspec.json.encode(_Report("ready")) + b"\n")
-        if os.read(go, 1) == b"":
-            os._exit(1)
+        if command.view is not None:
+            _show(command.view, report, go)
+        _tell(report, "ready")
+        _wait_for_word(go)
         stage = "chdir"
         os.chdir(command.cwd)
         stage = "exec"
@@ -132,6 +158,35 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
     except OSError as exc:
         os.write(report, msgspec.json.encode(_Report(stage, exc.errno or errno.EIO)) + b"\n")
     finally:
+        os._exit(1)
+
+
+def _show(view: View, report: int, go: socket.socket) -> None:
+    source = view.source
+    if view.attach is not None:
+        is_owner = namespace.enter_private_mounts()
+        inside = os.open(view.inside[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # may be beneath the target
+        source = view.targets[0]
+        fuse = namespace.mount_fuse(source, view.options, is_owner or "allow_other" in view.options)
+        _tell(report, "mounted")
+        socket.send_fds(go, [b"f"], [fuse])
+        os.close(fuse)
+        _wait_for_word(go)
+        namespace.bind_over(f"/proc/self/fd/{inside}", os.path.join(source, view.inside[1]))
+        os.close(inside)
+    else:
+        namespace.enter_private_mounts()
+    for target in view.targets:
+        if target != source:
+            namespace.bind_over(source, target)
+
+
+def _tell(report: int, stage: str) -> None:
+    os.write(report, msgspec.json.encode(_Report(stage)) + b"\n")
+
+
+def _wait_for_word(go: socket.socket) -> None:
+    if go.recv(1) == b"":
         os._exit(1)
 
 

@@ -1,20 +1,25 @@
 """run and shell: a command in a branch, at the workspace's own path."""
 
+import errno
 import os
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
-from agentfsd import runtime
+from agentfsd import mounts, runtime
 from agentfsd.cli import locate, namespace, output, runner, start
 from agentfsd.cli.common import Failure, converse, mount_option, refusals
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
+from agentfsd.types import CONTROL_DIR as CONTROL_NAME
+
+CONTROL_DIR = os.fsdecode(CONTROL_NAME)
 
 _WORDS = (
     "amber", "ash", "birch", "brook", "cedar", "clay", "cliff", "cloud", "coral", "crane", "dawn", "delta", "dune", "fern",
@@ -27,6 +32,13 @@ _branch_options = (
     click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else a fresh one with a made-up name."),
     click.option("--new", is_flag=True, help="Make the branch; refuse one that exists."),
     click.option("--from", "source", metavar="REF", help="What a new branch starts from; else main as it is now."),
+    click.option(
+        "--io",
+        type=click.Choice(["auto", "zero-message", "passthrough", "cached"]),
+        default="auto",
+        show_default=True,
+        help="How files get to the command, see ARCHITECTURE.md: without asking the daemon; past it; through it.",
+    ),
     click.option("--no-namespace", is_flag=True, help="Rely on the view by process, without a private mount namespace."),
 )
 
@@ -36,11 +48,12 @@ _branch_options = (
 @_branch_options[1]
 @_branch_options[2]
 @_branch_options[3]
+@_branch_options[4]
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(
-    ctx: click.Context, branch: str | None, new: bool, source: str | None, no_namespace: bool, named: str | None,
+    ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, no_namespace: bool, named: str | None,
     command: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path.
@@ -53,7 +66,7 @@ def run(
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
     """
-    ctx.exit(_in_branch(branch, new, source, no_namespace, named, command))
+    ctx.exit(_in_branch(branch, new, source, "none" if no_namespace else io, named, command))
 
 
 @click.command()
@@ -69,27 +82,22 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
       agentfsd shell fix-1
     """
     program = os.environ.get("SHELL") or "/bin/sh"
-    ctx.exit(_in_branch(branch, new, None, False, named, (program,)))
+    ctx.exit(_in_branch(branch, new, None, "auto", named, (program,)))
 
 
-def _in_branch(
-    branch: str | None, new: bool, source: str | None, no_namespace: bool, named: str | None, command: Sequence[str]
-) -> int:
+def _in_branch(branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str]) -> int:
+    """*io*: as the option has it, or "none" for no private namespace."""
     directory = _current_directory()
     mount, daemon = converse(lambda: _find(named, directory))
     with refusals(), daemon:
         shown_at, *others = _targets(mount, directory)
         if shown_at != mount.mountpoint:
-            _check_namespace(shown_at, no_namespace)
+            _check_namespace(shown_at, io == "none")
         chosen = _choose_branch(daemon, branch, new, source)
-        # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
-        subtree = os.path.join(mount.mountpoint, ".agentfs/branches", chosen.name)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name}
-        order = runner.Command(
-            command, env, directory, {} if no_namespace else dict.fromkeys([shown_at, *others], subtree),
-            lambda pid: daemon.bind(pid, chosen.id, brood=True),
-        )  # fmt: skip
-        ended = _run_somehow(order, shown_at != mount.mountpoint)
+        views = [] if io == "none" else _views(mount, daemon, chosen, [shown_at, *others], io)
+        order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
+        ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
     return ended.exit_code
 
@@ -155,14 +163,36 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
         raise Failure(exc.message, f"--new makes it: agentfsd run -b {branch} --new -- COMMAND") from exc
 
 
-def _run_somehow(order: runner.Command, needs_view: bool) -> runner.Ended:
+def _views(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> list[runner.View]:
+    """How the command may be shown its branch in a private namespace, the best first."""
+    # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+    subtree = os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name)
+    mounted = mounts.mount_at(mount.mountpoint)
+
+    def attach(fd: int, pid: int) -> None:
+        try:
+            daemon.attach_session(fd, branch.id, io, mounts.device_at(pid, targets[0]))
+        except AgentFSError as exc:
+            raise runner.NamespaceError(exc.message) from exc
+
+    own = runner.View(
+        targets, "", attach, (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR),
+        mounted.options if mounted is not None else frozenset(),
+    )  # fmt: skip
+    return [own] if io != "auto" else [own, runner.View(targets, subtree)]
+
+
+def _run_somehow(order: runner.Command, views: list[runner.View], may_be_seen_by_pid: bool) -> runner.Ended:
     """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
-    try:
-        return runner.run(order)
-    except runner.NamespaceError as exc:
-        if needs_view:
-            raise Refusal(1, "no-namespace", f"the overlay cannot be shown to the command: {exc}") from exc
-        return runner.run(runner.Command(order.argv, order.env, order.cwd, {}, order.bind))
+    reason = ""
+    for view in views:
+        try:
+            return runner.run(replace(order, view=view))
+        except runner.NamespaceError as exc:
+            reason = str(exc)
+    if not may_be_seen_by_pid:
+        raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command so: {reason}")
+    return runner.run(order)
 
 
 def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:

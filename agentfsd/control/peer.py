@@ -18,6 +18,7 @@ class Peer:
     def __init__(self, caller: Caller, pidfd: int | None = None) -> None:
         self.caller = caller
         self._pidfd = _open_pidfd(caller.pid) if pidfd is None else pidfd
+        self.descriptors: list[int] = []  # that came with the request
 
     def check_alive(self) -> None:
         """Refusal once the process has ended. What was found out about its number before this call is then void."""
@@ -33,7 +34,13 @@ class Peer:
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
+    def drop_descriptors(self) -> None:
+        """Closes what no request has taken."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
     def close(self) -> None:
+        self.drop_descriptors()
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1

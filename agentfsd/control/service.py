@@ -7,7 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -43,13 +43,18 @@ class DaemonInfo:
     capabilities: dict[str, str] = field(default_factory=dict)
 
 
-async def _nothing() -> None:
+class Flush(Protocol):
+    async def __call__(self, branch_id: str | None = None) -> None: ...
+
+
+async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
 class ControlService:
-    """``flush`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
-    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes."""
+    """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
+    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes;
+    ``attach(descriptor, branch id, io, device)`` serves a connection of its own for a branch, and says how."""
 
     def __init__(
         self,
@@ -57,13 +62,15 @@ class ControlService:
         bindings: Bindings,
         info: DaemonInfo,
         *,
-        flush: Callable[[], Awaitable[None]] = _nothing,
+        flush: Flush = _nothing,
         settle: Callable[[], Awaitable[None]] = _nothing,
         shutdown: Callable[[bool], None] = lambda force: None,
         measure: Callable[[], dict[str, int]] = dict,
+        attach: Callable[[int, str, str, int], str] | None = None,
     ) -> None:
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
+        self._attach = attach
 
     async def answer(self, body: bytes, peer: Peer) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds."""
@@ -85,15 +92,15 @@ class ControlService:
         """OSError (Refusal) for what cannot be done."""
         if request.version != wire.PROTOCOL_VERSION:
             raise _wrong_version(request.version)
-        asker = self._asker(peer.caller)
+        asker = self._asker(peer.caller, peer.descriptors)
         authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply = await handler(self, request, asker)
         return reply
 
-    def _asker(self, caller: Caller) -> "_Asker":
+    def _asker(self, caller: Caller, descriptors: list[int] | None = None) -> "_Asker":
         bound_to = self.bindings.branch_of(caller.pid)
-        return _Asker(caller, bound_to, self._branch_name(bound_to))
+        return _Asker(caller, bound_to, self._branch_name(bound_to), descriptors if descriptors is not None else [])
 
     def _branch_name(self, branch_id: str | None) -> str:
         """A process can outlive its branch: it then sees nothing at all, never another branch."""
@@ -199,6 +206,14 @@ class ControlService:
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
+    async def _session_attach(self, request: wire.SessionAttach, asker: "_Asker") -> wire.SessionReply:
+        row = self.overlay.branch_row(request.branch)
+        if not asker.descriptors:
+            raise Refusal(errno.EINVAL, "no-descriptor", "no FUSE connection came along", "send its descriptor over the socket")
+        if self._attach is None:
+            raise Refusal(errno.EOPNOTSUPP, "no-sessions", "this daemon serves no further connections")
+        return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
+
     async def _unbind(self, request: wire.BranchUnbind, asker: "_Asker") -> wire.Done:
         if not self.bindings.unbind(request.pid):
             raise Refusal(
@@ -225,7 +240,7 @@ class ControlService:
 
     async def _snapshot_create(self, request: wire.SnapshotCreate, asker: "_Asker") -> wire.SnapshotReply:
         branch = self.overlay.branch_row(request.branch or asker.branch).id
-        await self._flush()
+        await self._flush(branch)
         made = self.overlay.create_snapshot(branch, request.name, request.tag, asker.caller.pid)
         return wire.SnapshotReply(snapshot=_wire_snapshot(made))
 
@@ -272,11 +287,13 @@ class ControlService:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """The caller, the branch id it is bound to, and the name of the branch that it means when it names none."""
+    """The caller, the branch id it is bound to, the name of the branch that it means when it names none, and descriptors
+    that came with the request (whoever takes one removes it)."""
 
     caller: Caller
     bound_to: str | None
     branch: str
+    descriptors: list[int]
 
 
 def _decode(body: bytes) -> wire.AnyRequest:
@@ -338,7 +355,7 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.Shutdown: _S._shut, wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
-    wire.BranchBindings: _S._branch_bindings, wire.SnapshotCreate: _S._snapshot_create,
+    wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
     wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff, wire.Log: _S._log, wire.Restore: _S._restore,
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """The daemon's Unix socket: the same requests as the control file, framed by their length."""
 
+import array
 import errno
 import logging
 import os
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERPIDFD = 77  # Linux 6.5
 _SEND_TIMEOUT_S = 30
+_ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what does not fit
 
 
 def listen(path: str) -> trio.SocketListener:
@@ -64,15 +66,18 @@ class SocketServer:
             self.clients -= 1
 
     async def _requests(self, stream: trio.SocketStream, peer: Peer) -> None:
-        while header := await _receive(stream, wire.HEADER_BYTES):
+        while header := await _receive(stream, wire.HEADER_BYTES, peer):
             length = wire.frame_length(header)
             if length > wire.MAX_REQUEST_BYTES:
                 await _send(stream, wire.encode(error_reply(too_long(length))))
                 return  # what follows cannot be told from a message
-            body = await _receive(stream, length)
+            body = await _receive(stream, length, peer)
             if body is None:
                 return
-            await _send(stream, await self._service.answer(body, peer))
+            try:
+                await _send(stream, await self._service.answer(body, peer))
+            finally:
+                peer.drop_descriptors()
 
 
 def _peer(stream: trio.SocketStream) -> Peer:
@@ -89,11 +94,16 @@ def _pidfd(stream: trio.SocketStream) -> int | None:
         return None if exc.errno in (errno.ENOPROTOOPT, errno.ENODATA) else -1
 
 
-async def _receive(stream: trio.SocketStream, size: int) -> bytes | None:
-    """Exactly *size* bytes; None when the client ended before."""
+async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | None:
+    """Exactly *size* bytes, and what descriptors come along; None when the client ended before."""
     parts = bytearray()
     while len(parts) < size:
-        part = await stream.receive_some(min(size - len(parts), 1 << 16))
+        part, ancillary, _, _ = await stream.socket.recvmsg(min(size - len(parts), 1 << 16), _ROOM, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+                peer.descriptors.extend(numbers)
         if not part:
             return None
         parts += part

@@ -203,6 +203,26 @@ def own_content(inode: Inode, *, empty: bool = False) -> None:
     _install(inode, number, create_object(tree, number))
 
 
+def keep_original(tx: Transaction, inode: Inode) -> None:
+    """After its layer was sealed: the branch goes on with the object itself, and the sealed layer gets a clone of it.
+
+    For a file that somebody writes past us: whoever has an object open cannot be moved to another one.
+    """
+    tree, original, sealed = inode.tree, inode.content, inode.content_layer
+    if not original or inode.file is None or sealed == tree.head:
+        return
+    number = tree.store.next_id("object")
+    clone = clone_object(tree, inode.file.fileno(), number)
+    found = inode.file.stat()
+    clone.utime(found.st_atime_ns, found.st_mtime_ns)
+    clone.close()
+    tree.store.put_object(number, sealed)
+    tree.store.replace_content(inode.id, original, number)
+    tree.store.put_object(original, tree.head)
+    tx.set(inode, content_layer=tree.head)
+    save(tx, inode)
+
+
 def create_object(tree: Tree, number: int) -> ContentFile:
     """A new object; what a crash left under that number, referred to by nothing, makes way."""
     try:

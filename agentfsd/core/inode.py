@@ -82,7 +82,6 @@ class Inode:
         "nlink",
         "opens",
         "parent",
-        "passed",
         "rdev",
         "row_layer",
         "target",
@@ -113,7 +112,6 @@ class Inode:
         self.file: ContentFile | None = None
         self.lower_fd = -1
         self.opens = 0
-        self.passed = 0  # how often the kernel has its content object open past us
         self.linkable = False  # made without a name, and never had one
         self.anonymous = False  # content that no row refers to: it goes with the last close
 

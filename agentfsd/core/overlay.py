@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from agentfsd.core import diff, fsck, reap
+from agentfsd.core import copyup, diff, fsck, reap
 from agentfsd.core.ids import MIN_PREFIX, IdMaker, check_name
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.errors import Refusal, invalid, not_found
@@ -158,6 +158,8 @@ class Overlay:
         tree = self._trees.get(origin.id)
         if tree is not None:
             tx.set(tree, head=new_head, chain=tree.chain | {new_head})
+            for inode in list(tree.passed):
+                copyup.keep_original(tx, inode)
         return head
 
     def list_branches(self) -> list[BranchInfo]:

@@ -38,6 +38,7 @@ class Tree:
         self.head = head
         self.chain = frozenset(chain)
         self.read_only = read_only
+        self.passed: set[Inode] = set()  # files whose content objects the kernel writes without asking us
         self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()

@@ -68,7 +68,7 @@ class Base:
         self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
         self.unsettled = False
-        self.opens_files = True  # False when the kernel opens files and directories without asking
+        self.device = 0  # st_dev of a connection in a namespace of its own, where we know it
 
     def handle(self, number: int) -> Handle:
         try:
@@ -185,6 +185,8 @@ class Base:
                 if not inode.id and node.watched != inode.lower_path:
                     attributes = None  # what was read before the watch may be old
                 attr_s = self._directory_s(node, inode)
+            elif inode in tree.passed:
+                attr_s = NOW_S
             elif inode.has_own_data or not (inode.is_file or not inode.id):
                 attr_s = LONG_S
             else:
@@ -212,6 +214,8 @@ class Base:
 
     def _file_s(self, inode: Inode) -> float:
         """How long the attributes of a file may be cached, whichever name it was reached by."""
+        if inode in inode.tree.passed:
+            return NOW_S  # somebody writes it past us, perhaps through another connection
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S
         if inode.linked or inode.lower_path is None:

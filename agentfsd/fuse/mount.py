@@ -1,10 +1,11 @@
 """One mount and all its connections: the one at the mount point, and those that show one branch to one `run`."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
+from agentfsd import mounts
 from agentfsd.config import SessionKind
 from agentfsd.core.overlay import Overlay
 from agentfsd.fuse.connections import Connections
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IO_MODES = ("auto", "zero-message", "passthrough", "cached")
+_BEST: native.IoMode = "zero-message"
+
 
 class Mount:
     """``kind`` and ``why`` tell which session serves the mount point, and why that one."""
@@ -38,7 +42,7 @@ class Mount:
         self._reactor = Reactor()
         self._libfuse: LibfuseSession | None = None
         self._native: native.NativeSession | None = None
-        self._terminated = False
+        self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
         bindings.on_bind = self._bound
 
@@ -68,7 +72,7 @@ class Mount:
 
     def _mount_native(self) -> None:
         fd = device.mount(self._mountpoint, self._options)
-        session = native.NativeSession(self.operations, self._reactor, fd, "passthrough")
+        session = native.NativeSession(self.operations, self._reactor, fd, "cached")
         try:
             session.shake_hands()
         except BaseException:
@@ -77,10 +81,15 @@ class Mount:
             raise
         self._native = session
 
-    def attach(self, fd: int, tree_id: str, io: native.IoMode) -> native.NativeSession:
-        """Serves a connection that shows one branch, until it is unmounted everywhere; native.Unsupported."""
+    def attach(self, fd: int, tree_id: str, io: str, device: int) -> str:
+        """Serves a connection that shows one branch, until it is unmounted everywhere; native.Unsupported.
+
+        *io*: one of IO_MODES; what was chosen comes back. *device*: its st_dev, 0 when nobody knows.
+        """
         operations = self._operations(tree_id)
-        session = native.NativeSession(operations, self._reactor, fd, io)
+        operations.device = device
+        chosen: native.IoMode = _BEST if io == "auto" else cast(native.IoMode, io)
+        session = native.NativeSession(operations, self._reactor, fd, chosen)
         try:
             session.shake_hands()
         except BaseException:
@@ -88,7 +97,7 @@ class Mount:
             session.abandon()
             raise
         self._reactor.add(session)
-        return session
+        return session.io
 
     # -- living
 
@@ -110,7 +119,7 @@ class Mount:
                 if self._libfuse is not None:
                     nursery.start_soon(self._reactor.serve, self._is_over)
                     await self._libfuse.serve()
-                    self._terminated = True
+                    self._libfuse_ended = True
                     self._reactor.wake()
                 else:
                     assert self._native is not None
@@ -121,7 +130,8 @@ class Mount:
             self._healer.stop()
 
     def _is_over(self) -> bool:
-        return self._terminated or (self._native is not None and self._native.ended)
+        main_ended = self._native.ended if self._native is not None else self._libfuse_ended
+        return self._terminated or (main_ended and not len(self._reactor))
 
     def terminate(self) -> None:
         """Asks serve() to return; the mount stays until close()."""
@@ -142,6 +152,19 @@ class Mount:
             self._native.end()
             if unmount:
                 device.unmount(self._mountpoint)
+
+    async def flush_mapped(self, branch_id: str | None) -> None:
+        """Has the pages written back that processes have mapped for writing on connections of their own branch."""
+        for operations in self.connections.all:
+            tree_id = operations.nodes.top.tree_id
+            if not tree_id or branch_id not in (None, tree_id) or not operations.device:
+                continue
+            pids = [found.pid for found in self.connections.bindings.bindings() if found.branch_id == tree_id]
+            mapped = mounts.mapped_for_writing(pids, operations.device)
+            for node in operations.nodes.files() if mapped else ():
+                if node.inode.ino in mapped:
+                    operations.notifier.expire_inode(node.id, data=True)
+            await operations.notifier.settled()
 
     @property
     def writers(self) -> int:

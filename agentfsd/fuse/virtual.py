@@ -11,7 +11,7 @@ from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.base import Base, DirHandle, TextHandle
 from agentfsd.fuse.nodes import DirNode, VirtualNode
-from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
+from agentfsd.fuse.reply import LONG_S, NOW_S, Context, Entry, Listed
 from agentfsd.types import CONTROL_DIR
 
 _FILES = {b"control": "control", b"status": "text", b"status.json": "text"}
@@ -33,13 +33,19 @@ else:
 
 class Virtual(_Mixin):
     def lookup_control_dir(self, root: DirNode, ctx: Context) -> Entry:
-        """Visible to the mount's owner and to root; anybody else finds nothing there."""
+        """Visible to the mount's owner and to root; anybody else finds nothing there.
+
+        On a connection that shows one branch only it is an empty place, over which that of the mount is mounted.
+        """
+        if self.nodes.top.tree_id:
+            node = self.nodes.virtual_child(root, None, CONTROL_DIR, "dir")
+            return self.virtual_reply(node)._replace(entry_s=LONG_S, attr_s=LONG_S)
         if ctx.uid not in (self.connections.owner_uid, 0):
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return self.virtual_reply(self.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
 
     def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: Context) -> Entry:
-        if not self.opens_files:  # something real is mounted over it: these need opens of their own
+        if self.nodes.top.tree_id:
             raise FileNotFoundError(errno.ENOENT, "no such name")
         if node.kind == "dir":
             kind = self._child_kinds(node).get(name)

@@ -264,6 +264,10 @@ class Store:
     def put_inode(self, row: InodeRow) -> None:
         self.db.execute(_INODE_UPSERT, row)
 
+    def replace_content(self, inode_id: int, old: int, new: int) -> None:
+        """Has every version of an inode refer to another object."""
+        self.db.execute("UPDATE inode SET content = ? WHERE id = ? AND content = ?", (new, inode_id, old))
+
     def delete_inode(self, inode_id: int, layer: int) -> None:
         self.db.execute("DELETE FROM inode WHERE id = ? AND layer = ?", (inode_id, layer))
 

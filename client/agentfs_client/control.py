@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -18,8 +19,8 @@ _R = TypeVar("_R", bound=wire.Reply)
 
 
 class Transport(Protocol):
-    def exchange(self, body: bytes) -> bytes:
-        """Sends one request and returns its reply."""
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        """Sends one request, and descriptors where the transport can carry them, and returns its reply."""
         ...
 
     def close(self) -> None: ...
@@ -37,7 +38,9 @@ class FileTransport:
                 "is that directory an agentfsd mount, and yours?",
             ) from exc  # fmt: skip
 
-    def exchange(self, body: bytes) -> bytes:
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        if descriptors:
+            raise InvalidRequestError(errno.EINVAL, "no-descriptors", "the control file carries no descriptors", "use the socket")
         os.write(self._fd, body)
         parts = []
         while part := os.read(self._fd, _READ_BYTES):
@@ -65,8 +68,10 @@ class SocketTransport:
                 "`agentfsd mount` starts a daemon",
             ) from exc
 
-    def exchange(self, body: bytes) -> bytes:
-        self._socket.sendall(wire.frame(body))
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        message = wire.frame(body)
+        sent = socket.send_fds(self._socket, [message], list(descriptors)) if descriptors else 0
+        self._socket.sendall(message[sent:])
         length = wire.frame_length(self._receive(wire.HEADER_BYTES))
         if length > wire.MAX_REPLY_BYTES:
             raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
@@ -117,9 +122,9 @@ class ControlClient:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _ask(self, request: wire.Request, expected: type[_R]) -> _R:
+    def _ask(self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = ()) -> _R:
         try:
-            reply = wire.decode_reply(self._exchange(wire.encode(request)))
+            reply = wire.decode_reply(self._exchange(wire.encode(request), descriptors))
         except msgspec.DecodeError as exc:
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
         except AgentFSError:
@@ -132,7 +137,7 @@ class ControlClient:
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
         return reply
 
-    def _exchange(self, body: bytes) -> bytes:
+    def _exchange(self, body: bytes, descriptors: Sequence[int]) -> bytes:
         """Once a request was left without its reply (a timeout, Ctrl-C), a later one would be given that reply."""
         if len(body) > wire.MAX_REQUEST_BYTES:
             limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
@@ -140,7 +145,7 @@ class ControlClient:
         if not self._usable:
             raise DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
         self._usable = False
-        reply = self._transport.exchange(body)
+        reply = self._transport.exchange(body, descriptors)
         self._usable = True
         return reply
 
@@ -191,6 +196,11 @@ class ControlClient:
 
     def bindings(self) -> list[wire.Binding]:
         return self._ask(wire.BranchBindings(), wire.BindingsReply).bindings
+
+    def attach_session(self, fuse_fd: int, branch: str, io: str = "auto", device: int = 0) -> str:
+        """Hands over a FUSE connection (mounted, not yet spoken on) that is to show one branch; how it carries data."""
+        request = wire.SessionAttach(branch=branch, io=io, device=device)
+        return self._ask(request, wire.SessionReply, [fuse_fd]).io
 
     # -- snapshots
 

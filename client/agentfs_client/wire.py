@@ -92,6 +92,17 @@ class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
     pass
 
 
+class SessionAttach(Request, frozen=True, kw_only=True, tag="session.attach"):
+    """Hands a FUSE connection over, which is to show one branch; its descriptor comes along on the socket.
+
+    ``io``: how data gets to programs (auto, zero-message, passthrough, cached). ``device``: its st_dev, where it is mounted.
+    """
+
+    branch: str
+    io: str = "auto"
+    device: int = 0
+
+
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
     branch: str | None = None
     name: str | None = None  # None: one is made up
@@ -138,7 +149,7 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 
 AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
-    | BranchBind | BranchUnbind | BranchBindings | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
+    | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | Log | Restore | Fsck | Shutdown
 )  # fmt: skip
 
@@ -263,6 +274,10 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
     capabilities: dict[str, str]
 
 
+class SessionReply(Reply, frozen=True, kw_only=True, tag="session.ok"):
+    io: str  # what was chosen
+
+
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes."""
 
@@ -284,7 +299,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply | ChangesReply
-    | ProblemsReply | CapabilitiesReply | StatusReply
+    | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)

@@ -17,8 +17,8 @@ PREAMBLE = """
 import os, sys
 from agentfsd.cli import runner
 bound = []
-def run(argv, views={}, cwd="/", bind=bound.append):
-    ended = runner.run(runner.Command(argv, dict(os.environ), cwd, views, bind))
+def run(argv, view=None, cwd="/", bind=bound.append):
+    ended = runner.run(runner.Command(argv, dict(os.environ), cwd, view, bind))
     return ended
 """
 
@@ -196,7 +196,7 @@ def test_private_view_is_seen_by_the_command_alone(tmp_path: Path) -> None:
     here, shown = str(tmp_path / "here"), str(tmp_path / "shown")
     if namespace.probe_error():
         pytest.skip("no private mount namespaces here")
-    done = outcome(f"run(['ls'], views={{{here!r}: {shown!r}}}, cwd={here!r}); print(os.listdir({here!r}))")
+    done = outcome(f"run(['ls'], view=runner.View([{here!r}], {shown!r}), cwd={here!r}); print(os.listdir({here!r}))")
     assert done.stdout == "inside\n[]\n"
 
 
@@ -205,7 +205,7 @@ def test_view_that_cannot_be_shown_runs_nothing(tmp_path: Path) -> None:
     done = outcome(
         f"""
         try:
-            run(["touch", {str(mark)!r}], views={{"/no/such/place": "/"}})
+            run(["touch", {str(mark)!r}], view=runner.View(["/no/such/place"], "/"))
         except runner.NamespaceError as exc:
             print(exc)
         """

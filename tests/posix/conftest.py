@@ -21,6 +21,9 @@ SESSIONS = ["native", "pyfuse3"]
 VIEWS = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
 OVERLAY = [f"{session}-{view}" for session in SESSIONS for view in VIEWS]
 
+# A directory that is already there, in the place of all these: how the suite runs inside an `agentfsd run`.
+HERE = os.environ.get("AGENTFSD_POSIX_HERE", "")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Remembers which directories the mounts must hold before they are made."""
@@ -128,7 +131,7 @@ def _views(full: Mounted, empty: Mounted) -> dict[str, Path]:
     }  # fmt: skip
 
 
-@pytest.fixture(params=PLAIN + OVERLAY)
+@pytest.fixture(params=[HERE] if HERE else PLAIN + OVERLAY)
 def place(request: pytest.FixtureRequest) -> str:
     """Where the test runs, by name."""
     name: str = request.param
@@ -137,11 +140,14 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def d(place: str, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A directory of the test's own, with the seed in it."""
+    """A directory of the test's own, with the seed in it; made now where no older layer has it."""
     name = _directory_name(request.node)
-    root: Path = request.getfixturevalue(place) if place in PLAIN else request.getfixturevalue("overlays")[place]
+    if place == HERE:
+        root = Path(HERE)
+    else:
+        root = request.getfixturevalue(place) if place in PLAIN else request.getfixturevalue("overlays")[place]
     where = root / name
-    if place in PLAIN or place.endswith("empty-lower"):
+    if not where.exists():
         seed(where)
     yield where
     shutil.rmtree(where, ignore_errors=True)
@@ -151,6 +157,12 @@ def d(place: str, request: pytest.FixtureRequest) -> Iterator[Path]:
 def by_pyfuse3(place: str) -> bool:
     """Where a few requests cannot be expressed."""
     return place.startswith("pyfuse3")
+
+
+@pytest.fixture
+def keeps_atime() -> bool:
+    """Whether reading moves access times here; not where it asks nobody."""
+    return os.environ.get("AGENTFSD_POSIX_NOATIME") != "1"
 
 
 @pytest.fixture

@@ -35,14 +35,17 @@ class Backings:
         self._fd = fuse_fd
         self._ways: dict[Inode, _Ways] = {}
 
-    def enter(self, inode: Inode) -> int:
-        """Counts an open; the backing id when it goes past us, 0 when it does not."""
+    def enter(self, inode: Inode, *, writes: bool) -> int:
+        """Counts an open; the backing id when it goes past us, 0 when it does not.
+
+        Reading alone gains little, and each file that is open past us is copied at a snapshot.
+        """
         ways = self._ways.setdefault(inode, _Ways())
-        if not ways.passed and (ways.cached or not self._begin(inode, ways)):
+        if not ways.passed and (ways.cached or not writes or not self._begin(inode, ways)):
             ways.cached += 1
             return 0
         ways.passed += 1
-        inode.passed = ways.passed
+        inode.tree.passed.add(inode)
         return ways.backing
 
     def _begin(self, inode: Inode, ways: _Ways) -> bool:
@@ -67,8 +70,8 @@ class Backings:
             return
         if passed:
             ways.passed -= 1
-            inode.passed = ways.passed
             if not ways.passed:
+                inode.tree.passed.discard(inode)
                 fcntl.ioctl(self._fd, _CLOSE, struct.pack("=I", ways.backing))
         else:
             ways.cached -= 1

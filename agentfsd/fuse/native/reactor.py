@@ -3,6 +3,7 @@
 A request that follows the last one at once is read without asking the event loop, which costs more than an answer.
 """
 
+import contextlib
 import os
 import select
 import time
@@ -29,6 +30,9 @@ class Reactor:
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._waker, select.EPOLLIN)
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def add(self, session: "NativeSession") -> None:
         session.begin()
         self._sessions[session.fd] = session
@@ -38,10 +42,15 @@ class Reactor:
         if self._sessions.pop(session.fd, None) is not None:
             self._epoll.unregister(session.fd)
             session.end()
+            self.wake()
 
     def wake(self) -> None:
         """Has serve() look again whether it is to end."""
         os.eventfd_write(self._waker, 1)
+
+    def _sleepless(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._waker)
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """For what has to wait."""
@@ -81,6 +90,7 @@ class Reactor:
                     await trio.lowlevel.wait_readable(self._epoll)
                     turn_ends = time.monotonic() + _TURN_S
                 hot = []
+                self._sleepless()
             ready = [self._sessions[fd] for fd, _ in self._epoll.poll(0) if fd in self._sessions]
             hot += [session for session in ready if session not in hot]
             if self._tasks or time.monotonic() >= turn_ends:

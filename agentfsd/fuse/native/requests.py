@@ -44,7 +44,6 @@ class Requests:
         self._page = bytearray(_READ_BYTES)
         self._page_view = memoryview(self._page)
         self._idle: OrderedDict[Inode, None] = OrderedDict()
-        self.ops.opens_files = not self._zero
 
     def close(self) -> None:
         """The connection has ended: what it had open is closed."""
@@ -122,10 +121,11 @@ class Requests:
         return [fuse.pack_entry(entry), self._opened(handle, inode)]
 
     def tmpfile(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        if self._zero:
-            raise _not_here()
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
         handle, inode, entry = self.ops.tmpfile(node, mode, flags, ctx._replace(umask=umask))
+        if self._zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
+            self._release(handle)
+            handle = 0
         return [fuse.pack_entry(entry), self._opened(handle, inode)]
 
     # -- listing
@@ -260,12 +260,14 @@ class Requests:
 
     def _opened(self, handle: int, inode: Inode) -> bytes:
         """The reply to an open. Pages stay good: see Base.reply for who has them dropped."""
-        backing = self._backings.enter(inode) if self._backings is not None and inode.is_file else 0
+        opened = self.ops.handles.get(handle)
+        if self._backings is None or not inode.is_file or not isinstance(opened, FileHandle):
+            return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
+        backing = self._backings.enter(inode, writes=opened.writes)
         if not backing:
             return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
-        opened = self.ops.handles[handle]
-        assert isinstance(opened, FileHandle)
         opened.passed = True
+        self.ops.file_changed(inode, data=True)  # others must not rely on what they have cached of it
         return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_PASSTHROUGH, backing)
 
     def release(self, node: int, ctx: Context, body: memoryview) -> Reply:

@@ -1,0 +1,35 @@
+"""The behaviour suite inside `agentfsd run`, for each way in which files get to a command."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+
+ROOT = Path(__file__).parents[2]
+NOT_ABOUT_A_DIRECTORY = ["--ignore=tests/posix/test_branches.py"]
+
+
+@pytest.mark.parametrize("io", ["zero-message", "passthrough", "cached"])
+def test_behaviour_suite(make_mount: Callable[..., Mounted], io: str) -> None:
+    needs_namespaces()
+    options = ["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else []
+    mounted = make_mount(None, *options)
+    mounted.path.parent.chmod(0o755)
+    for above in mounted.path.parents:
+        if above.owner() == mounted.path.owner() and not above.stat().st_mode & 1:
+            above.chmod(above.stat().st_mode | 0o711)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NOT_ABOUT_A_DIRECTORY, "tests/posix"]
+    done = subprocess.run(
+        [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "suite", "--new", "--io", io, "--",
+         "env", "-C", str(ROOT), f"AGENTFSD_POSIX_HERE={mounted.path}",
+         f"AGENTFSD_POSIX_NOATIME={int(io == 'zero-message')}", *command],
+        cwd=mounted.path, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert mounted.fsck() == []
+    assert list(mounted.lower.iterdir()) == []
