@@ -157,7 +157,7 @@ pid, file, directory = sys.argv[1:4]
 proc = f'/proc/{pid}/'
 found = {
     'read': denied(read, f'{proc}fd/{file}'),
-    'write': denied(lambda: open(f'{proc}fd/{file}', 'r+').write('x')),
+    'write': denied(lambda: os.write(os.open(f'{proc}fd/{file}', os.O_RDWR), b'x')),
     'truncate': denied(os.truncate, f'{proc}fd/{file}', 0),
     'chmod': denied(os.chmod, f'{proc}fd/{file}', 0o777),
     'cwd': denied(read, f'{proc}cwd/secret'),
@@ -295,7 +295,7 @@ def test_a_user_namespace_of_ones_own_opens_nothing(two: Mounted) -> None:
         cd "{two.path}"
         test -e own && ! test -e of-main && ! test -e .agentfs/branches/theirs
         mkdir -p "$0" && mount --bind .agentfs/branches/theirs "$0" 2>/dev/null && exit 9
-        mount --bind . "$0" && test -e "$0/own" && ! test -e "$0/of-main" && ! test -e "$0/.agentfs/branches/theirs"
+        mount --rbind . "$0" && test -e "$0/own" && ! test -e "$0/of-main" && ! test -e "$0/.agentfs/branches/theirs"
     """
     for view in ("pid", "namespace"):
         where = two.path.parent / f"bound-{view}"

@@ -3,7 +3,6 @@
 A request that follows the last one at once is read without asking the event loop, which costs more than an answer.
 """
 
-import contextlib
 import os
 import select
 import time
@@ -15,7 +14,7 @@ import trio
 if TYPE_CHECKING:
     from agentfsd.fuse.native.session import NativeSession
 
-_LINGER_S = 0.0002  # how long we wait for a further request before the event loop does
+_LINGER_S = 0.001  # how long we wait for a further request before the event loop does
 _TURN_S = 0.002  # how long others may have to wait while requests keep coming
 
 
@@ -48,10 +47,6 @@ class Reactor:
         """Has serve() look again whether it is to end."""
         os.eventfd_write(self._waker, 1)
 
-    def _sleepless(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._waker)
-
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """For what has to wait."""
         assert self._nursery is not None
@@ -76,23 +71,19 @@ class Reactor:
             nursery.cancel_scope.cancel()
 
     async def _loop(self, until: Callable[[], bool]) -> None:
-        hot: list[NativeSession] = []
         turn_ends = time.monotonic() + _TURN_S
         while not until():
-            busy = False
-            for session in hot:
-                if session.step():
-                    busy = True
-            if busy and not self._tasks and time.monotonic() < turn_ends:
+            ready = self._epoll.poll(0 if self._tasks else _LINGER_S)
+            if not ready:  # tasks, if any, wait for something else
+                await trio.lowlevel.wait_readable(self._epoll)
+                turn_ends = time.monotonic() + _TURN_S
                 continue
-            if not busy:
-                if not select.select([self._epoll], [], [], 0.0 if self._tasks else _LINGER_S)[0]:
-                    await trio.lowlevel.wait_readable(self._epoll)
-                    turn_ends = time.monotonic() + _TURN_S
-                hot = []
-                self._sleepless()
-            ready = [self._sessions[fd] for fd, _ in self._epoll.poll(0) if fd in self._sessions]
-            hot += [session for session in ready if session not in hot]
+            for fd, _ in ready:
+                session = self._sessions.get(fd)
+                if session is not None:
+                    session.step()
+                elif fd == self._waker:
+                    os.eventfd_read(fd)
             if self._tasks or time.monotonic() >= turn_ends:
                 await trio.lowlevel.checkpoint()
                 turn_ends = time.monotonic() + _TURN_S

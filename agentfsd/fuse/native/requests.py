@@ -5,6 +5,7 @@ A handler returns the parts of its reply (None: done, nothing to say), or a coro
 
 import errno
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
@@ -194,7 +195,7 @@ class Requests:
         (
             valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
         ) = fuse.SETATTR_IN.unpack_from(body)  # fmt: skip
-        now = copyup.now_ns() if valid & (fuse.FATTR_ATIME_NOW | fuse.FATTR_MTIME_NOW) else 0
+        now = time.time_ns() if valid & (fuse.FATTR_ATIME_NOW | fuse.FATTR_MTIME_NOW) else 0
         new = NewAttributes(
             mode=mode if valid & fuse.FATTR_MODE else None,
             uid=uid if valid & fuse.FATTR_UID else None,
@@ -203,7 +204,8 @@ class Requests:
             atime_ns=_time(valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, atime, atime_ns, now),
             mtime_ns=_time(valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, mtime, mtime_ns, now),
         )
-        by_handle = bool(valid & fuse.FATTR_FH) or (self._zero and valid & fuse.FATTR_SIZE != 0)
+        # Where we are not asked at opens, an open with O_TRUNC cannot be told from ftruncate(2): the caller is checked at both.
+        by_handle = bool(valid & fuse.FATTR_FH) and not self._zero
         keeps_setid = not valid & fuse.FATTR_KILL_SUIDGID
         if new.size:
             inode = self.ops.file_to_resize(node, by_handle, ctx)

@@ -113,23 +113,20 @@ class NativeSession:
 
     # -- requests
 
-    def step(self) -> bool:
-        """Answers one request; False when there is none now."""
-        if self.ended:
-            return False
+    def step(self) -> None:
+        """Answers one request, if there is one."""
         try:
             length = os.readv(self.fd, [self._buffer])
         except BlockingIOError:
-            return False
+            return
         except OSError as exc:
             if exc.errno == errno.ENODEV:  # unmounted everywhere
                 self.reactor.remove(self)
-                return False
-            if exc.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # the request was taken back
-                return True
+                return
+            if exc.errno in (errno.ENOENT, errno.EINTR):  # the request was taken back
+                return
             raise
         self.answer(length)
-        return True
 
     def answer(self, length: int) -> None:
         """Answers the request that lies in the buffer."""
