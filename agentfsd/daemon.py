@@ -296,9 +296,10 @@ class Daemon:
             try:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()
+                self.store.commit()
                 self.store.keep_reserve()
-            except OSError as exc:  # a full disk, for example: what is garbage can wait
-                log.warning("freeing what nothing refers to: %s", exc.strerror)
+            except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
+                log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
 
 

@@ -67,16 +67,20 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
     mode = old.mode if new.mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(new.mode)
     if (new.uid is not None or new.gid is not None) and new.mode is None and not privileged and not inode.is_dir:
         mode = without_setid(mode)
+    uid, gid = old.uid if new.uid is None else new.uid, old.gid if new.gid is None else new.gid
+    atime = old.atime_ns if new.atime_ns is None else new.atime_ns
+    mtime = old.mtime_ns if new.mtime_ns is None else new.mtime_ns
+    if (mode, uid, gid) == (old.mode, old.uid, old.gid) and inode.has_live_times and is_owned(inode):
+        _set_object_times(inode, atime, mtime)  # the object's times are the file's, and its change time moves with them
+        return
     with tree.store.transaction() as tx:
         if inode.nlink and not tree.detached:
             materialize(tx, inode)
-        atime = old.atime_ns if new.atime_ns is None else new.atime_ns
-        mtime = old.mtime_ns if new.mtime_ns is None else new.mtime_ns
         tx.set(
             inode,
             mode=mode,
-            uid=old.uid if new.uid is None else new.uid,
-            gid=old.gid if new.gid is None else new.gid,
+            uid=uid,
+            gid=gid,
             atime_ns=atime,
             mtime_ns=mtime,
             ctime_ns=change_time_ns(inode),

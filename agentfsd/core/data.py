@@ -133,6 +133,7 @@ def sync(inode: Inode, *, data_only: bool) -> None:
 def sync_later(inode: Inode, *, data_only: bool) -> Callable[[], None]:
     """Likewise, to be called in any thread: the disk may take long."""
     store = inode.tree.store
+    store.commit()
     content = inode.tree.backstore.open(inode.content) if inode.content else None  # without a name there is nothing to keep
 
     def work() -> None:

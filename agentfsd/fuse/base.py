@@ -319,6 +319,7 @@ class Base:
 
     async def sync_names(self) -> None:
         """fsync(2) of a directory."""
+        self.overlay.store.commit()
         await trio.to_thread.run_sync(self.overlay.store.sync)
 
     async def sync(self, inode: Inode, *, data_only: bool) -> None:

@@ -3,17 +3,19 @@
 It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
 """
 
+import contextlib
 import errno
 import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
+from agentfsd.metadata.journal import Journal, Statement
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
@@ -21,6 +23,10 @@ GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
 _BUSY_S = 1.0  # nobody but us has business there
 _RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
+_JOURNAL = "-acknowledged"
+_BATCH = 500  # operations between two commits
+_LONG = 100  # statements of one operation, above which the journal is no use
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 _INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
@@ -37,10 +43,10 @@ class Transaction:
     Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
     """
 
-    __slots__ = ("_db", "_store", "_undo")
+    __slots__ = ("_store", "_undo")
 
     def __init__(self, store: "Store") -> None:
-        self._store, self._db = store, store.db
+        self._store = store
         self._undo: list[tuple[Any, Any, Any, bool]] = []
 
     def set(self, target: object, **values: object) -> None:
@@ -58,7 +64,7 @@ class Transaction:
 
     def __enter__(self) -> "Transaction":
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._store.begin()
         except sqlite3.Error as exc:
             raise self._store.as_oserror(exc) from exc
         return self
@@ -66,18 +72,20 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if kind is None:
-                self._db.execute("COMMIT")
+                self._store.keep()
                 return
         except sqlite3.Error as exc:
             self._roll_back()
             raise self._store.as_oserror(exc) from exc
+        except OSError:
+            self._roll_back()
+            raise
         self._roll_back()
         if isinstance(value, sqlite3.Error):
             raise self._store.as_oserror(value) from value
 
     def _roll_back(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+        self._store.undo()
         self._store.forget_ids()  # a block of numbers reserved in here is not reserved any more
         for target, key, old, is_attribute in reversed(self._undo):
             if is_attribute:
@@ -88,11 +96,47 @@ class Transaction:
                 target[key] = old
 
 
+class Recorder:
+    """The connection; ``redo`` collects what changes rows while an operation is under way."""
+
+    __slots__ = ("_db", "redo")
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.redo: list[Statement] | None = None
+
+    def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        if self.redo is not None and text.startswith(_CHANGES):
+            self.redo.append((text, values))
+        return self._db.execute(text, values)
+
+    def trace(self, tell: Callable[[str], object] | None) -> None:
+        """Has every statement told, for those who count them."""
+        self._db.set_trace_callback(tell)
+
+    @property
+    def total_changes(self) -> int:
+        """Rows changed since the database was opened."""
+        return self._db.total_changes
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._db.in_transaction
+
+    def close(self) -> None:
+        self._db.close()
+
+
 class Store:
-    """Typed access to the tables. Every write belongs inside ``with store.transaction()``."""
+    """Typed access to the tables. Every write belongs inside ``with store.transaction()``.
+
+    Operations are acknowledged when the journal has them; the database commits many at once.
+    """
 
     def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool) -> None:
-        self.db = db
+        self.db = Recorder(db)
+        self._journal: Journal | None = None
+        self._uncommitted = 0
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
@@ -113,6 +157,7 @@ class Store:
             store._configure()
             store._migrate(lower_identity)
             store._check_lower(lower_identity)
+            store._open_journal()
             store.keep_reserve()
         except sqlite3.DatabaseError as exc:
             db.close()
@@ -129,6 +174,7 @@ class Store:
         # A commit is in the WAL file, so SIGKILL cannot lose it; sync() below is for power loss.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.execute("PRAGMA cache_size = -65536")
+        self.db.execute("PRAGMA temp_store = MEMORY")  # what an operation might have to take back needs no file
 
     def _migrate(self, lower_identity: str) -> None:
         version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
@@ -167,6 +213,73 @@ class Store:
                 "choose another --state directory for this lower",
             )
 
+    # -- operations
+
+    def begin(self) -> None:
+        if not self.db.in_transaction:
+            self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute("SAVEPOINT operation")
+        self.db.redo = []
+
+    def keep(self) -> None:
+        """Acknowledges the operation; OSError or sqlite3.Error when that is impossible, then undo() it."""
+        redo, self.db.redo = self.db.redo or [], None
+        if self._journal is None or len(redo) > _LONG or not self._journal.append(redo):
+            self.commit()
+            return
+        self.db.execute("RELEASE operation")
+        self._uncommitted += 1
+        if self._uncommitted >= _BATCH:
+            with contextlib.suppress(sqlite3.Error):  # the journal has it all; the next commit may have more luck
+                self.commit()
+
+    def undo(self) -> None:
+        """Takes back what the operation under way has changed."""
+        self.db.redo = None
+        if self.db.in_transaction:
+            with contextlib.suppress(sqlite3.OperationalError):  # there is no such savepoint any more
+                self.db.execute("ROLLBACK TO operation")
+                self.db.execute("RELEASE operation")
+
+    def commit(self) -> None:
+        """Has the database take over what the journal holds."""
+        if not self.db.in_transaction:
+            return
+        number = self._journal.number if self._journal is not None else 0
+        try:
+            self.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (str(number),))
+            self.db.execute("COMMIT")
+        except sqlite3.Error:
+            self._restore_batch()
+            raise
+        self._uncommitted = 0
+        if self._journal is not None:
+            self._journal.reset()
+
+    def _restore_batch(self) -> None:
+        """After a commit that failed: some failures make SQLite roll back, and the journal knows what was acknowledged."""
+        if self.db.in_transaction or self._journal is None:
+            return
+        self._journal.number = int(self.fact("journal") or 0)
+        self._replay()
+
+    def _open_journal(self) -> None:
+        if self._path == ":memory:":
+            return
+        self._journal = Journal(self._path + _JOURNAL, int(self.fact("journal") or 0))
+        self._replay()
+        self.commit()
+
+    def _replay(self) -> None:
+        assert self._journal is not None
+        records = self._journal.records()
+        if not records:
+            return
+        self.db.execute("BEGIN IMMEDIATE")
+        for statements in records:
+            for text, values in statements:
+                self.db.execute(text, values)
+
     # -- room
 
     def keep_reserve(self) -> None:
@@ -190,6 +303,13 @@ class Store:
         return True
 
     def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # then the journal stays
+            self.commit()
+            if self._journal is not None:
+                os.unlink(self._path + _JOURNAL)
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
         if self._wal_fd >= 0:
             os.close(self._wal_fd)
             self._wal_fd = -1
@@ -216,7 +336,7 @@ class Store:
         return Transaction(self)
 
     def sync(self) -> None:
-        """Makes every committed transaction survive power loss. Any thread may call."""
+        """Makes every committed transaction survive power loss; call commit() first. Any thread may call."""
         if self._path == ":memory:":
             return
         with self._syncing:
@@ -240,6 +360,9 @@ class Store:
     def next_id(self, name: str) -> int:
         """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))
+        if value >= limit and self.db.redo is None:
+            with self.transaction():
+                return self.next_id(name)
         if value >= limit:
             row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
             value = int(row[0]) if row else 2  # 1 is the root inode
@@ -322,10 +445,11 @@ class Store:
         return [row[0] for row in self.db.execute("SELECT id FROM object WHERE layer = ? LIMIT ?", (layer, limit))]
 
     def delete_objects(self, object_ids: list[int]) -> None:
-        self.db.executemany("DELETE FROM object WHERE id = ?", [(number,) for number in object_ids])
+        for number in object_ids:
+            self.db.execute("DELETE FROM object WHERE id = ?", (number,))
 
 
-def _run_script(db: sqlite3.Connection, script: str) -> None:
+def _run_script(db: Recorder, script: str) -> None:
     """executescript() would commit the open transaction; this does not."""
     statement = ""
     for line in script.splitlines():

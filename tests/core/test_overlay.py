@@ -177,14 +177,14 @@ def test_lookup_cost_does_not_grow_with_snapshots(opened: Opened) -> None:
         opened.reopen()
         tree = opened.tree()
         statements: list[str] = []
-        opened.store.db.set_trace_callback(statements.append)
+        opened.store.db.trace(statements.append)
         directory = tree.walk(b"d")
         held = [tree.lookup(directory, f"f{number}".encode()) for number in range(20)]
         first = len(statements)
         for number in range(20):
             tree.lookup(directory, f"f{number}".encode())
         counts.append((first, len(statements) - first, len(held)))
-        opened.store.db.set_trace_callback(None)
+        opened.store.db.trace(None)
     assert counts[0] == counts[1]
     assert counts[0][1] == 0
 
