@@ -245,9 +245,9 @@ class Store:
         """Has the database take over what the journal holds."""
         if not self.db.in_transaction:
             return
-        number = self._journal.number if self._journal is not None else 0
         try:
-            self.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (str(number),))
+            if self._journal is not None:
+                self.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (str(self._journal.number),))
             self.db.execute("COMMIT")
         except sqlite3.Error:
             self._restore_batch()
