@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfsd.cli import namespace
+from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
 FUSE_DEVICE = "/dev/fuse"
 
@@ -62,6 +63,7 @@ def survey(state_parent: str) -> list[Finding]:
         _mount_right(),
         _binding(),
         _protocol(offer),
+        _session(offer),
         _passthrough(offer),
         _namespaces(),
         _allow_other(),
@@ -112,10 +114,10 @@ def _binding() -> Finding:
         module = importlib.import_module("pyfuse3")
     except ImportError as exc:
         return Finding(
-            "libfuse3", False, f"pyfuse3 cannot be imported: {exc}", "nothing can be mounted",
-            "apt-get install libfuse3-3, then pip install 'agentfsd[daemon]'", True,
+            "libfuse3", False, f"pyfuse3 cannot be imported: {exc}", "nothing to fall back to where the native session fails",
+            "apt-get install libfuse3-3, then pip install 'agentfsd[daemon]'",
         )  # fmt: skip
-    return Finding("libfuse3", True, f"pyfuse3 {getattr(module, '__version__', '')}".strip(), "", "", True)
+    return Finding("libfuse3", True, f"pyfuse3 {getattr(module, '__version__', '')}".strip(), "", "")
 
 
 def _protocol(offer: FuseOffer | None) -> Finding:
@@ -126,6 +128,17 @@ def _protocol(offer: FuseOffer | None) -> Finding:
         )  # fmt: skip
     detail = f"{offer.version}, zero-message open {'offered' if offer.no_open else 'not offered'}"
     return Finding("fuse protocol", True, detail, "", "")
+
+
+def _session(offer: FuseOffer | None) -> Finding:
+    """What `--session auto` and `run --io auto` will take."""
+    if offer is None:
+        return Finding("session", False, "native is tried first, pyfuse3 where that fails", "", "")
+    minor = int(offer.version.partition(".")[2])
+    if minor < OLDEST_MINOR:
+        detail = f"pyfuse3: the native session needs FUSE 7.{OLDEST_MINOR}, this kernel speaks {offer.version}"
+        return Finding("session", False, detail, "each request costs twice as much", "boot a newer kernel")
+    return Finding("session", True, f"native; run: {'zero-message' if offer.no_open else 'cached'}", "", "")
 
 
 def _passthrough(offer: FuseOffer | None) -> Finding:

@@ -128,7 +128,7 @@ class ControlService:
             branch=asker.branch, bound=asker.bound_to is not None,
             branches=[branch for branch in self._branches() if asker.bound_to in (None, branch.id)],
             bindings=[] if asker.bound_to else self._bindings(),
-            usage=self.overlay.usage(), resources=self._measure(),
+            usage=self.overlay.usage(), resources=self._measure(), session_why=info.capabilities.get("session.why", ""),
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: "_Asker") -> wire.StatusReply:

@@ -10,13 +10,17 @@ def status(found: wire.StatusReply) -> str:
     held, files = size(found.usage.get("bytes", 0)), found.usage.get("objects", 0)
     lines = [
         f"{found.lower} is mounted on {found.mountpoint}",
-        f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {found.session}",
+        f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {_session(found)}",
         f"state in {found.state} ({found.backstore}): {held} in {files} files",
         "",
         f"{'BRANCH':<24} {'CHANGES':>8} {'PROCESSES':>10}  BASE",
     ]
     lines += [f"{b.name:<24} {b.changed:>8} {b.processes:>10}  {b.base or '(the lower)'}" for b in found.branches]
     return "\n".join(lines) + "\n"
+
+
+def _session(found: wire.StatusReply) -> str:
+    return f"{found.session} ({found.session_why})" if found.session_why else found.session
 
 
 def _span(ns: int) -> str:

@@ -1,5 +1,6 @@
 """One mount and all its connections: the one at the mount point, and those that show one branch to one `run`."""
 
+import errno
 import logging
 from typing import TYPE_CHECKING, cast
 
@@ -10,7 +11,6 @@ from agentfsd.config import SessionKind
 from agentfsd.core.overlay import Overlay
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
-from agentfsd.fuse.libfuse import LibfuseSession
 from agentfsd.fuse.native import device
 from agentfsd.fuse.native import session as native
 from agentfsd.fuse.native.reactor import Reactor
@@ -20,6 +20,7 @@ from agentfsd.types import ControlOpener, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
+    from agentfsd.fuse.libfuse import LibfuseSession
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +65,20 @@ class Mount:
                 log.warning("the native session is not to be had (%s): pyfuse3 takes its place", exc)
                 self.why = f"the native session is not to be had: {exc}"
             else:
-                self.kind, self.why = "native", self.why or f"FUSE 7.{self._native.minor}" if self._native else ""
+                assert self._native is not None
+                self.kind, self.why = "native", f"FUSE 7.{self._native.minor}"
                 return
-        self._libfuse = LibfuseSession(self.operations, self._mountpoint, self._options)
+        self._libfuse = self._libfuse_session()
         self._libfuse.mount()
         self.kind, self.why = "pyfuse3", self.why or "asked for"
+
+    def _libfuse_session(self) -> "LibfuseSession":
+        """Imported only here: the native session also works where libfuse is missing."""
+        try:
+            from agentfsd.fuse.libfuse import LibfuseSession
+        except ImportError as exc:
+            raise OSError(errno.ENOSYS, f"pyfuse3 cannot be imported: {exc} (`agentfsd doctor` says more)") from exc
+        return LibfuseSession(self.operations, self._mountpoint, self._options)
 
     def _mount_native(self) -> None:
         fd = device.mount(self._mountpoint, self._options)

@@ -279,7 +279,10 @@ class SessionReply(Reply, frozen=True, kw_only=True, tag="session.ok"):
 
 
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
-    """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes."""
+    """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
+
+    ``session_why``: why that session, in words.
+    """
 
     daemon: str
     pid: int
@@ -295,6 +298,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     bindings: list[Binding]
     usage: dict[str, int]
     resources: dict[str, int] = {}
+    session_why: str = ""
 
 
 AnyReply = (

@@ -22,7 +22,7 @@ IoMode = Literal["zero-message", "passthrough", "cached"]
 
 MAX_WRITE_BYTES = 1 << 20
 _BUFFER_BYTES = MAX_WRITE_BYTES + (1 << 16)
-_HANDSHAKE_S = 10
+_HANDSHAKE_S = 2  # the kernel says the first word at once
 _MAX_BACKGROUND, _CONGESTION = 64, 48
 _STACK_DEPTH = 1  # what passthrough may lie upon: a file system that is no stack itself
 
@@ -61,8 +61,8 @@ class NativeSession:
         os.set_blocking(self.fd, False)
         length = os.readv(self.fd, [self._buffer])
         _, opcode, unique, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
-        if opcode != fuse.INIT:
-            raise Unsupported(f"the kernel began with request {opcode}")
+        if length < fuse.IN_HEADER.size + fuse.INIT_IN_SHORT.size or opcode != fuse.INIT:
+            raise Unsupported("that is no FUSE connection, or somebody speaks on it already")
         body = self._view[fuse.IN_HEADER.size : length]
         major, minor, readahead, flags = fuse.INIT_IN_SHORT.unpack_from(body)
         if major != fuse.MAJOR or minor < fuse.OLDEST_MINOR:
