@@ -1,0 +1,91 @@
+"""Reading and writing large files, by fio; and the first write to a large file of the lower, which copies it up."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmark import datasets
+from benchmark.measure import Measurement, Row, Scene
+from benchmark.settings import MIB, Settings
+from benchmark.site import Site, program
+
+_MODES = {
+    "buffered": ("--ioengine=psync",),
+    "mmap": ("--ioengine=mmap",),
+    "direct": ("--ioengine=psync", "--direct=1"),
+}
+_PATTERNS = (("write", "out"), ("randwrite", "out"), ("read", "f0"), ("randread", "f0"))
+_WORDS = {"write": "sequential write", "randwrite": "random write", "read": "sequential read", "randread": "random read"}
+_RANDOM_SHARE = 16  # of the file is read or written when it is done in random order, 4 KiB at once
+
+
+def measurements(settings: Settings) -> list[Measurement]:
+    """All modes for the smallest file; buffered alone for larger ones."""
+    found = []
+    for number, size in enumerate(settings.sizes_bytes):
+        modes = list(_MODES) if number == 0 else ["buffered"]
+        found += [_transfer(size, mode) for mode in modes]
+        found.append(_copy_up(size))
+    return found
+
+
+def _transfer(size: int, mode: str) -> Measurement:
+    rows = tuple(Row(_title(pattern, size, mode), "MiB/s", more=True) for pattern, _ in _PATTERNS)
+    return Measurement(
+        f"io-{mode}-{_shown(size)}", rows, f"large-{size}", partial(_build, size=size),
+        partial(_sample, size=size, mode=mode), linked=True, rounds=5,
+    )  # fmt: skip
+
+
+def _shown(size: int) -> str:
+    return f"{size >> 30}GiB" if size >= 1 << 30 else f"{size // MIB}MiB"
+
+
+def _title(pattern: str, size: int, mode: str) -> str:
+    return f"{_WORDS[pattern]}, {mode}, {_shown(size)}"
+
+
+def _build(path: Path, site: Site, size: int) -> None:
+    program("fio")
+    datasets.large(size, path)
+
+
+def _sample(scene: Scene, size: int, mode: str) -> Mapping[str, float]:
+    try:
+        return {_title(pattern, size, mode): _fio(scene, pattern, name, size, mode) for pattern, name in _PATTERNS}
+    finally:
+        scene.run("rm", "-f", f"{scene.view.root}/out")
+
+
+def _fio(scene: Scene, pattern: str, name: str, size: int, mode: str) -> float:
+    is_random = pattern.startswith("rand")
+    argv = [
+        program("fio"), "--name=job", f"--filename={scene.view.root}/{name}", f"--rw={pattern}", f"--size={size}", "--thread",
+        "--bs=4k" if is_random else "--bs=128k", f"--io_size={size // _RANDOM_SHARE if is_random else size}",
+        "--fallocate=none", "--invalidate=0", "--randrepeat=1", "--output-format=json", *_MODES[mode],
+    ]  # fmt: skip
+    if "read" in pattern:
+        argv.append("--readonly")
+    out = scene.view.worker.run(argv, scene.view.root).out
+    job = json.loads(out[out.index("{") :])["jobs"][0]
+    return float(job["read" if "read" in pattern else "write"]["bw_bytes"]) / MIB
+
+
+# -- copy-up ----------------------------------------------------------------------------------------------------------
+
+
+def _copy_up(size: int) -> Measurement:
+    row = Row(f"first write to a file of {_shown(size)} (bare: cp)", "ms")
+    return Measurement(
+        f"copy-up-{_shown(size)}", (row,), f"large-{size}", partial(_build, size=size), partial(_first_write, title=row.title),
+        fresh=True, linked=True, rounds=5,
+    )  # fmt: skip
+
+
+def _first_write(scene: Scene, title: str) -> Mapping[str, float]:
+    """The bare directory has no copy-up: there it is what an independent copy costs."""
+    root = scene.view.root
+    if scene.is_bare:
+        return {title: scene.run("cp", "--reflink=auto", f"{root}/f0", f"{root}/copy") * 1000}
+    return {title: scene.ops("first-write", root, 1) / 1000}
