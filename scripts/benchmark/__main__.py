@@ -68,8 +68,8 @@ def main(
     \b
     Example:
       scripts/bench --quick
-      scripts/bench --only stat --only 'create*' --place tmpfs
-      scripts/bench -t run -t pid -t overlayfs --only git --rounds 9
+      scripts/bench --only stat --only 'git*' --place tmpfs
+      scripts/bench -t run -t pid -t overlayfs --only open --rounds 21
       scripts/bench --io zero-message --io passthrough --only 'io-*' --size 256M
       scripts/bench --peer 'mine=my-overlay --lower {lower} --upper {upper} {mountpoint}'
     """

@@ -20,14 +20,14 @@ _FUSE_OVERLAYFS = f"fuse-overlayfs -o {_OVERLAY_OPTIONS} {{mountpoint}}"
 
 
 def measurements(settings: Settings, only: Sequence[str] = ()) -> list[Measurement]:
-    """In the order of the table. A pattern matches a name, or a part of one or of a row's title."""
+    """In the order of the table. A pattern is one of the shell, for the name or the title of a row."""
     found = [found for room in (latency, throughput, history, work) for found in room.measurements(settings)]
     return [one for one in found if not only or any(_matches(one, pattern) for pattern in only)]
 
 
 def _matches(measurement: Measurement, pattern: str) -> bool:
     words = [measurement.name, *(row.title for row in measurement.rows)]
-    return any(fnmatch.fnmatch(word, pattern) or pattern in word for word in words)
+    return any(fnmatch.fnmatch(word, pattern) for word in words)
 
 
 def targets(names: Sequence[str], io: Sequence[str], sessions: Sequence[str], peers: Sequence[str]) -> list[Target]:

@@ -1,6 +1,7 @@
 """The trees that are measured on. Each function fills one directory of the lower; nothing of it is random."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -116,7 +117,8 @@ def python_tests(path: Path, site: Site) -> None:
 def node_project(path: Path, site: Site) -> None:
     """A package.json with its lock, and npm's cache beside the lower: afterwards no network is needed."""
     npm = program("npm")
-    (path / "package.json").write_text('{"name": "sample", "version": "1.0.0", "dependencies": {"express": "^4.18.0"}}\n')
+    wanted = {"name": "sample", "version": "1.0.0", "dependencies": site.settings.node_packages}
+    (path / "package.json").write_text(json.dumps(wanted))
     site.command(npm, "install", *npm_options(site), cwd=path)
     site.command("rm", "-rf", str(path / "node_modules"))
 
@@ -129,8 +131,5 @@ def wheels(path: Path, site: Site) -> None:
     """Wheels beside the lower, to install from without network; nothing in the lower."""
     site.command(
         program("python"), "-m", "pip", "download", "-q", "--only-binary=:all:", "-d", str(site.materials / "wheels"),
-        *PYTHON_PACKAGES,
+        *site.settings.python_packages,
     )  # fmt: skip
-
-
-PYTHON_PACKAGES = ("rich", "click", "hypothesis")

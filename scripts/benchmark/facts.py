@@ -14,6 +14,7 @@ from benchmark.settings import MIB
 _ROOT = Path(__file__).parent.parent.parent
 _PROGRAMS = (("fio", "--version"), ("git", "--version"), ("fuse-overlayfs", "--version"), ("rg", "--version"),
              ("node", "--version"), ("npm", "--version"), ("cc", "--version"))  # fmt: skip
+_ENVIRONMENT = os.environ | {"NODE_DISABLE_COMPILE_CACHE": "1"}  # or npm leaves files in the temporary directory
 _PACKAGES = ("agentfsd", "pyfuse3", "trio", "msgspec", "pytest", "pip")
 
 
@@ -44,7 +45,7 @@ def _cpu() -> str:
 def _said(*argv: str) -> str:
     """The first line that a command prints; "" where it is missing."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=_ENVIRONMENT)
     except OSError:
         return ""
     return next(iter(done.stdout.splitlines()), "")

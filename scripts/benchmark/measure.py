@@ -1,6 +1,7 @@
 """What a measurement is, and how it is taken: round by round, every target in each, so that noise hits all of them alike."""
 
 import contextlib
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What one sample is taken from. ``round``: counts from 0; -1 while preparing."""
+    """What one sample is taken from. ``round``: counts from 0; -1 when it does not count."""
 
     site: Site
     target: Target
@@ -73,6 +74,7 @@ def _nothing(scene: Scene) -> None:
 class Measurement:
     """``sample`` gives a value for each row. ``fresh``: it wants new views every time; ``views``: how many at once.
 
+    ``warm_up``: before the first round the first target takes a sample that does not count (programs come from the disk).
     ``linked``: no file of the data set is written in place, so the bare directory may share its files.
     ``why_not``: says of a target why it is left out; "" to measure it.
     """
@@ -86,6 +88,7 @@ class Measurement:
     fresh: bool = False
     views: int = 1
     linked: bool = False
+    warm_up: bool = False
     rounds: int = 1_000
     why_not: Callable[[Target], str] = field(default=lambda target: "")
 
@@ -134,7 +137,8 @@ class _Lane:
             self._site.place.sync()
             found = self._measurement.sample(self._scene(number))
             for title, series in self.series.items():
-                series.samples.append(found.get(title))
+                if number >= 0:
+                    series.samples.append(found.get(title))
         if not self.ended and self._measurement.fresh:
             with self._guarded():
                 self._stage.settle()
@@ -158,7 +162,7 @@ class _Lane:
             self.end(str(exc), failed=False)
         except AgentFSError as exc:
             self.end(exc.message, failed=True)
-        except (BenchError, OSError, ValueError, KeyError) as exc:
+        except (BenchError, OSError, subprocess.SubprocessError, ValueError, KeyError) as exc:
             self.end(str(exc), failed=True)
 
     def end(self, reason: str, *, failed: bool) -> None:
@@ -191,6 +195,9 @@ def _rounds(measurement: Measurement, lanes: list[_Lane], site: Site, tell: Call
     for lane in lanes:
         lane.begin()
     begin = time.monotonic()
+    if measurement.warm_up and not lanes[0].ended:
+        tell("warming up")
+        lanes[0].take(-1)
     rounds = min(site.settings.rounds, measurement.rounds)
     for number in range(rounds):
         if number and time.monotonic() - begin > site.settings.budget_s:

@@ -86,9 +86,8 @@ def show(console: Console, results: Results, notes: list[str], facts: Mapping[st
         console.print(table(results, place, compact=console.width < _width(results)), markup=False)
         for line in _reasons(results, place):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(
-        f"{facts['date']}  {facts['commit']}  Linux {facts['kernel']}  {facts['cpus']} x {facts['cpu']}", highlight=False
-    )
+    machine = f"Linux {facts['kernel']}, {facts['cpus']} x {facts['cpu']}"
+    console.print(f"{facts['date']}, commit {facts['commit']}, {machine}", highlight=False, markup=False)
     for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False)
 

@@ -1,6 +1,7 @@
 """How much is measured: sizes, counts and repetitions, for a full run and for a quick one."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from benchmark.places import Place, available_memory_bytes
 
@@ -26,6 +27,8 @@ class Settings:
     repository_files: int = 5_000
     sources: int = 200
     test_files: int = 40
+    python_packages: tuple[str, ...] = ("rich", "click", "hypothesis")
+    node_packages: Mapping[str, str] = field(default_factory=lambda: {"express": "^4.18.0"})
     branches: int = 10
 
     @property
@@ -35,8 +38,9 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    rounds=3, budget_s=6.0, window_ms=50, created=500, sizes_bytes=(64 * MIB,), tree_files=2_000, changed=(100, 1_000), depths=(1, 100),
-    repository_files=500, sources=20, test_files=8,
+    rounds=3, budget_s=5.0, window_ms=50, created=500, sizes_bytes=(64 * MIB,), tree_files=2_000, changed=(100, 1_000),
+    depths=(1, 100), repository_files=300, sources=10, test_files=6, python_packages=("click",),
+    node_packages={"debug": "^4.4.0"}, branches=3,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmark.places import Place
 from benchmark.settings import Settings
-from benchmark.worker import BenchError
+from benchmark.worker import COMMAND_TIMEOUT_S, BenchError
 
 _SOURCE = Path(__file__).parent / "ops.c"
 _SCRIPTS = Path(sys.executable).parent
@@ -51,10 +51,11 @@ class Site:
         """Runs a command outside of every view; BenchError when it fails."""
         try:
             done = subprocess.run(
-                argv, cwd=cwd, env=self.environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-            )
-        except OSError as exc:
-            raise BenchError(f"{argv[0]}: {exc.strerror}") from exc
+                argv, cwd=cwd, env=self.environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+                timeout=COMMAND_TIMEOUT_S,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            raise BenchError(f"{argv[0]}: {exc}") from exc
         if done.returncode != 0:
             said = " ".join((done.stderr or done.stdout).split())
             raise BenchError(f"{Path(argv[0]).name} {argv[1] if len(argv) > 1 else ''}: {said[-300:]}")
@@ -63,9 +64,10 @@ class Site:
 
 def environment(base: Path) -> dict[str, str]:
     """State and registry of our own, no settings of the user's, and this checkout's programs first."""
+    (base / "tmp").mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFS_", "GIT_", "PYTEST_"))}
     return kept | {
-        "PATH": f"{_SCRIPTS}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "LC_ALL": "C.UTF-8",
+        "PATH": f"{_SCRIPTS}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "LC_ALL": "C.UTF-8", "TMPDIR": str(base / "tmp"),
         "AGENTFS_STATE_HOME": str(base / "state"), "AGENTFS_RUNTIME_DIR": str(base / "run"),
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1", "NO_UPDATE_NOTIFIER": "1",

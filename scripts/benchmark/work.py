@@ -38,7 +38,7 @@ def _git(*arguments: str) -> Callable[[Site], list[str]]:
 
 def _pip(site: Site) -> list[str]:
     found = ["-m", "pip", "install", "-q", "--no-index", "--find-links", str(site.materials / "wheels"), "--target", "site"]
-    return [sys.executable, *found, *datasets.PYTHON_PACKAGES]
+    return [sys.executable, *found, *site.settings.python_packages]
 
 
 _GIT = (
@@ -49,7 +49,7 @@ _GIT = (
 ALL = (
     Work("git", datasets.repository, _GIT),
     Work("tar", datasets.archive, (Step("tar x", lambda site: ["tar", "xf", str(site.materials / "archive.tar")]),)),
-    Work("rg", datasets.repository, (Step("ripgrep", lambda site: [program("rg"), "-c", "value_[0-9]*99 ", "."]),)),
+    Work("rg", datasets.repository, (Step("ripgrep", lambda site: [program("rg"), "-c", "value_[0-9]*77 ", "."]),)),
     Work("npm", datasets.node_project,
          (Step("npm install", lambda site: [program("npm"), "install", *datasets.npm_options(site)]),)),
     Work("pip", datasets.wheels, (Step("pip install", _pip),)),
@@ -70,7 +70,7 @@ def _measurement(work: Work, views: int) -> Measurement:
         rows.append(Row(_disk_title(work, views), "MiB"))
     return Measurement(
         work.name if alone else f"{work.name}-x{views}", tuple(rows), work.build.__name__, work.build,
-        partial(_sample, work=work), prepare=_refresh, fresh=True, views=views, rounds=rounds,
+        partial(_sample, work=work), prepare=_refresh, fresh=True, views=views, rounds=rounds, warm_up=alone,
     )  # fmt: skip
 
 
