@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmark import catalogue, facts, places, plot, report
 from benchmark.compare import Results
-from benchmark.measure import Measurement, measure
+from benchmark.measure import Measurement, Stages, measure
 from benchmark.places import Place
 from benchmark.progress import Progress
 from benchmark.settings import FULL, MIB, QUICK, Settings, fitted
@@ -137,10 +137,12 @@ class _Run:
         site = Site(place, settings, environment(base), ops, materials)
         site.lower.mkdir()
         wanted = catalogue.measurements(settings, self.only)
-        with Progress(place.name, len(wanted)) as progress:
+        with contextlib.closing(Stages(site)) as stages, Progress(place.name, len(wanted)) as progress:
+            for measurement in wanted:  # before anything is mounted over it
+                site.build(measurement.dataset, measurement.build)
             for measurement in wanted:
                 tell = progress.begin(measurement.name)
-                self.results.series += measure(measurement, self.targets, site, tell)
+                self.results.series += measure(measurement, self.targets, site, stages, tell)
                 progress.end()
 
     def report(self, output: Path, options: object) -> None:

@@ -115,14 +115,14 @@ def _bare_history(scene: Scene, count: int) -> dict[str, float]:
 def _mounting(count: int) -> Measurement:
     row = Row(f"mount with {count:,} changed files", "ms")
     return Measurement(
-        "mount", (row,), "empty", datasets.empty, partial(_mount, title=row.title), prepare=_fill_most,
+        "mount", (row,), "empty", datasets.empty, partial(_mount, title=row.title), prepare=_fill_most, own_stage=True,
         why_not=partial(_once_per_daemon, bare="needs no mount"),
     )  # fmt: skip
 
 
 def _remembering() -> Measurement:
     return Measurement(
-        "memory", tuple(_MEMORY.values()), "tree", datasets.tree, _memory, rounds=1,
+        "memory", tuple(_MEMORY.values()), "tree", datasets.tree, _memory, rounds=1, own_stage=True,
         why_not=partial(_once_per_daemon, bare="has no daemon"),
     )  # fmt: skip
 

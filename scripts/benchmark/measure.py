@@ -9,7 +9,6 @@ from pathlib import Path
 
 from agentfs_client.errors import AgentFSError
 from benchmark.agentfs import AgentfsStage
-from benchmark.places import unmount_beneath
 from benchmark.site import Site
 from benchmark.targets import Stage, Target, View
 from benchmark.worker import BenchError, run_together
@@ -22,6 +21,10 @@ class Row:
     title: str
     unit: str
     more: bool = False
+
+
+_LEAST_ROUNDS = 2  # or there is no spread
+Tell = Callable[[str], None]  # how far it is, for people who wait
 
 
 class NotApplicable(Exception):
@@ -75,6 +78,7 @@ class Measurement:
     """``sample`` gives a value for each row. ``fresh``: it wants new views every time; ``views``: how many at once.
 
     ``warm_up``: before the first round the first target takes a sample that does not count (programs come from the disk).
+    ``own_stage``: it wants daemons that have done nothing before.
     ``linked``: no file of the data set is written in place, so the bare directory may share its files.
     ``why_not``: says of a target why it is left out; "" to measure it.
     """
@@ -89,6 +93,7 @@ class Measurement:
     views: int = 1
     linked: bool = False
     warm_up: bool = False
+    own_stage: bool = False
     rounds: int = 1_000
     why_not: Callable[[Target], str] = field(default=lambda target: "")
 
@@ -106,11 +111,36 @@ class Series:
     failed: bool = False
 
 
+class Stages:
+    """The stage of each target, kept from one measurement to the next: daemons that have been in use for a while."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._open: dict[str, tuple[Stage, contextlib.ExitStack]] = {}
+
+    def of(self, target: Target) -> Stage:
+        if target.name not in self._open:
+            stack = contextlib.ExitStack()
+            self._open[target.name] = stack.enter_context(target.stage(self._site)), stack
+        return self._open[target.name][0]
+
+    def drop(self, target: Target) -> None:
+        """A target that failed starts anew."""
+        if target.name in self._open:
+            self._open.pop(target.name)[1].close()
+
+    def close(self) -> None:
+        for _, stack in self._open.values():
+            with contextlib.suppress(BenchError):
+                stack.close()
+        self._open.clear()
+
+
 class _Lane:
     """One target during one measurement. Whatever goes wrong stays in its own cells."""
 
-    def __init__(self, measurement: Measurement, target: Target, site: Site) -> None:
-        self._measurement, self._target, self._site = measurement, target, site
+    def __init__(self, measurement: Measurement, target: Target, site: Site, stages: Stages) -> None:
+        self._measurement, self._target, self._site, self._stages = measurement, target, site, stages
         self._open = contextlib.ExitStack()
         self._views: list[View] = []
         self.series = {row.title: Series(site.place.name, measurement.name, row, target.name) for row in measurement.rows}
@@ -122,7 +152,8 @@ class _Lane:
             self.end(reason, failed=False)
             return
         with self._guarded():
-            self._stage = self._open.enter_context(self._target.stage(self._site))
+            own = self._measurement.own_stage
+            self._stage = self._open.enter_context(self._target.stage(self._site)) if own else self._stages.of(self._target)
             if not self._measurement.fresh:
                 self._views = self._enter_views(self._open)
                 self._measurement.prepare(self._scene(-1))
@@ -146,6 +177,9 @@ class _Lane:
     def close(self) -> None:
         with self._guarded():
             self._open.close()
+        if any(series.failed for series in self.series.values()):
+            with self._guarded():
+                self._stages.drop(self._target)
 
     def _enter_views(self, stack: contextlib.ExitStack) -> list[View]:
         wanted = self._measurement
@@ -172,24 +206,22 @@ class _Lane:
             series.reason, series.failed = series.reason or reason, failed
 
 
-def measure(measurement: Measurement, targets: Sequence[Target], site: Site, tell: Callable[[str], None]) -> list[Series]:
+def measure(measurement: Measurement, targets: Sequence[Target], site: Site, stages: Stages, tell: Tell) -> list[Series]:
     """Takes a measurement of all targets. In each round another target is the first."""
-    lanes = [_Lane(measurement, target, site) for target in targets]
+    lanes = [_Lane(measurement, target, site, stages) for target in targets]
     try:
         _rounds(measurement, lanes, site, tell)
     finally:
         for lane in lanes:
             lane.close()
-        unmount_beneath(site.place.path)
     return [series for lane in lanes for series in lane.series.values()]
 
 
-def _rounds(measurement: Measurement, lanes: list[_Lane], site: Site, tell: Callable[[str], None]) -> None:
-    try:
-        site.build(measurement.dataset, measurement.build)
-    except BenchError as exc:
+def _rounds(measurement: Measurement, lanes: list[_Lane], site: Site, tell: Tell) -> None:
+    missing = site.build(measurement.dataset, measurement.build)
+    if missing:
         for lane in lanes:
-            lane.end(str(exc), failed=False)
+            lane.end(missing, failed=False)
         return
     tell("preparing")
     for lane in lanes:
@@ -200,7 +232,7 @@ def _rounds(measurement: Measurement, lanes: list[_Lane], site: Site, tell: Call
         lanes[0].take(-1)
     rounds = min(site.settings.rounds, measurement.rounds)
     for number in range(rounds):
-        if number and time.monotonic() - begin > site.settings.budget_s:
+        if number >= _LEAST_ROUNDS and time.monotonic() - begin > site.settings.budget_s:
             break
         tell(f"round {number + 1} of {rounds}")
         for place in range(len(lanes)):

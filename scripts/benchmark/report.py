@@ -54,6 +54,8 @@ def _between(found: Spread) -> str:
 
 
 def _number(value: float) -> str:
+    if 0 < abs(value) < 0.1:
+        return f"{value:.2g}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"
 

@@ -11,7 +11,7 @@ _ROOM_FACTOR = 3  # beside the lower file: what is written, a copy-up, and some 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``rounds``: how often each target is measured. After ``budget_s`` no further round of a measurement begins.
+    """``rounds``: how often each target is measured. After ``budget_s``, and two rounds, no further one begins.
 
     ``window_ms``: for how long a fast operation is repeated for one sample.
     """
@@ -38,7 +38,7 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    rounds=3, budget_s=5.0, window_ms=50, created=500, sizes_bytes=(64 * MIB,), tree_files=2_000, changed=(100, 1_000),
+    rounds=3, budget_s=4.0, window_ms=50, created=500, sizes_bytes=(64 * MIB,), tree_files=2_000, changed=(100, 1_000),
     depths=(1, 100), repository_files=300, sources=10, test_files=6, python_packages=("click",),
     node_packages={"debug": "^4.4.0"}, branches=3,
 )  # fmt: skip

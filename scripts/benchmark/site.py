@@ -33,8 +33,8 @@ class Site:
     def lower(self) -> Path:
         return self.place.path / "lower"
 
-    def build(self, name: str, builder: Callable[[Path, "Site"], None]) -> None:
-        """Makes a data set in the lower, once; BenchError, each time, when it cannot be made."""
+    def build(self, name: str, builder: Callable[[Path, "Site"], None]) -> str:
+        """Makes a data set in the lower, once. Why it could not be made; "" when it is there."""
         if name not in self._built:
             path = self.lower / name
             path.mkdir(parents=True)
@@ -44,8 +44,7 @@ class Site:
             except BenchError as exc:
                 self._built[name] = str(exc)
             self.place.sync()
-        if self._built[name]:
-            raise BenchError(self._built[name])
+        return self._built[name]
 
     def command(self, *argv: str, cwd: Path | None = None) -> str:
         """Runs a command outside of every view; BenchError when it fails."""

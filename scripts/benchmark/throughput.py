@@ -56,28 +56,36 @@ def _build(path: Path, site: Site, size: int) -> None:
 
 
 def _sample(scene: Scene, size: int, mode: str) -> Mapping[str, float]:
+    """All four in one run of fio, one after the other."""
+    argv = [program("fio"), "--thread", "--fallocate=none", "--invalidate=0", "--randrepeat=1", "--output-format=json"]
+    for pattern, name in _PATTERNS:
+        argv += _job(pattern, f"{scene.view.root}/{name}", size, mode)
     try:
-        return {_title(pattern, size, mode): _fio(scene, pattern, name, size, mode) for pattern, name in _PATTERNS}
+        out = scene.view.worker.run(argv, scene.view.root).out
     finally:
         scene.run("rm", "-f", f"{scene.view.root}/out")
+    jobs = {job["jobname"]: job for job in json.loads(out[out.index("{") :])["jobs"]}
+    return {_title(pattern, size, mode): _rate(jobs[pattern], pattern, mode) for pattern, _ in _PATTERNS}
 
 
-def _fio(scene: Scene, pattern: str, name: str, size: int, mode: str) -> float:
+def _job(pattern: str, path: str, size: int, mode: str) -> list[str]:
     is_random = pattern.startswith("rand")
-    argv = [
-        program("fio"), "--name=job", f"--filename={scene.view.root}/{name}", f"--rw={pattern}", f"--size={size}", "--thread",
-        "--bs=4k" if is_random else "--bs=128k", f"--io_size={size // _RANDOM_SHARE if is_random else size}",
-        "--fallocate=none", "--invalidate=0", "--randrepeat=1", "--output-format=json", *_MODES[mode],
+    amount = size // _RANDOM_SHARE if is_random else size
+    sync = ["--end_fsync=1"] if _is_synced(pattern, mode) else []
+    return [
+        f"--name={pattern}", "--stonewall", f"--filename={path}", f"--rw={pattern}", f"--size={size}", f"--io_size={amount}",
+        "--bs=4k" if is_random else "--bs=128k", *_MODES[mode], *sync,
     ]  # fmt: skip
-    kind, synced = ("read", False) if "read" in pattern else ("write", mode == "mmap")
-    argv += ["--readonly"] if kind == "read" else ["--end_fsync=1"] if synced else []
-    out = scene.view.worker.run(argv, scene.view.root).out
-    return _rate(json.loads(out[out.index("{") :])["jobs"][0][kind], synced)
 
 
-def _rate(done: dict[str, Any], synced: bool) -> float:
+def _is_synced(pattern: str, mode: str) -> bool:
+    return mode == "mmap" and "write" in pattern
+
+
+def _rate(job: dict[str, Any], pattern: str, mode: str) -> float:
     """MiB per second, from the time that each call took: fio's own figure, which includes a sync, knows milliseconds only."""
-    if synced:
+    done = job["write" if "write" in pattern else "read"]
+    if _is_synced(pattern, mode):
         return float(done["bw_bytes"] / MIB)
     return float(done["io_bytes"] / MIB / (done["total_ios"] * done["lat_ns"]["mean"] / 1e9))
 
