@@ -35,7 +35,7 @@ def _size(ctx: click.Context, parameter: click.Parameter, values: Sequence[str])
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--quick", is_flag=True, help="Small sizes and few rounds: a couple of minutes.")
+@click.option("--quick", is_flag=True, help="Small sizes and few rounds: some minutes.")
 @click.option("--only", metavar="PATTERN", multiple=True, help="Only measurements whose name or row matches; see --list.")
 @click.option(
     "-t",

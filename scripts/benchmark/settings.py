@@ -30,6 +30,7 @@ class Settings:
     python_packages: tuple[str, ...] = ("rich", "click", "hypothesis")
     node_packages: Mapping[str, str] = field(default_factory=lambda: {"express": "^4.18.0"})
     branches: int = 10
+    rounds_together: int = 3
 
     @property
     def most_changed(self) -> int:
@@ -38,9 +39,9 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    rounds=3, budget_s=4.0, window_ms=50, created=500, sizes_bytes=(64 * MIB,), tree_files=2_000, changed=(100, 1_000),
+    rounds=3, budget_s=4.0, window_ms=50, created=500, sizes_bytes=(32 * MIB,), tree_files=2_000, changed=(100, 1_000),
     depths=(1, 100), repository_files=300, sources=10, test_files=6, python_packages=("click",),
-    node_packages={"debug": "^4.4.0"}, branches=3,
+    node_packages={"debug": "^4.4.0"}, branches=3, rounds_together=1,
 )  # fmt: skip
 
 

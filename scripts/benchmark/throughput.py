@@ -21,6 +21,8 @@ _MODES = {
 }
 _PATTERNS = (("write", "out"), ("randwrite", "out"), ("read", "f0"), ("randread", "f0"))
 _WORDS = {"write": "sequential write", "randwrite": "random write", "read": "sequential read", "randread": "random read"}
+_OPTIONS = ("--thread", "--fallocate=none", "--invalidate=0", "--randrepeat=1", "--disk_util=0", "--eta=never",
+            "--clocksource=clock_gettime", "--output-format=json")  # fmt: skip
 _RANDOM_SHARE = 16  # of the file is read or written when it is done in random order, 4 KiB at once
 
 
@@ -57,7 +59,7 @@ def _build(path: Path, site: Site, size: int) -> None:
 
 def _sample(scene: Scene, size: int, mode: str) -> Mapping[str, float]:
     """All four in one run of fio, one after the other."""
-    argv = [program("fio"), "--thread", "--fallocate=none", "--invalidate=0", "--randrepeat=1", "--output-format=json"]
+    argv = [program("fio"), *_OPTIONS]
     for pattern, name in _PATTERNS:
         argv += _job(pattern, f"{scene.view.root}/{name}", size, mode)
     try:

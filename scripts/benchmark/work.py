@@ -12,7 +12,6 @@ from benchmark.settings import MIB, Settings
 from benchmark.site import Site, program
 
 _ROUNDS_ALONE = 5
-_ROUNDS_TOGETHER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,12 @@ ALL = (
 
 
 def measurements(settings: Settings) -> list[Measurement]:
-    return [_measurement(work, 1) for work in ALL] + [_measurement(work, settings.branches) for work in ALL]
+    alone = [_measurement(work, 1, _ROUNDS_ALONE) for work in ALL]
+    return alone + [_measurement(work, settings.branches, settings.rounds_together) for work in ALL]
 
 
-def _measurement(work: Work, views: int) -> Measurement:
+def _measurement(work: Work, views: int, rounds: int) -> Measurement:
     alone = views == 1
-    rounds = _ROUNDS_ALONE if alone else _ROUNDS_TOGETHER
     rows = [Row(_title(step.title, views), "ms") for step in work.steps]
     if not alone:
         rows.append(Row(_disk_title(work, views), "MiB"))
