@@ -69,7 +69,7 @@ def _measurement(work: Work, views: int, rounds: int) -> Measurement:
         rows.append(Row(_disk_title(work, views), "MiB"))
     return Measurement(
         work.name if alone else f"{work.name}-x{views}", tuple(rows), work.build.__name__, work.build,
-        partial(_sample, work=work), prepare=_refresh, fresh=True, views=views, rounds=rounds, warm_up=alone, own_stage=not alone,
+        partial(_sample, work=work), prepare=_refresh, fresh=True, views=views, rounds=rounds, warm_up=True, own_stage=not alone,
     )  # fmt: skip
 
 
