@@ -8,6 +8,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
+from weakref import WeakSet
 
 from agentfsd.core import copyup, diff, fsck, reap
 from agentfsd.core.ids import MIN_PREFIX, IdMaker, check_name
@@ -29,6 +30,7 @@ class Overlay:
         self._branches = {row.id: row for row in layers.branches(store)}
         self._snapshots = {row.id: row for row in layers.snapshots(store)}
         self._trees: dict[str, Tree] = {}
+        self._replaced: WeakSet[Tree] = WeakSet()  # what of them is still open, or known to the kernel
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
         if self._branch_named(DEFAULT_BRANCH) is None:
             with store.transaction() as tx:
@@ -81,6 +83,7 @@ class Overlay:
         tree = self._trees.pop(tree_id, None)
         if tree is not None:
             tree.detached = True
+            self._replaced.add(tree)
             for listener in self.on_replaced:
                 listener(tree)
 
@@ -336,7 +339,8 @@ class Overlay:
 
     def reap(self, limit: int = 500) -> bool:
         """Removes some of what is marked as garbage; True when more is left. For quiet moments."""
-        return reap.step(self.store, self.backstore, limit)
+        read = {inode.content for tree in self._replaced for inode in tree.loaded()}
+        return reap.step(self.store, self.backstore, limit, read)
 
     # -- looking
 

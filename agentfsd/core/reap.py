@@ -65,21 +65,26 @@ def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, l
             tx.put(inode.entries, name, None)
 
 
-def step(store: Store, backstore: Backstore, limit: int) -> bool:
-    """Removes up to *limit* objects and rows of what is dead; True when there may be more."""
-    if _remove_objects(store, backstore, GARBAGE, limit):
+def step(store: Store, backstore: Backstore, limit: int, read: set[int]) -> bool:
+    """Removes up to *limit* objects and rows of what is dead; True when there may be more.
+
+    *read*: objects that may still be read by whoever opened their files before they were replaced.
+    """
+    if _remove_objects(store, backstore, GARBAGE, limit, read):
         return True
     for layer in layers.dead(store):
-        if not _remove_objects(store, backstore, layer, limit):
+        if _remove_objects(store, backstore, layer, limit, read):
+            return True
+        if not store.objects_of(layer, 1):
             with store.transaction():
                 layers.reap(store, layer, limit)
-        return True
+            return True
     return False
 
 
-def _remove_objects(store: Store, backstore: Backstore, layer: int, limit: int) -> bool:
+def _remove_objects(store: Store, backstore: Backstore, layer: int, limit: int, read: set[int]) -> bool:
     """The objects go before their rows, so that a crash between the two loses track of nothing."""
-    numbers = store.objects_of(layer, limit)
+    numbers = [number for number in store.objects_of(layer, limit + len(read)) if number not in read]
     for number in numbers:
         backstore.remove(number)
     if numbers:

@@ -3,19 +3,18 @@
 It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
 """
 
-import contextlib
 import errno
 import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
-from agentfsd.metadata.journal import Journal, Statement
+from agentfsd.metadata.database import Database
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
@@ -23,10 +22,6 @@ GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
 _BUSY_S = 1.0  # nobody but us has business there
 _RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
-_JOURNAL = "-acknowledged"
-_BATCH = 500  # operations between two commits
-_LONG = 100  # statements of one operation, above which the journal is no use
-_CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 _INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
@@ -64,7 +59,7 @@ class Transaction:
 
     def __enter__(self) -> "Transaction":
         try:
-            self._store.begin()
+            self._store.db.begin()
         except sqlite3.Error as exc:
             raise self._store.as_oserror(exc) from exc
         return self
@@ -72,7 +67,7 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if kind is None:
-                self._store.keep()
+                self._store.db.keep()
                 return
         except sqlite3.Error as exc:
             self._roll_back()
@@ -85,7 +80,7 @@ class Transaction:
             raise self._store.as_oserror(value) from value
 
     def _roll_back(self) -> None:
-        self._store.undo()
+        self._store.db.undo()
         self._store.forget_ids()  # a block of numbers reserved in here is not reserved any more
         for target, key, old, is_attribute in reversed(self._undo):
             if is_attribute:
@@ -96,37 +91,6 @@ class Transaction:
                 target[key] = old
 
 
-class Recorder:
-    """The connection; ``redo`` collects what changes rows while an operation is under way."""
-
-    __slots__ = ("_db", "redo")
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self.redo: list[Statement] | None = None
-
-    def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        if self.redo is not None and text.startswith(_CHANGES):
-            self.redo.append((text, values))
-        return self._db.execute(text, values)
-
-    def trace(self, tell: Callable[[str], object] | None) -> None:
-        """Has every statement told, for those who count them."""
-        self._db.set_trace_callback(tell)
-
-    @property
-    def total_changes(self) -> int:
-        """Rows changed since the database was opened."""
-        return self._db.total_changes
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._db.in_transaction
-
-    def close(self) -> None:
-        self._db.close()
-
-
 class Store:
     """Typed access to the tables. Every write belongs inside ``with store.transaction()``.
 
@@ -134,9 +98,7 @@ class Store:
     """
 
     def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool) -> None:
-        self.db = Recorder(db)
-        self._journal: Journal | None = None
-        self._uncommitted = 0
+        self.db = Database(db)
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
@@ -157,7 +119,8 @@ class Store:
             store._configure()
             store._migrate(lower_identity)
             store._check_lower(lower_identity)
-            store._open_journal()
+            if path != ":memory:":
+                store.db.open_journal(path)
             store.keep_reserve()
         except sqlite3.DatabaseError as exc:
             db.close()
@@ -213,72 +176,9 @@ class Store:
                 "choose another --state directory for this lower",
             )
 
-    # -- operations
-
-    def begin(self) -> None:
-        if not self.db.in_transaction:
-            self.db.execute("BEGIN IMMEDIATE")
-        self.db.execute("SAVEPOINT operation")
-        self.db.redo = []
-
-    def keep(self) -> None:
-        """Acknowledges the operation; OSError or sqlite3.Error when that is impossible, then undo() it."""
-        redo, self.db.redo = self.db.redo or [], None
-        if self._journal is None or len(redo) > _LONG or not self._journal.append(redo):
-            self.commit()
-            return
-        self.db.execute("RELEASE operation")
-        self._uncommitted += 1
-        if self._uncommitted >= _BATCH:
-            with contextlib.suppress(sqlite3.Error):  # the journal has it all; the next commit may have more luck
-                self.commit()
-
-    def undo(self) -> None:
-        """Takes back what the operation under way has changed."""
-        self.db.redo = None
-        if self.db.in_transaction:
-            with contextlib.suppress(sqlite3.OperationalError):  # there is no such savepoint any more
-                self.db.execute("ROLLBACK TO operation")
-                self.db.execute("RELEASE operation")
-
     def commit(self) -> None:
-        """Has the database take over what the journal holds."""
-        if not self.db.in_transaction:
-            return
-        try:
-            if self._journal is not None:
-                self.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (str(self._journal.number),))
-            self.db.execute("COMMIT")
-        except sqlite3.Error:
-            self._restore_batch()
-            raise
-        self._uncommitted = 0
-        if self._journal is not None:
-            self._journal.reset()
-
-    def _restore_batch(self) -> None:
-        """After a commit that failed: some failures make SQLite roll back, and the journal knows what was acknowledged."""
-        if self.db.in_transaction or self._journal is None:
-            return
-        self._journal.number = int(self.fact("journal") or 0)
-        self._replay()
-
-    def _open_journal(self) -> None:
-        if self._path == ":memory:":
-            return
-        self._journal = Journal(self._path + _JOURNAL, int(self.fact("journal") or 0))
-        self._replay()
-        self.commit()
-
-    def _replay(self) -> None:
-        assert self._journal is not None
-        records = self._journal.records()
-        if not records:
-            return
-        self.db.execute("BEGIN IMMEDIATE")
-        for statements in records:
-            for text, values in statements:
-                self.db.execute(text, values)
+        """Has the database take over what the journal holds; sqlite3.Error when that fails, and nothing is lost."""
+        self.db.commit()
 
     # -- room
 
@@ -303,17 +203,10 @@ class Store:
         return True
 
     def close(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # then the journal stays
-            self.commit()
-            if self._journal is not None:
-                os.unlink(self._path + _JOURNAL)
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
         if self._wal_fd >= 0:
             os.close(self._wal_fd)
             self._wal_fd = -1
-        self.db.close()
+        self.db.close(self._path)
 
     @property
     def place(self) -> str:
@@ -360,7 +253,7 @@ class Store:
     def next_id(self, name: str) -> int:
         """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))
-        if value >= limit and self.db.redo is None:
+        if value >= limit and not self.db.in_operation:
             with self.transaction():
                 return self.next_id(name)
         if value >= limit:
@@ -449,7 +342,7 @@ class Store:
             self.db.execute("DELETE FROM object WHERE id = ?", (number,))
 
 
-def _run_script(db: Recorder, script: str) -> None:
+def _run_script(db: Database, script: str) -> None:
     """executescript() would commit the open transaction; this does not."""
     statement = ""
     for line in script.splitlines():

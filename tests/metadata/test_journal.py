@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import namespace
-from agentfsd.metadata import store as store_module
+from agentfsd.metadata import database
 from agentfsd.metadata.journal import Journal
 from tests.overlays import Opened
 
@@ -35,7 +35,7 @@ def change(opened: Opened, model: dict[str, bytes], chance: random.Random, step:
 def test_every_acknowledged_operation_survives_kill_after_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(store_module, "_BATCH", batch)
+    monkeypatch.setattr(database, "_BATCH", batch)
     chance, model = random.Random(batch), dict[str, bytes]()
     (tmp_path / "0").mkdir()
     opened = Opened(tmp_path / "0")
