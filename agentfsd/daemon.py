@@ -314,6 +314,7 @@ def serve(orders: DaemonConfig, ready: process.Ready) -> None:
         record = daemon.record()
         try:
             daemon.begin()
+            process.collect_seldom()
             trio.run(daemon.run, ready)
         finally:
             runtime.withdraw(record)

@@ -1,6 +1,7 @@
 """What a daemon needs of its process: a log, descriptors, and a word to whoever started it. Knows nothing of overlays."""
 
 import contextlib
+import gc
 import logging
 import logging.handlers
 import os
@@ -14,6 +15,7 @@ import msgspec
 from agentfsd import runtime
 from agentfsd.config import DaemonConfig, Readiness
 
+_ALLOCATIONS = 50_000  # between two looks of the garbage collector
 LOG_BYTES = 4 << 20
 
 
@@ -70,6 +72,12 @@ class _Formatter(logging.Formatter):
         frames = traceback.walk_tb(ei[2])
         where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
         return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
+
+
+def collect_seldom() -> None:
+    """Few of our objects form cycles, and looking through a hundred thousand files for them makes everybody wait."""
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, 20, 50)
 
 
 def raise_descriptor_limit() -> None:
