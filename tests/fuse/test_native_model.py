@@ -1,0 +1,296 @@
+"""Random sequences of valid requests to a native session, and the same calls in a plain directory: the same results."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from ctypes import c_long
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.native.session import IoMode
+from tests.fuse.fake_kernel import ROOT, FakeKernel, unpack_entry
+from tests.posix.places import call
+
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+FILES = ("a", "b", "d/a", "d/e/b", "new", "d/new")
+DIRECTORIES = ("d", "d/e", "f", "new", "f/new")
+PATHS = sorted({*FILES, *DIRECTORIES})
+OFFSETS = st.sampled_from([0, 1, 10, 4096, 5000, 8192, 70_000])
+LENGTHS = st.sampled_from([1, 7, 4096, 6000])
+
+paths = st.sampled_from(PATHS)
+steps = st.one_of(
+    st.tuples(st.just("look"), paths), st.tuples(st.just("make"), paths), st.tuples(st.just("write"), paths, OFFSETS, LENGTHS),
+    st.tuples(st.just("read"), paths, OFFSETS, LENGTHS), st.tuples(st.just("rename"), paths, paths, st.sampled_from([0, 0, 1, 2])),
+    st.tuples(st.just("unlink"), paths), st.tuples(st.just("link"), paths, paths), st.tuples(st.just("mkdir"), paths),
+    st.tuples(st.just("rmdir"), paths), st.tuples(st.just("truncate"), paths, OFFSETS),
+    st.tuples(st.just("chmod"), paths, st.sampled_from([0o600, 0o755, 0o777])),
+    st.tuples(st.just("allocate"), paths, OFFSETS, LENGTHS, st.sampled_from([0, KEEP_SIZE, KEEP_SIZE | PUNCH_HOLE, ZERO_RANGE])),
+    st.tuples(st.just("seek"), paths, OFFSETS, st.sampled_from([os.SEEK_DATA, os.SEEK_HOLE])),
+    st.tuples(st.just("copy"), paths, OFFSETS, paths, OFFSETS, LENGTHS), st.tuples(st.just("list"), paths),
+    st.tuples(st.just("snapshot")), st.tuples(st.just("forget")),
+)  # fmt: skip
+
+
+def seed(where: Path) -> None:
+    (where / "d" / "e").mkdir(parents=True)
+    (where / "f").mkdir()
+    (where / "a").write_bytes(b"lower a\n")
+    (where / "b").write_bytes(b"0123456789" * 2000)
+    (where / "d" / "a").hardlink_to(where / "a")
+    (where / "d" / "e" / "b").write_bytes(b"deep\n")
+
+
+def content(offset: int, length: int) -> bytes:
+    return bytes((offset + position) % 251 + 1 for position in range(length))
+
+
+class Plain:
+    """The calls as the system has them, in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def opened(self, path: str, flags: int, work: Callable[[int], Any]) -> Any:
+        if not stat.S_ISREG((self.root / path).lstat().st_mode):
+            raise OSError(errno.EISDIR, "for both")
+        fd = os.open(self.root / path, flags)
+        try:
+            return work(fd)
+        finally:
+            os.close(fd)
+
+    def look(self, path: str) -> object:
+        found = (self.root / path).lstat()
+        is_dir = stat.S_ISDIR(found.st_mode)
+        return found.st_mode, found.st_nlink, None if is_dir else found.st_size
+
+    def make(self, path: str) -> object:
+        os.close(os.open(self.root / path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        return None
+
+    def write(self, path: str, offset: int, length: int) -> object:
+        return self.opened(path, os.O_WRONLY, lambda fd: os.pwrite(fd, content(offset, length), offset))
+
+    def read(self, path: str, offset: int, length: int) -> object:
+        return self.opened(path, os.O_RDONLY, lambda fd: os.pread(fd, length, offset))
+
+    def rename(self, old: str, new: str, flags: int) -> object:
+        return call("renameat2", -100, os.fsencode(self.root / old), -100, os.fsencode(self.root / new), flags)
+
+    def unlink(self, path: str) -> object:
+        return os.unlink(self.root / path)
+
+    def link(self, old: str, new: str) -> object:
+        return os.link(self.root / old, self.root / new)
+
+    def mkdir(self, path: str) -> object:
+        return os.mkdir(self.root / path, 0o755)
+
+    def rmdir(self, path: str) -> object:
+        return os.rmdir(self.root / path)
+
+    def truncate(self, path: str, size: int) -> object:
+        return self.opened(path, os.O_WRONLY, lambda fd: os.ftruncate(fd, size))
+
+    def chmod(self, path: str, mode: int) -> object:
+        return os.chmod(self.root / path, mode)
+
+    def allocate(self, path: str, offset: int, length: int, mode: int) -> object:
+        return self.opened(path, os.O_WRONLY, lambda fd: call("fallocate64", fd, mode, c_long(offset), c_long(length)))
+
+    def seek(self, path: str, offset: int, whence: int) -> object:
+        return self.opened(path, os.O_RDONLY, lambda fd: os.lseek(fd, offset, whence))
+
+    def copy(self, source: str, offset: int, target: str, to: int, length: int) -> object:
+        def copy(fd: int) -> Any:
+            return self.opened(target, os.O_WRONLY, lambda out: os.copy_file_range(fd, out, length, offset, to))
+
+        return self.opened(source, os.O_RDONLY, copy)
+
+    def list(self, path: str) -> object:
+        return sorted((os.fsencode(name), *_shown((self.root / path / name).lstat())) for name in os.listdir(self.root / path))
+
+
+def _shown(found: os.stat_result) -> tuple[int, int]:
+    return found.st_mode, found.st_nlink
+
+
+class Native:
+    """The same by requests, as the kernel makes them of those calls."""
+
+    def __init__(self, kernel: FakeKernel) -> None:
+        self.kernel = kernel
+
+    def place(self, path: str) -> tuple[int, bytes]:
+        """(node of the directory, name)."""
+        parent, _, name = path.rpartition("/")
+        node = self.kernel.walk(parent)
+        if parent and not stat.S_ISDIR(unpack_mode(self.kernel, node)):
+            raise NotADirectoryError(errno.ENOTDIR, parent)
+        return node, name.encode()
+
+    def missing(self, path: str) -> tuple[int, bytes]:
+        """The kernel itself refuses names that are there."""
+        node, name = self.place(path)
+        try:
+            self.kernel.lookup(node, name)
+        except FileNotFoundError:
+            return node, name
+        raise FileExistsError(errno.EEXIST, path)
+
+    def file(self, path: str) -> int:
+        node, name = self.place(path)
+        found = self.kernel.lookup(node, name)
+        if not stat.S_ISREG(found.mode):
+            raise OSError(errno.EISDIR, "for both")
+        return found.node
+
+    def look(self, path: str) -> object:
+        found = self.kernel.lookup(*self.place(path))
+        return found.mode, found.nlink, None if stat.S_ISDIR(found.mode) else found.size
+
+    def make(self, path: str) -> object:
+        self.kernel.create(*self.missing(path))
+        return None
+
+    def write(self, path: str, offset: int, length: int) -> object:
+        return self.kernel.write(self.file(path), content(offset, length), offset)
+
+    def read(self, path: str, offset: int, length: int) -> object:
+        return self.kernel.read(self.file(path), length, offset)
+
+    def rename(self, old: str, new: str, flags: int) -> object:
+        (old_dir, old_name), (new_dir, new_name) = self.place(old), self.place(new)
+        self.kernel.lookup(old_dir, old_name)
+        if flags == 2:  # the kernel itself sees these
+            self.kernel.lookup(new_dir, new_name)
+        elif old.startswith(f"{new}/") and not flags:
+            raise OSError(errno.ENOTEMPTY, new)
+        body = fuse.RENAME2_IN.pack(new_dir, flags, 0) + old_name + b"\0" + new_name + b"\0"
+        self.kernel.get(fuse.RENAME2, old_dir, body)
+        return 0
+
+    def unlink(self, path: str) -> object:
+        node, name = self.place(path)
+        self.kernel.lookup(node, name)
+        self.kernel.get(fuse.UNLINK, node, name + b"\0")
+        return None
+
+    def link(self, old: str, new: str) -> object:
+        found = self.kernel.lookup(*self.place(old))
+        node, name = self.missing(new)
+        self.kernel.get(fuse.LINK, node, fuse.LINK_IN.pack(found.node) + name + b"\0")
+        return None
+
+    def mkdir(self, path: str) -> object:
+        node, name = self.missing(path)
+        unpack_entry(self.kernel.get(fuse.MKDIR, node, fuse.MKDIR_IN.pack(0o755, 0o022) + name + b"\0"))
+        return None
+
+    def rmdir(self, path: str) -> object:
+        node, name = self.place(path)
+        self.kernel.lookup(node, name)
+        self.kernel.get(fuse.RMDIR, node, name + b"\0")
+        return None
+
+    def truncate(self, path: str, size: int) -> object:
+        body = fuse.SETATTR_IN.pack(fuse.FATTR_SIZE, 0, 0, size, *(0,) * 12)
+        self.kernel.get(fuse.SETATTR, self.file(path), body)
+        return None
+
+    def chmod(self, path: str, mode: int) -> object:
+        body = fuse.SETATTR_IN.pack(fuse.FATTR_MODE, *(0,) * 10, mode, 0, 0, 0, 0)
+        self.kernel.get(fuse.SETATTR, self.kernel.lookup(*self.place(path)).node, body)
+        return None
+
+    def allocate(self, path: str, offset: int, length: int, mode: int) -> object:
+        node = self.file(path)
+        handle = self.kernel.open(node, os.O_WRONLY)
+        self.kernel.get(fuse.FALLOCATE, node, fuse.FALLOCATE_IN.pack(handle, offset, length, mode, 0))
+        self.kernel.release(node, handle)
+        return 0
+
+    def seek(self, path: str, offset: int, whence: int) -> object:
+        node = self.file(path)
+        handle = self.kernel.open(node)
+        try:
+            return fuse.LSEEK_OUT.unpack(self.kernel.get(fuse.LSEEK, node, fuse.LSEEK_IN.pack(handle, offset, whence, 0)))[0]
+        finally:
+            self.kernel.release(node, handle)
+
+    def copy(self, source: str, offset: int, target: str, to: int, length: int) -> object:
+        node, other = self.file(source), self.file(target)
+        handle, out = self.kernel.open(node), self.kernel.open(other, os.O_WRONLY)
+        try:
+            body = fuse.COPY_FILE_RANGE_IN.pack(handle, offset, other, out, to, length, 0)
+            return fuse.SIZE_OUT.unpack(self.kernel.get(fuse.COPY_FILE_RANGE, node, body))[0]
+        finally:
+            self.kernel.release(node, handle)
+            self.kernel.release(other, out)
+
+    def list(self, path: str) -> object:
+        node = self.kernel.walk(path)
+        if not stat.S_ISDIR(unpack_mode(self.kernel, node)):
+            raise NotADirectoryError(errno.ENOTDIR, path)
+        found = self.kernel.listing(node, 1024)
+        return sorted((name, entry.mode, entry.nlink) for name, entry in found.items())
+
+    def snapshot(self) -> None:
+        self.kernel.opened.overlay.create_snapshot("main")
+
+    def forget(self) -> None:
+        """The kernel may forget whatever it likes; here: all."""
+        for number, node in sorted(self.kernel.operations.nodes._nodes.items(), reverse=True):
+            if number != ROOT:
+                self.kernel.forget(number, node.lookups)
+
+
+def unpack_mode(kernel: FakeKernel, node: int) -> int:
+    mode: int = fuse.ATTR_OUT.unpack(kernel.get(fuse.GETATTR, node, fuse.GETATTR_IN.pack(0, 0, 0)))[12]
+    return mode
+
+
+def outcome(work: Callable[..., object], *arguments: object) -> object:
+    try:
+        return work(*arguments)
+    except OSError as exc:
+        return errno.errorcode.get(exc.errno or 0)
+
+
+def run(kernel: FakeKernel, plain: Plain, sequence: list[tuple[Any, ...]]) -> None:
+    native = Native(kernel)
+    for name, *arguments in sequence:
+        if not hasattr(plain, name):
+            getattr(native, name)()
+            continue
+        wanted, found = (outcome(getattr(side, name), *arguments) for side in (plain, native))
+        assert found == wanted, (name, arguments)
+    for path in PATHS:
+        for name, *more in (("look",), ("read", 0, 1 << 18), ("list",)):
+            wanted, found = (outcome(getattr(side, name), path, *more) for side in (plain, native))
+            assert found == wanted, (name, path)
+
+
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+@settings(max_examples=120, deadline=None, derandomize=True, database=None)
+@given(sequence=st.lists(steps, max_size=25))
+def test_requests_do_what_the_calls_do_in_a_plain_directory(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
+    with TemporaryDirectory() as name:
+        base = Path(name)
+        for place in ("lower", "plain"):
+            seed(base / place)
+        kernel = FakeKernel(base, io).begin()
+        try:
+            run(kernel, Plain(base / "plain"), sequence)
+            assert kernel.opened.overlay.fsck() == []
+            assert (base / "lower" / "a").read_bytes() == b"lower a\n"
+        finally:
+            kernel.close()
