@@ -207,6 +207,8 @@ class Tree:
             return False
         if known.id:  # copied up under another of its names: only while the lower has not moved since
             return known.lower == identity and known.nlink > 0
+        if stat.S_ISLNK(mode) and known.lower != identity:
+            return False  # another link may have got the same number, and the kernel keeps what a link says
         known.lower = identity
         return True
 

@@ -3,6 +3,7 @@
 import errno
 import logging
 import sqlite3
+import struct
 
 log = logging.getLogger(__name__)
 
@@ -16,5 +17,7 @@ def errno_of(exc: Exception, request: str) -> int:
         return errno.EIO
     if isinstance(exc, MemoryError):
         return errno.ENOMEM
+    if isinstance(exc, struct.error | OverflowError):  # a request that was cut short, or a number that nothing can hold
+        return errno.EINVAL
     log.error("%s failed", request, exc_info=exc)
     return errno.EIO

@@ -30,6 +30,8 @@ NO_REPLY: list[bytes | memoryview] = []
 _READ_BYTES = 1 << 20
 _IDLE_FILES = 256  # of files that the kernel reads without opening them
 _COPY_BYTES = 16 << 20  # at one go: others are waiting
+_LAST_NS = (1 << 63) - 1  # later and earlier times are taken for this one, as ext4 does with what it cannot keep
+_NO_NAMES = (b"", b".", b"..")
 _KEEP_SIZE_BITS = 1 | 2 | 16  # FALLOC_FL_KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 
 
@@ -85,7 +87,11 @@ class Requests:
         return [fuse.pack_entry(self.ops.mknod(node, name, mode, rdev, ctx._replace(umask=umask)))]
 
     def symlink(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        name, target, *_ = bytes(body).split(b"\0")
+        parts = bytes(body).partition(b"\0")
+        target, zero, _ = parts[2].partition(b"\0")
+        if not zero or not target:
+            raise OSError(errno.ENOENT, "a symlink to nothing")
+        name = _checked(parts)
         return [fuse.pack_entry(self.ops.symlink(node, name, target, ctx))]
 
     def link(self, node: int, ctx: Context, body: memoryview) -> Reply:
@@ -109,7 +115,7 @@ class Requests:
         return self._rename(node, new_parent, flags, body[fuse.RENAME2_IN.size :], ctx)
 
     def _rename(self, node: int, new_parent: int, flags: int, names: memoryview, ctx: Context) -> Reply:
-        old, new, *_ = bytes(names).split(b"\0")
+        old, new = _two_names(names)
         self.ops.rename(node, old, new_parent, new, flags, ctx)
         return None
 
@@ -392,16 +398,26 @@ class Requests:
 
 
 def _name(body: memoryview) -> bytes:
-    name, zero, _ = bytes(body).partition(b"\0")
-    if not zero or not name or b"/" in name:
+    return _checked(bytes(body).partition(b"\0"))
+
+
+def _checked(parts: tuple[bytes, bytes, bytes]) -> bytes:
+    """A name of a directory's that ends with a zero byte."""
+    name, zero, _ = parts
+    if not zero or name in _NO_NAMES or b"/" in name:
         raise OSError(errno.EINVAL, "no name")
     return name
+
+
+def _two_names(body: memoryview) -> tuple[bytes, bytes]:
+    parts = bytes(body).partition(b"\0")
+    return _checked(parts), _checked(parts[2].partition(b"\0"))
 
 
 def _time(valid: int, given: int, now_bit: int, seconds: int, nanoseconds: int, now: int) -> int | None:
     if not valid & given:
         return None
-    return now if valid & now_bit else seconds * 1_000_000_000 + nanoseconds
+    return now if valid & now_bit else max(-_LAST_NS, min(seconds * 1_000_000_000 + nanoseconds, _LAST_NS))
 
 
 def _sized(value: bytes, size: int) -> Reply:

@@ -26,6 +26,8 @@ _HANDSHAKE_S = 2  # the kernel says the first word at once
 _MAX_BACKGROUND, _CONGESTION = 64, 48
 _STACK_DEPTH = 1  # what passthrough may lie upon: a file system that is no stack itself
 
+_SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # nobody waits for an answer to these
+
 _WANTED = (
     fuse.ASYNC_READ | fuse.BIG_WRITES | fuse.DONT_MASK | fuse.AUTO_INVAL_DATA | fuse.DO_READDIRPLUS | fuse.READDIRPLUS_AUTO
     | fuse.ASYNC_DIO | fuse.PARALLEL_DIROPS | fuse.POSIX_ACL | fuse.MAX_PAGES | fuse.CACHE_SYMLINKS | fuse.HANDLE_KILLPRIV_V2
@@ -135,13 +137,15 @@ class NativeSession:
         said, opcode, unique, node, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
         handler = HANDLERS.get(opcode)
         if handler is None or said != length:
-            if opcode != fuse.INTERRUPT:
+            if opcode not in _SILENT:
                 self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
             return
         try:
             found = handler(self.requests, node, Context(pid, uid, gid), self._view[fuse.IN_HEADER.size : length])
         except Exception as exc:  # noqa: BLE001 - becomes an errno
-            self._fail(unique, _code(exc, opcode))
+            code = _code(exc, opcode)
+            if opcode not in _SILENT:
+                self._fail(unique, code)
             return
         if found is not None and not isinstance(found, list):
             self.reactor.start(self._finish, unique, opcode, found)
