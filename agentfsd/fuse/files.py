@@ -78,6 +78,8 @@ class FileHandlers(Virtual, Base):
 
     def open(self, number: int, flags: int, ctx: Context) -> tuple[int, Inode]:
         found = self.inode(number, ctx)
+        if not found.is_file and not found.is_dir:
+            raise OSError(errno.EINVAL, "the kernel opens these without us")
         data.open_(found, flags)
         if self.connections.moves_atime and data.note_access(found, flags):
             self.notifier.expire_attributes_now(number)
@@ -99,8 +101,8 @@ class FileHandlers(Virtual, Base):
     def file_at(self, number: int, ctx: Context) -> Inode:
         """The file that is read or written without having been opened."""
         node = self.nodes[number]
-        if not isinstance(node, FileNode):
-            raise OSError(errno.EISDIR, "no file")
+        if not isinstance(node, FileNode) or not node.inode.is_file:
+            raise OSError(errno.EISDIR if isinstance(node, DirNode) else errno.EINVAL, "no file")
         self.check_caller(node.inode.tree, ctx)
         return node.inode
 

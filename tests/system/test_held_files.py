@@ -35,28 +35,31 @@ def sound(mounted: Mounted) -> None:
     assert "Error" not in Path(mounted.state, "daemon.log").read_text()
 
 
-@pytest.mark.parametrize("of_the_lower", [True, False])
-def test_snapshot_has_what_was_written_through_a_mapping(mounted: Mounted, io: str, of_the_lower: bool) -> None:
+def test_snapshot_has_what_was_written_through_a_mapping(mounted: Mounted, io: str) -> None:
+    """Of a file of the lower and of one that was made in the branch."""
     (mounted.lower / "mapped").write_bytes(b"." * 3 * PAGE)
     mounted.cli("branch create", "b")
-    run = start(mounted, io)
-    if not of_the_lower:
-        run("write", "mapped", "." * 3 * PAGE)
-    run("open", "m", "mapped", os.O_RDWR)
-    run("map", "m", True)
+    run, names, wanted = start(mounted, io), ("mapped", "made"), list("." * 3 * PAGE)
+    run("write", "made", "." * 3 * PAGE)
+    for name in names:
+        run("open", name, name, os.O_RDWR)
+        run("map", name, True)
     kept = []
     for turn in range(3):
-        run("poke", "m", f"turn {turn}", 0)
-        run("poke", "m", f"page {turn}", PAGE * turn)
-        kept.append((snapshot(mounted, f"s{turn}"), run("read", "mapped")))
-        run("poke", "m", "later!", 0)
-    assert run("read", "mapped")[:6] == "later!"
-    for place, wanted in kept:
-        assert (place / "mapped").read_text() == wanted
-        assert "later!" not in wanted or wanted.startswith("turn") or wanted.startswith("page")
+        for offset, text in ((8, f"turn {turn}"), (PAGE * turn, f"page {turn}")):
+            wanted[offset : offset + 6] = text
+            for name in names:
+                run("poke", name, text, offset)
+        kept.append((snapshot(mounted, f"s{turn}"), "".join(wanted)))
+        wanted[100:106] = "later!"
+        for name in names:
+            run("poke", name, "later!", 100)
     mounted.cli("branch create", "other", "--from", "s1")
-    assert (mounted.subtree("other") / "mapped").read_text() == kept[1][1]
-    assert (mounted.subtree("b") / "mapped").read_text()[:6] == "later!"
+    for place, text in [*kept, (mounted.subtree("other"), kept[1][1])]:
+        for name in names:
+            assert (place / name).read_text() == text
+    for name in names:
+        assert run("read", name) == "".join(wanted)
     assert (mounted.lower / "mapped").read_bytes() == b"." * 3 * PAGE
     sound(mounted)
 

@@ -5,7 +5,6 @@ A handler returns the parts of its reply (None: done, nothing to say), or a coro
 
 import errno
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from agentfsd.core import copyup, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import DirHandle, FileHandle
-from agentfsd.fuse.native import ioctl
+from agentfsd.fuse.native import decode, ioctl
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.backing import Backings
+from agentfsd.fuse.native.decode import PERMISSIONS
 from agentfsd.fuse.reply import Context, Listed
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ NO_REPLY: list[bytes | memoryview] = []
 _READ_BYTES = 1 << 20
 _IDLE_FILES = 256  # of files that the kernel reads without opening them
 _COPY_BYTES = 16 << 20  # at one go: others are waiting
-_LAST_NS = (1 << 63) - 1  # later and earlier times are taken for this one, as ext4 does with what it cannot keep
-_NO_NAMES = (b"", b".", b"..")
 _KEEP_SIZE_BITS = 1 | 2 | 16  # FALLOC_FL_KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 
 
@@ -57,7 +55,7 @@ class Requests:
     # -- names
 
     def lookup(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        return [fuse.pack_entry(self.ops.lookup(node, _name(body), ctx))]
+        return [fuse.pack_entry(self.ops.lookup(node, decode.name(body), ctx))]
 
     def forget(self, node: int, ctx: Context, body: memoryview) -> Reply:
         self._forget(node, fuse.FORGET_IN.unpack_from(body)[0])
@@ -79,31 +77,39 @@ class Requests:
 
     def mkdir(self, node: int, ctx: Context, body: memoryview) -> Reply:
         mode, umask = fuse.MKDIR_IN.unpack_from(body)
-        return [fuse.pack_entry(self.ops.mkdir(node, _name(body[fuse.MKDIR_IN.size :]), mode, ctx._replace(umask=umask)))]
+        return [
+            fuse.pack_entry(
+                self.ops.mkdir(
+                    node,
+                    decode.name(body[fuse.MKDIR_IN.size :]),
+                    mode & PERMISSIONS,
+                    _masked(ctx, umask),
+                )
+            )
+        ]
 
     def mknod(self, node: int, ctx: Context, body: memoryview) -> Reply:
         mode, rdev, umask, _ = fuse.MKNOD_IN.unpack_from(body)
-        name = _name(body[fuse.MKNOD_IN.size :])
-        return [fuse.pack_entry(self.ops.mknod(node, name, mode, rdev, ctx._replace(umask=umask)))]
+        name = decode.name(body[fuse.MKNOD_IN.size :])
+        if mode & ~PERMISSIONS not in decode.KINDS:
+            raise OSError(errno.EINVAL, "no such kind of file")
+        return [fuse.pack_entry(self.ops.mknod(node, name, mode, rdev, _masked(ctx, umask)))]
 
     def symlink(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        parts = bytes(body).partition(b"\0")
-        target, zero, _ = parts[2].partition(b"\0")
-        if not zero or not target:
-            raise OSError(errno.ENOENT, "a symlink to nothing")
-        name = _checked(parts)
+        name = decode.name(body)
+        target = decode.word(body[len(name) + 1 :])
         return [fuse.pack_entry(self.ops.symlink(node, name, target, ctx))]
 
     def link(self, node: int, ctx: Context, body: memoryview) -> Reply:
         (old,) = fuse.LINK_IN.unpack_from(body)
-        return [fuse.pack_entry(self.ops.link(old, node, _name(body[fuse.LINK_IN.size :]), ctx))]
+        return [fuse.pack_entry(self.ops.link(old, node, decode.name(body[fuse.LINK_IN.size :]), ctx))]
 
     def unlink(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        self.ops.unlink(node, _name(body), ctx)
+        self.ops.unlink(node, decode.name(body), ctx)
         return None
 
     def rmdir(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        self.ops.rmdir(node, _name(body), ctx)
+        self.ops.rmdir(node, decode.name(body), ctx)
         return None
 
     def rename(self, node: int, ctx: Context, body: memoryview) -> Reply:
@@ -115,7 +121,7 @@ class Requests:
         return self._rename(node, new_parent, flags, body[fuse.RENAME2_IN.size :], ctx)
 
     def _rename(self, node: int, new_parent: int, flags: int, names: memoryview, ctx: Context) -> Reply:
-        old, new = _two_names(names)
+        old, new = decode.two_names(names)
         self.ops.rename(node, old, new_parent, new, flags, ctx)
         return None
 
@@ -123,13 +129,13 @@ class Requests:
         if self._zero:  # the kernel takes MKNOD from now on, and opens without us
             raise _not_here()
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
-        name = _name(body[fuse.CREATE_IN.size :])
-        handle, inode, entry = self.ops.create(node, name, mode, flags, ctx._replace(umask=umask))
+        name = decode.name(body[fuse.CREATE_IN.size :])
+        handle, inode, entry = self.ops.create(node, name, mode & PERMISSIONS, flags, _masked(ctx, umask))
         return [fuse.pack_entry(entry), self._opened(handle, inode)]
 
     def tmpfile(self, node: int, ctx: Context, body: memoryview) -> Reply:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
-        handle, inode, entry = self.ops.tmpfile(node, mode, flags, ctx._replace(umask=umask))
+        handle, inode, entry = self.ops.tmpfile(node, mode & PERMISSIONS, flags, _masked(ctx, umask))
         if self._zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
             self._release(handle)
             handle = 0
@@ -198,18 +204,7 @@ class Requests:
         return [fuse.pack_statx(*self.ops.getattr(node, ctx))]
 
     def setattr(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        (
-            valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
-        ) = fuse.SETATTR_IN.unpack_from(body)  # fmt: skip
-        now = time.time_ns() if valid & (fuse.FATTR_ATIME_NOW | fuse.FATTR_MTIME_NOW) else 0
-        new = NewAttributes(
-            mode=mode if valid & fuse.FATTR_MODE else None,
-            uid=uid if valid & fuse.FATTR_UID else None,
-            gid=gid if valid & fuse.FATTR_GID else None,
-            size=size if valid & fuse.FATTR_SIZE else None,
-            atime_ns=_time(valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, atime, atime_ns, now),
-            mtime_ns=_time(valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, mtime, mtime_ns, now),
-        )
+        valid, new = decode.new_attributes(body)
         # Where we are not asked at opens, an open with O_TRUNC cannot be told from ftruncate(2): the caller is checked at both.
         by_handle = bool(valid & fuse.FATTR_FH) and not self._zero
         keeps_setid = not valid & fuse.FATTR_KILL_SUIDGID
@@ -230,7 +225,7 @@ class Requests:
 
     def getxattr(self, node: int, ctx: Context, body: memoryview) -> Reply:
         size, _ = fuse.GETXATTR_IN.unpack_from(body)
-        return _sized(self.ops.getxattr(node, _name(body[fuse.GETXATTR_IN.size :]), ctx), size)
+        return _sized(self.ops.getxattr(node, decode.word(body[fuse.GETXATTR_IN.size :]), ctx), size)
 
     def listxattr(self, node: int, ctx: Context, body: memoryview) -> Reply:
         size, _ = fuse.GETXATTR_IN.unpack_from(body)
@@ -246,7 +241,7 @@ class Requests:
         return None
 
     def removexattr(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        self.ops.removexattr(node, _name(body), ctx)
+        self.ops.removexattr(node, decode.word(body), ctx)
         return None
 
     def statfs(self, node: int, ctx: Context, body: memoryview) -> Reply:
@@ -397,27 +392,8 @@ class Requests:
         raise _not_here()
 
 
-def _name(body: memoryview) -> bytes:
-    return _checked(bytes(body).partition(b"\0"))
-
-
-def _checked(parts: tuple[bytes, bytes, bytes]) -> bytes:
-    """A name of a directory's that ends with a zero byte."""
-    name, zero, _ = parts
-    if not zero or name in _NO_NAMES or b"/" in name:
-        raise OSError(errno.EINVAL, "no name")
-    return name
-
-
-def _two_names(body: memoryview) -> tuple[bytes, bytes]:
-    parts = bytes(body).partition(b"\0")
-    return _checked(parts), _checked(parts[2].partition(b"\0"))
-
-
-def _time(valid: int, given: int, now_bit: int, seconds: int, nanoseconds: int, now: int) -> int | None:
-    if not valid & given:
-        return None
-    return now if valid & now_bit else max(-_LAST_NS, min(seconds * 1_000_000_000 + nanoseconds, _LAST_NS))
+def _masked(ctx: Context, umask: int) -> Context:
+    return ctx._replace(umask=umask & PERMISSIONS)
 
 
 def _sized(value: bytes, size: int) -> Reply:
