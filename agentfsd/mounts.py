@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 FSTYPE = "fuse.agentfsd"
 
+FUSE_DEVICE = "/dev/fuse"
+
+_MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
 _MNT_DETACH = 2  # umount2(2)
 _UMOUNT_NOFOLLOW = 8
 _FUSERMOUNT_TIMEOUT_S = 20
@@ -78,6 +81,23 @@ def clear_dead(mountpoint: str) -> bool:
         return False
     unmount(mounted.mountpoint, lazy=True)
     return True
+
+
+def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
+    """Mounts a FUSE file system that nobody serves yet; its connection's descriptor. OSError, EPERM without the privilege.
+
+    *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
+    data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
+    data += ",allow_other" if allow_other else ""
+    if libc.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode()) != 0:
+        code = ctypes.get_errno()
+        os.close(fd)
+        raise OSError(code, os.strerror(code), target)
+    return fd
 
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agentfsd import mounts
 from agentfsd.cli import namespace
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
-
-FUSE_DEVICE = "/dev/fuse"
 
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
 _SYS_OPENAT2 = 437
@@ -83,11 +82,11 @@ def _kernel() -> Finding:
 
 def _device() -> Finding:
     cost = "nothing can be mounted"
-    if not os.path.exists(FUSE_DEVICE):
+    if not os.path.exists(mounts.FUSE_DEVICE):
         remedy = "modprobe fuse (in a container: --device /dev/fuse)"
         return Finding("fuse device", False, "/dev/fuse is missing", cost, remedy, True)
     try:
-        os.close(os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(mounts.FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
     except OSError as exc:
         detail = f"/dev/fuse is there, opening it: {exc.strerror}"  # fusermount3 opens it as the user, too
         return Finding("fuse device", False, detail, cost, "as root: chmod 666 /dev/fuse (as Debian's udev rule does)", True)
@@ -271,8 +270,7 @@ def _fuse_offer() -> FuseOffer | None:
     if child == 0:
         try:
             namespace.enter_private_mounts()
-            fd = os.open(FUSE_DEVICE, os.O_RDWR)
-            _mount_fuse(fd)
+            fd = mounts.mount_fuse("/proc", frozenset(), allow_other=False)
             os.write(write_end, os.read(fd, 1 << 17))
         except OSError:
             pass
@@ -287,14 +285,6 @@ def _fuse_offer() -> FuseOffer | None:
     major, minor, _readahead, flags = struct.unpack_from("=IIII", request, 40)
     flags2 = struct.unpack_from("=I", request, 56)[0] if len(request) >= 60 else 0
     return FuseOffer(f"{major}.{minor}", bool(flags2 & _FUSE_PASSTHROUGH), bool(flags & _FUSE_NO_OPENDIR_SUPPORT))
-
-
-def _mount_fuse(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    options = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}".encode()
-    if libc.mount(b"agentfsd", b"/proc", b"fuse.agentfsd", 0, options) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
 
 
 def _syscall(number: int, *arguments: int | bytes) -> int:

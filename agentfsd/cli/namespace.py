@@ -6,12 +6,9 @@ Call the namespace functions only in a single-threaded process that is about to 
 import ctypes
 import os
 
-from agentfsd.mounts import FSTYPE
-
 _CLONE_NEWNS = 0x00020000  # unshare(2)
 _CLONE_NEWUSER = 0x10000000
 _MS_BIND = 0x1000  # mount(2)
-_MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -39,23 +36,6 @@ def enter_private_mounts() -> bool:
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
     _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
     return is_owner
-
-
-def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
-    """Mounts a FUSE file system that nobody serves yet; its connection's descriptor.
-
-    *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
-    """
-    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
-    data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
-    data += ",allow_other" if allow_other else ""
-    try:
-        _check(_libc.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode()), target)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def bind_over(source: str, target: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agentfsd import mounts
 from agentfsd.cli import namespace
 from agentfsd.errors import Refusal
 
@@ -167,7 +168,7 @@ def _show(view: View, report: int, go: socket.socket) -> None:
         is_owner = namespace.enter_private_mounts()
         inside = os.open(view.inside[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # may be beneath the target
         source = view.targets[0]
-        fuse = namespace.mount_fuse(source, view.options, is_owner or "allow_other" in view.options)
+        fuse = mounts.mount_fuse(source, view.options, is_owner or "allow_other" in view.options)
         _tell(report, "mounted")
         socket.send_fds(go, [b"f"], [fuse])
         os.close(fuse)

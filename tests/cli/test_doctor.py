@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfsd import mounts
 from agentfsd.cli import capabilities
 from tests.mounted import agentfsd, needs_fuse
 
@@ -25,7 +26,7 @@ def test_absence_comes_with_its_cost() -> None:
 
 
 def test_missing_fuse_device_fails_and_says_how_to_mend_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(capabilities, "FUSE_DEVICE", str(tmp_path / "fuse"))
+    monkeypatch.setattr(mounts, "FUSE_DEVICE", str(tmp_path / "fuse"))
     finding = next(found for found in capabilities.survey(str(tmp_path)) if found.name == "fuse device")
     assert (finding.found, finding.needed) == (False, True)
     assert "modprobe fuse" in finding.remedy

@@ -1,7 +1,6 @@
 """Getting a connection: /dev/fuse and mount(2) where that is permitted, else fusermount3, which hands one over."""
 
 import array
-import ctypes
 import errno
 import os
 import shutil
@@ -10,24 +9,18 @@ import subprocess
 
 from agentfsd import mounts
 
-DEVICE = "/dev/fuse"
-_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
 _FUSERMOUNT_TIMEOUT_S = 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(mountpoint: str, options: frozenset[str]) -> int:
     """Mounts with options of mount(8) and ``allow_other``; the connection's descriptor. OSError says what refused."""
-    fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    safe = options | {f"no{name}" for name in ("suid", "dev") if name not in options}
     try:
-        _mount(fd, mountpoint, options)
+        return mounts.mount_fuse(mountpoint, safe, "allow_other" in options)
     except OSError as exc:
-        os.close(fd)
         if exc.errno != errno.EPERM:
             raise
-        return _fusermount(mountpoint, options)
-    return fd
+    return _fusermount(mountpoint, options)
 
 
 def unmount(mountpoint: str) -> None:
@@ -37,19 +30,6 @@ def unmount(mountpoint: str) -> None:
     except OSError as exc:
         if exc.errno != errno.EINVAL:  # it is gone already
             raise
-
-
-def _mount(fd: int, mountpoint: str, options: frozenset[str]) -> None:
-    flags = 0
-    for option in options | {f"no{name}" for name in ("suid", "dev") if name not in options}:
-        flags |= _FLAGS.get(option, 0)
-    mode = os.stat(mountpoint).st_mode & 0o170000
-    data = f"fd={fd},rootmode={mode:o},user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
-    if "allow_other" in options:
-        data += ",allow_other"
-    if _libc.mount(b"agentfsd", os.fsencode(mountpoint), mounts.FSTYPE.encode(), flags, data.encode()) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), mountpoint)
 
 
 def _fusermount(mountpoint: str, options: frozenset[str]) -> int:
