@@ -212,6 +212,7 @@ class Daemon:
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
         nursery.start_soon(self._watch_mount, root.st_dev)
+        mounts.read_far_ahead(root.st_dev)
         runtime.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
         ready.tell(Readiness(notice="" if self.keeps else _NOTICE_MEMORY))

@@ -3,6 +3,7 @@
 It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -17,6 +18,7 @@ FUSE_DEVICE = "/dev/fuse"
 
 _MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
 _MNT_DETACH = 2  # umount2(2)
+_READ_AHEAD_KIB = 1024
 _UMOUNT_NOFOLLOW = 8
 _FUSERMOUNT_TIMEOUT_S = 20
 
@@ -214,3 +216,10 @@ def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
 def device_at(pid: int, mountpoint: str) -> int:
     """st_dev of what a process has mounted at a path, topmost; 0 when there is nothing."""
     return next((mounted.device for mounted in reversed(mount_table(pid)) if mounted.mountpoint == mountpoint), 0)
+
+
+def read_far_ahead(device: int) -> None:
+    """Has the kernel read a whole request's worth ahead on a FUSE file system, where that is ours to say (root)."""
+    path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+    with contextlib.suppress(OSError), open(path, "w") as setting:
+        setting.write(str(_READ_AHEAD_KIB))

@@ -107,6 +107,8 @@ class Mount:
             session.abandon()
             raise
         self._reactor.add(session)
+        if device:
+            mounts.read_far_ahead(device)
         return session.io
 
     # -- living
