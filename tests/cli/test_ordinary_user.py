@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,28 @@ def test_doctor_tells_an_ordinary_user_that_mounting_works(nobody: Command) -> N
     done = nobody("doctor")
     assert done.returncode == 0, done.stdout
     assert "mounting works here" in done.stdout
+
+
+def test_nothing_of_another_run_is_seen_through_proc(base: Path, nobody: Command) -> None:
+    """Not even what the kernel has cached: each run has a user namespace of its own, which strangers may not enter."""
+    point = base / "mnt"
+    assert nobody("mount", str(base / "lower"), str(point)).returncode == 0
+    os.mkfifo(base / "end")
+    os.chown(base / "end", NOBODY, NOBODY)
+    script = f"echo hidden > secret; cat secret secret; echo $$ > {base}/pid.new; mv {base}/pid.new {base}/pid; cat {base}/end"
+    with ThreadPoolExecutor(1) as pool:
+        victim = pool.submit(nobody, "run", "-b", "theirs", "--new", "-m", str(point), "--", "sh", "-c", script, cwd=point)
+        try:
+            while not (base / "pid").exists():
+                assert not victim.done(), victim.result().stderr
+                time.sleep(0.01)
+            proc = f"/proc/{(base / 'pid').read_text().strip()}"
+            for path in (f"{proc}/root{point}/secret", f"{proc}/cwd/secret"):
+                done = nobody("run", "-b", "mine", "--new", "-m", str(point), "--", "cat", path, cwd=point)
+                assert "Permission denied" in done.stderr
+                assert "hidden" not in done.stdout
+                assert nobody("discard", "-m", str(point), "mine").returncode in (0, 1)
+        finally:
+            (base / "end").write_text("end")
+        assert victim.result().stdout == "hidden\nhidden\nend"
+    assert nobody("umount", str(point)).returncode == 0
