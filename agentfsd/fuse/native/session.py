@@ -51,6 +51,7 @@ class NativeSession:
         self.minor = 0
         self.offered = 0
         self.ended = False
+        self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -115,20 +116,23 @@ class NativeSession:
 
     # -- requests
 
-    def step(self) -> None:
-        """Answers one request, if there is one."""
+    def step(self) -> bool:
+        """Answers one request; False when there is none now."""
+        if self.ended:
+            return False
         try:
             length = os.readv(self.fd, [self._buffer])
         except BlockingIOError:
-            return
+            return False
         except OSError as exc:
             if exc.errno == errno.ENODEV:  # unmounted everywhere
                 self.reactor.remove(self)
-                return
+                return False
             if exc.errno in (errno.ENOENT, errno.EINTR):  # the request was taken back
-                return
+                return True
             raise
         self.answer(length)
+        return True
 
     def answer(self, length: int) -> None:
         """Answers the request that lies in the buffer."""
