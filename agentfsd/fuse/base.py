@@ -11,7 +11,7 @@ import trio
 
 from agentfsd.core import copyup, data
 from agentfsd.core.inode import WHITEOUT, Attributes, Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
 from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, VirtualNode
@@ -185,15 +185,8 @@ class Base:
                 if not inode.id and node.watched != inode.lower_path:
                     attributes = None  # what was read before the watch may be old
                 attr_s = self._directory_s(node, inode)
-            elif inode in tree.passed:
-                attr_s = NOW_S
-            elif inode.has_own_data or not (inode.is_file or not inode.id):
-                attr_s = LONG_S
             else:
-                follows = parent.watched is not None and not inode.linked
-                attr_s = (
-                    LONG_S if follows and (not inode.id or inode.lower_path == join(parent.watched or b"", name)) else LOWER_S
-                )
+                attr_s = self._file_s(inode)
             answer = Entry(node.id, attributes or tree.attributes(inode), entry_s, attr_s)
         node.lookups += 1
         return answer
@@ -308,14 +301,16 @@ class Base:
             if copyup.is_owned(inode):
                 return
             copyup.check_copy(inode)
-            copy = copyup.Copy(inode)
             try:
-                await trio.to_thread.run_sync(copy.run)
-            except BaseException:
-                copy.abandon()
-                raise
-            copy.install()
-            self._copy_locks.pop(inode, None)
+                copy = copyup.Copy(inode)
+                try:
+                    await trio.to_thread.run_sync(copy.run)
+                except BaseException:
+                    copy.abandon()
+                    raise
+                copy.install()
+            finally:
+                self._copy_locks.pop(inode, None)
 
     async def sync_names(self) -> None:
         """fsync(2) of a directory."""
