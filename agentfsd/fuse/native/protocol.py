@@ -14,8 +14,8 @@ MAJOR, MINOR, OLDEST_MINOR = 7, 45, 31
 LOOKUP, FORGET, GETATTR, SETATTR, READLINK, SYMLINK = 1, 2, 3, 4, 5, 6
 MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, OPEN, READ, WRITE, STATFS, RELEASE = 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
 FSYNC, SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, FLUSH, INIT, OPENDIR, READDIR = 20, 21, 22, 23, 24, 25, 26, 27, 28
-RELEASEDIR, FSYNCDIR, ACCESS, CREATE, INTERRUPT, DESTROY, IOCTL = 29, 30, 34, 35, 36, 38, 39
-BATCH_FORGET, FALLOCATE, READDIRPLUS, RENAME2, LSEEK, COPY_FILE_RANGE, SYNCFS, TMPFILE, STATX = 42, 43, 44, 45, 46, 47, 50, 51, 52
+RELEASEDIR, FSYNCDIR, ACCESS, CREATE, INTERRUPT, IOCTL = 29, 30, 34, 35, 36, 39
+BATCH_FORGET, FALLOCATE, READDIRPLUS, RENAME2, LSEEK, COPY_FILE_RANGE, TMPFILE, STATX = 42, 43, 44, 45, 46, 47, 51, 52
 COPY_FILE_RANGE_64 = 53
 
 # What INIT offers and takes; bits from 32 on travel in a field of their own.
@@ -25,12 +25,11 @@ NO_OPEN_SUPPORT, PARALLEL_DIROPS, POSIX_ACL, MAX_PAGES = 1 << 17, 1 << 18, 1 << 
 CACHE_SYMLINKS, NO_OPENDIR_SUPPORT, HANDLE_KILLPRIV_V2, SETXATTR_EXT = 1 << 23, 1 << 24, 1 << 28, 1 << 29
 INIT_EXT, HAS_EXPIRE_ONLY, PASSTHROUGH = 1 << 30, 1 << 35, 1 << 37
 
-FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_CACHE_DIR, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH = 1 << 0, 1 << 1, 1 << 3, 1 << 5, 1 << 7
+FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_CACHE_DIR, FOPEN_PASSTHROUGH = 1 << 0, 1 << 1, 1 << 3, 1 << 7
 
 FATTR_MODE, FATTR_UID, FATTR_GID, FATTR_SIZE, FATTR_ATIME, FATTR_MTIME, FATTR_FH = 1, 2, 4, 8, 16, 32, 64
 FATTR_ATIME_NOW, FATTR_MTIME_NOW, FATTR_KILL_SUIDGID = 128, 256, 1 << 11
 
-GETATTR_FH = 1
 OPEN_KILL_SUIDGID = 1
 WRITE_KILL_SUIDGID = 1 << 2
 SETXATTR_ACL_KILL_SGID = 1
@@ -70,11 +69,6 @@ _BLOCK_BYTES = 4096
 _STATX_BASIC_BTIME = 0x0FFF
 
 
-def _seconds(timeout_s: float) -> tuple[int, int]:
-    whole = int(timeout_s)
-    return whole, int((timeout_s - whole) * _NS)
-
-
 def pack_entry(entry: Entry) -> bytes:
     """A fuse_entry_out; of a name that is not there, too."""
     node, found, entry_s, attr_s = entry
@@ -102,9 +96,8 @@ def pack_statx(found: Attributes, attr_s: float) -> bytes:
     """A fuse_statx_out; with the time of birth where that is known."""
     mask = _STATX_BASIC_BTIME if found.btime_ns else _STATX_BASIC_BTIME & ~0x800
     times = [(stamp // _NS, stamp % _NS, 0) for stamp in (found.atime_ns, found.btime_ns, found.ctime_ns, found.mtime_ns)]
-    seconds, nanoseconds = _seconds(attr_s)
     return STATX_OUT.pack(
-        seconds, nanoseconds, 0, mask, _BLOCK_BYTES, 0, found.nlink, found.uid, found.gid, found.mode, 0,
+        int(attr_s), 0, 0, mask, _BLOCK_BYTES, 0, found.nlink, found.uid, found.gid, found.mode, 0,
         found.ino, found.size, found.blocks, 0, *times[0], *times[1], *times[2], *times[3],
         os.major(found.rdev), os.minor(found.rdev), 0, 0,
     )  # fmt: skip
