@@ -179,17 +179,26 @@ class SnapshotInfo:
     author_pid: int
     file_count: int
     bytes_changed: int
+    kind: str = ""  # why it was taken when nobody named it: run, safety, merge
+    author: str = ""  # command of the process that asked
+    merged: tuple[str, ...] = ()  # ids of snapshots of other branches that were merged since the parent
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One path that differs between two refs. ``status``: A added, M content, D deleted, T type, m attributes only."""
+    """One path that differs between two refs.
+
+    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x xattrs.
+    ``what``: all that differs, of content, type, mode, owner, xattrs.
+    """
 
     status: str
     path: bytes
     old_size: int  # bytes; -1 where there is no such side, 0 for what is no regular file
     new_size: int
-    lower_moved: bool = False  # the lower changed since this path was copied up
+    lower_moved: bool = False  # the lower changed since the branch changed this path
+    old_path: bytes = b""  # of what was renamed
+    what: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

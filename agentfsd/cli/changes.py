@@ -8,7 +8,9 @@ from agentfsd.cli.common import client, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
 from agentfsd.control import text
 
-_WORDS = {"A": "added", "M": "modified", "D": "deleted", "T": "type", "m": "attributes"}
+_WORDS = {
+    "A": "added", "M": "modified", "D": "deleted", "R": "renamed", "T": "type", "m": "mode", "x": "xattrs",
+}  # fmt: skip
 
 
 @click.command()
@@ -21,7 +23,7 @@ _WORDS = {"A": "added", "M": "modified", "D": "deleted", "T": "type", "m": "attr
 def diff(a: str | None, b: str | None, form: str, named: str | None, as_json: bool) -> None:
     """What a branch or snapshot changed in the lower; with two refs, what leads from A to B.
 
-    A added, M modified, D deleted, T another type, m only mode, owner or extended attributes.
+    A added, M modified, D deleted, R renamed, T another type, m only mode or owner, x only extended attributes.
 
     \b
     Example:
@@ -36,7 +38,12 @@ def diff(a: str | None, b: str | None, form: str, named: str | None, as_json: bo
         _show_stat(found)
     else:
         for change in found:
-            output.say(f"{change.status}\t{output.printable(change.path)}{_moved(change)}")
+            output.say(f"{change.status}\t{_shown_path(change)}{_moved(change)}")
+
+
+def _shown_path(change: wire.Change) -> str:
+    path = output.printable(change.path) or "."
+    return f"{output.printable(change.old_path)} -> {path}" if change.old_path else path
 
 
 def _moved(change: wire.Change) -> str:
@@ -44,7 +51,7 @@ def _moved(change: wire.Change) -> str:
 
 
 def _show_stat(found: list[wire.Change]) -> None:
-    rows = [(_WORDS[c.status], _side(c.old_size), _side(c.new_size), output.printable(c.path) + _moved(c)) for c in found]
+    rows = [(_WORDS[c.status], _side(c.old_size), _side(c.new_size), _shown_path(c) + _moved(c)) for c in found]
     if rows:
         output.table(("change", "before", "after", "path"), rows)
     grown = sum(max(0, c.new_size) - max(0, c.old_size) for c in found)

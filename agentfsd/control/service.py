@@ -17,7 +17,7 @@ from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.peer import Peer
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, SnapshotInfo
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change, SnapshotInfo
 
 log = logging.getLogger(__name__)
 
@@ -270,19 +270,7 @@ class ControlService:
     async def _diff(self, request: wire.Diff, asker: "_Asker") -> wire.ChangesReply:
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        changes = self.overlay.diff(a, b)
-        return wire.ChangesReply(
-            changes=[
-                wire.Change(
-                    status=change.status,
-                    old_size=change.old_size,
-                    new_size=change.new_size,
-                    lower_moved=change.lower_moved,
-                    **wire.path_fields(change.path),
-                )
-                for change in changes
-            ]
-        )
+        return wire.ChangesReply(changes=[_wire_change(change) for change in self.overlay.diff(a, b)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +333,15 @@ def _sentence(text: str) -> str:
 def _wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
     return wire.Snapshot(
         name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
-        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed,
+        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
+        author=info.author, merged=info.merged,
+    )  # fmt: skip
+
+
+def _wire_change(change: Change) -> wire.Change:
+    return wire.Change(
+        status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,
+        what=change.what, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
     )  # fmt: skip
 
 

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
+from agentfsd.core import origin
 from agentfsd.core.inode import ROOT_ID, Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.objects import clone_object, create_object
+from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.store import Transaction
 from agentfsd.types import ContentFile
 
@@ -223,23 +225,6 @@ def keep_original(tx: Transaction, inode: Inode) -> None:
     save(tx, inode)
 
 
-def create_object(tree: Tree, number: int) -> ContentFile:
-    """A new object; what a crash left under that number, referred to by nothing, makes way."""
-    try:
-        return tree.backstore.create(number)
-    except FileExistsError:
-        tree.backstore.remove(number)
-        return tree.backstore.create(number)
-
-
-def clone_object(tree: Tree, source_fd: int, number: int) -> ContentFile:
-    try:
-        return tree.backstore.clone(source_fd, number)
-    except FileExistsError:
-        tree.backstore.remove(number)
-        return tree.backstore.clone(source_fd, number)
-
-
 def content_fd(inode: Inode) -> int:
     """A descriptor of the content as it is now; the caller closes it."""
     if inode.file is not None:
@@ -275,6 +260,7 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
     else:
         with tree.store.transaction() as tx:
             materialize(tx, inode)
+            _note_origin(tx, inode)
             tree.store.put_object(number, tree.head)
             tx.set(inode, content=number, content_layer=tree.head)
             save(tx, inode)
@@ -283,3 +269,12 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
         inode.file = content
     else:
         content.close()
+
+
+def _note_origin(tx: Transaction, inode: Inode) -> None:
+    """Before the first change of a lower file's data, where it still has its own name."""
+    parent, path = inode.parent, inode.lower_path
+    if path is None or parent is None or parent.lower_path is None or inode.content:
+        return
+    if join(parent.lower_path, inode.name) == path:
+        origin.note(tx, parent, inode.name, keep=True)

@@ -2,22 +2,50 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from agentfsd.core import origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import ROOT_ID, Inode
+from agentfsd.core.inode import ROOT_ID, Attributes, Inode
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
 _CHUNK = 1 << 20
+_LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
+
+_Key = tuple[int, int]
+
+
+class Pair(NamedTuple):
+    """One path that differs; None on a side that has no such name. ``what``: content, type, mode, owner, xattrs, times."""
+
+    path: bytes
+    old: Inode | None
+    new: Inode | None
+    what: tuple[str, ...]
+    within: Inode | None = None  # the new tree's directory that holds (or held) the name
+
+
+def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair]:
+    """Every path that differs, a directory before what is in it; also each name below one that came or went.
+
+    With *times* modification times count too.
+    """
+    walker = _Walker(old, new, _Touched(parts.store, old, new), times)
+    for pair in walker.directory(b"", old.root, new.root, itself=True):
+        yield pair
+        yield from _below(walker, pair)
 
 
 def between(parts: Parts, old: Tree, new: Tree) -> list[Change]:
-    """The changes that lead from *old* to *new*, sorted by path."""
-    walker = _Walker(old, new, _Touched(parts.store, old, new))
-    return sorted(walker.directory(b"", old.root, new.root), key=lambda change: change.path)
+    """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds."""
+    walker = _Walker(old, new, _Touched(parts.store, old, new), times=False)
+    found = [_change(walker, *one) for one in _with_renames(walker, walker.directory(b"", old.root, new.root, itself=True))]
+    return sorted(found, key=lambda change: change.path)
 
 
 class _Touched:
@@ -51,83 +79,146 @@ class _Touched:
 
 
 class _Walker:
-    def __init__(self, old: Tree, new: Tree, touched: _Touched) -> None:
-        self._old, self._new, self._touched = old, new, touched
+    def __init__(self, old: Tree, new: Tree, touched: _Touched, times: bool) -> None:
+        self.old, self.new = old, new
+        self._touched, self._times = touched, times
 
-    def directory(self, path: bytes, old: Inode, new: Inode) -> Iterator[Change]:
-        """The changes below two directories at the same path."""
+    def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[Pair]:
+        """What differs below two directories, not what is below a name that only one of them has."""
+        if itself and (what := self.differences(old, new)):
+            yield Pair(path, old, new, what)
         if old.id == new.id or old.lower_path == new.lower_path:
             names = self._touched.names.get(old.id, set()) | self._touched.names.get(new.id, set())
         else:
-            names = set(self._old.names(old)) | set(self._new.names(new))
-        for name in names:
-            yield from self._pair(join(path, name), self._old.find(old, name), self._new.find(new, name))
+            names = set(self.old.names(old)) | set(self.new.names(new))
+        for name in sorted(names):
+            yield from self._pair(join(path, name), self.old.find(old, name), self.new.find(new, name), new)
 
-    def _pair(self, path: bytes, old: Inode | None, new: Inode | None) -> Iterator[Change]:
+    def _pair(self, path: bytes, old: Inode | None, new: Inode | None, within: Inode) -> Iterator[Pair]:
+        if old is None and new is None:
+            return
         if old is None or new is None:
-            if old is not None:
-                yield from _all_below(self._old, path, old, "D")
-            if new is not None:
-                yield from _all_below(self._new, path, new, "A")
+            yield Pair(path, old, new, (), within)
             return
-        if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
-            yield from self._replaced(path, old, new)
-            return
-        status = self._status(old, new)
-        if status:
-            yield Change(status, path, _size(self._old, old), _size(self._new, new), _moved(self._new, new))
-        if old.is_dir:
+        what = self.differences(old, new)
+        if what:
+            yield Pair(path, old, new, what, within)
+        if old.is_dir and new.is_dir:
             yield from self.directory(path, old, new)
 
-    def _replaced(self, path: bytes, old: Inode, new: Inode) -> Iterator[Change]:
-        yield Change("T", path, _size(self._old, old), _size(self._new, new), _moved(self._new, new))
-        for tree, inode, status in ((self._old, old, "D"), (self._new, new, "A")):
-            if inode.is_dir:
-                for name in tree.names(inode):
-                    yield from _all_below(tree, join(path, name), tree.lookup(inode, name), status)
+    def below(self, pair: Pair) -> Iterator[Pair]:
+        """The names directly inside a directory that came, went, or took the place of something else."""
+        for tree, inode, is_old in ((self.old, pair.old, True), (self.new, pair.new, False)):
+            if inode is None or not inode.is_dir or (pair.old is not None and pair.new is not None and "type" not in pair.what):
+                continue
+            for name in sorted(tree.names(inode)):
+                child = tree.lookup(inode, name)
+                path = join(pair.path, name)
+                yield Pair(path, child, None, ()) if is_old else Pair(path, None, child, (), inode)
 
-    def _status(self, old: Inode, new: Inode) -> str:
-        one, two = self._old.attributes(old), self._new.attributes(new)
-        if old.is_file and not self._same_data(old, new):
-            return "M"
-        if one.rdev != two.rdev or self._target(self._old, old) != self._target(self._new, new):
-            return "M"
-        if (one.mode, one.uid, one.gid) != (two.mode, two.uid, two.gid):
-            return "m"
-        return "m" if all_xattrs(self._old, old) != all_xattrs(self._new, new) else ""
+    def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
+        assert old is not None and new is not None
+        if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
+            return ("type",)
+        one, two = self.old.attributes(old), self.new.attributes(new)
+        what = []
+        if not self._same_content(old, new, one, two):
+            what.append("content")
+        if one.mode != two.mode:
+            what.append("mode")
+        if (one.uid, one.gid) != (two.uid, two.gid):
+            what.append("owner")
+        if all_xattrs(self.old, old) != all_xattrs(self.new, new):
+            what.append("xattrs")
+        if self._times and one.mtime_ns != two.mtime_ns:
+            what.append("times")
+        return tuple(what)
 
-    @staticmethod
-    def _target(tree: Tree, inode: Inode) -> bytes | None:
-        return tree.readlink(inode) if stat.S_ISLNK(inode.mode) else None
+    def _same_content(self, old: Inode, new: Inode, one: Attributes, two: Attributes) -> bool:
+        if old.is_file:
+            return self._same_data(old, new)
+        return one.rdev == two.rdev and _target(self.old, old) == _target(self.new, new)
 
     def _same_data(self, old: Inode, new: Inode) -> bool:
         if old.content == new.content and (old.content or old.lower_path == new.lower_path):
             return True
-        if self._old.data_stat(old).st_size != self._new.data_stat(new).st_size:
+        if self.old.data_stat(old).st_size != self.new.data_stat(new).st_size:
             return False
         return _same_bytes(old, new)
 
 
-def _size(tree: Tree, inode: Inode) -> int:
+def _target(tree: Tree, inode: Inode) -> bytes | None:
+    return tree.readlink(inode) if stat.S_ISLNK(inode.mode) else None
+
+
+def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:
+    for child in walker.below(pair):
+        yield child
+        yield from _below(walker, child)
+
+
+def _with_renames(walker: _Walker, found: Iterable[Pair]) -> Iterator[tuple[bytes, Pair]]:
+    """(old path, pair), the old path b"" for all but what went under one name and came under another.
+
+    A directory that did not is opened, and what is in it may have come from, or gone, anywhere.
+    """
+    todo, came, gone = list(found), defaultdict[_Key, list[Pair]](list), defaultdict[_Key, list[Pair]](list)
+    while todo:
+        unchanged = []
+        for pair in todo:
+            if pair.old is None:
+                came[_key(pair.new)].append(pair)
+            elif pair.new is None:
+                gone[_key(pair.old)].append(pair)
+            else:
+                unchanged.append(pair)
+        yield from ((b"", pair) for pair in unchanged)
+        todo = [child for pair in unchanged for child in walker.below(pair)]
+        for old, new in _matches(came, gone):
+            yield old.path, new._replace(old=old.old, what=walker.differences(old.old, new.new))
+            if old.old is not None and new.new is not None and new.new.is_dir:
+                todo += walker.directory(new.path, old.old, new.new)
+        for pair in [*_directories(came), *_directories(gone)]:
+            yield b"", pair
+            todo += walker.below(pair)
+    for group in (came, gone):
+        yield from ((b"", pair) for those in group.values() for pair in those)
+
+
+def _matches(came: dict[_Key, list[Pair]], gone: dict[_Key, list[Pair]]) -> Iterator[tuple[Pair, Pair]]:
+    """(gone, came) of the same file; they are taken out."""
+    for key in came.keys() & gone.keys():
+        while came[key] and gone[key]:
+            yield gone[key].pop(0), came[key].pop(0)
+
+
+def _directories(group: dict[_Key, list[Pair]]) -> list[Pair]:
+    """Takes them out."""
+    return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
+
+
+def _key(inode: Inode | None) -> _Key:
+    """The same on both sides for what only got another name: number and type."""
+    assert inode is not None
+    return inode.ino, stat.S_IFMT(inode.mode)
+
+
+def _change(walker: _Walker, old_path: bytes, pair: Pair) -> Change:
+    path, old, new, what, within = pair
+    if old_path:
+        status = "R"
+    elif old is None or new is None:
+        status = "A" if old is None else "D"
+    else:
+        status = next(letter for sort, letter in _LETTERS if sort in what)
+    moved = within is not None and origin.has_moved(walker.new, within, path.rpartition(b"/")[2], new)
+    return Change(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, what)
+
+
+def _size(tree: Tree, inode: Inode | None) -> int:
+    if inode is None:
+        return -1
     return tree.data_stat(inode).st_size if inode.is_file else 0
-
-
-def _moved(tree: Tree, inode: Inode) -> bool:
-    """Whether the lower object is no longer what it was at copy-up."""
-    if not inode.id or inode.lower_path is None or inode.is_dir:
-        return False
-    try:
-        return tree.identify(tree.lower.stat(inode.lower_path)) != inode.lower
-    except OSError:
-        return True
-
-
-def _all_below(tree: Tree, path: bytes, inode: Inode, status: str) -> Iterator[Change]:
-    size = _size(tree, inode)
-    yield Change(status, path, size if status == "D" else -1, size if status == "A" else -1)
-    if inode.is_dir:
-        for name in tree.names(inode):
-            yield from _all_below(tree, join(path, name), tree.lookup(inode, name), status)
 
 
 def _same_bytes(old: Inode, new: Inode) -> bool:

@@ -45,7 +45,7 @@ def _check_layers(overlay: "Overlay") -> list[str]:
         if row.layer and row.layer not in known
     ]
     alive = set(known) | set(layers.dead(store))
-    for table in ("inode", "dentry", "object"):
+    for table in ("inode", "dentry", "object", "origin"):
         found = {row[0] for row in store.db.execute(f"SELECT DISTINCT layer FROM {table}")}
         problems += [f"{table}: rows of layer {layer}, which does not exist" for layer in found - alive - {0}]
     return problems
@@ -62,13 +62,11 @@ def _check_objects(overlay: "Overlay") -> list[str]:
         if layer not in dead and number not in held
     ]
     problems += [f"object {number} belongs to nothing" for number in held - set(rows)]
-    used = {
-        content for content, layer in store.db.execute("SELECT DISTINCT content, layer FROM inode WHERE content != 0")
-        if layer not in dead
-    }  # fmt: skip
+    uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
+    used = {number for number, layer in store.db.execute(uses) if layer not in dead}
     problems += [f"object {number} has no row" for number in used - set(rows)]
     problems += [
-        f"object {number} is used by no inode" for number, layer in rows.items() if layer not in dead and number not in used
+        f"object {number} is used by nothing" for number, layer in rows.items() if layer not in dead and number not in used
     ]
     return problems
 

@@ -6,11 +6,10 @@ Permission to do it was checked by the kernel; what POSIX demands beyond that is
 import errno
 import stat
 
-from agentfsd.core import acl
+from agentfsd.core import acl, origin
 from agentfsd.core.copyup import (
     change_time_ns,
     check_writable,
-    create_object,
     frees_room,
     is_owned,
     load_lower_attributes,
@@ -20,6 +19,7 @@ from agentfsd.core.copyup import (
     set_entry,
 )
 from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
+from agentfsd.core.objects import create_object
 from agentfsd.core.tree import Tree, exists_in, join
 from agentfsd.metadata.store import GARBAGE, Transaction
 
@@ -224,8 +224,8 @@ def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, f
     _move(tree, source, (old_dir, old), (new_dir, new), target)
 
 
-def _move(tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None) -> None:
-    (old_dir, old), (new_dir, new) = origin, place
+def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None) -> None:
+    (old_dir, old), (new_dir, new) = whence, place
     with tree.store.transaction() as tx:
         tx.set(source, parent=old_dir, name=old)
         for node in (source, old_dir, new_dir):
@@ -237,6 +237,8 @@ def _move(tree: Tree, source: Inode, origin: tuple[Inode, bytes], place: tuple[I
             else:
                 _drop_link(tx, target)
         _remove_entry(tx, old_dir, old)
+        if target is not None or new_dir.tree.entries(new_dir).get(new) == WHITEOUT:
+            origin.note(tx, new_dir, new, keep=source.is_file)
         set_entry(tx, new_dir, new, source.id)
         tx.set(source, parent=new_dir, name=new, ctime_ns=change_time_ns(source))
         save(tx, source)
@@ -267,6 +269,8 @@ def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, byt
         tx.set(node_b, parent=dir_b, name=name_b)
         for node in (node_a, node_b, dir_a, dir_b):
             materialize(tx, node)
+        origin.note(tx, dir_a, name_a, keep=node_b.is_file)
+        origin.note(tx, dir_b, name_b, keep=node_a.is_file)
         set_entry(tx, dir_a, name_a, node_b.id)
         set_entry(tx, dir_b, name_b, node_a.id)
         tx.set(node_a, parent=dir_b, name=name_b, ctime_ns=change_time_ns(node_a))
@@ -301,6 +305,8 @@ def _check_replaceable(tree: Tree, source: Inode, target: Inode) -> None:
 
 
 def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> None:
+    if directory.tree.entries(directory).get(name) == WHITEOUT:
+        origin.note(tx, directory, name, keep=inode.is_file)
     set_entry(tx, directory, name, inode.id)
     if inode.is_dir:
         _count_subdirectory(tx, directory, 1)
@@ -312,6 +318,7 @@ def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
     if older or (older is None and _lower_has(directory, name)):
+        origin.note(tx, directory, name, keep=False)
         set_entry(tx, directory, name, WHITEOUT)
         return
     tree.store.delete_dentry(directory.id, name, tree.head)

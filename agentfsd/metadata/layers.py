@@ -1,14 +1,18 @@
 """The queries of layers, branches and snapshots: what history looks like in the database."""
 
 import errno
+import json
 import sqlite3
 
 from agentfsd.errors import Refusal
-from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
 from agentfsd.metadata.store import GARBAGE, Store
 
 _BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
 _SNAPSHOT = f"SELECT {', '.join(SnapshotRow._fields)} FROM snapshot"
+_SNAPSHOT_INSERT = (
+    f"INSERT INTO snapshot ({', '.join(SnapshotRow._fields)}) VALUES ({', '.join('?' * len(SnapshotRow._fields))})"
+)
 
 
 def new_layer(store: Store, parent: int) -> int:
@@ -84,7 +88,7 @@ def snapshots(store: Store) -> list[SnapshotRow]:
 
 def put_snapshot(store: Store, row: SnapshotRow) -> None:
     try:
-        store.db.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        store.db.execute(_SNAPSHOT_INSERT, row)
     except sqlite3.IntegrityError as exc:
         raise _taken("snapshot", row.name) from exc
 
@@ -101,6 +105,38 @@ def delete_snapshot(store: Store, snapshot_id: str, parent: str) -> None:
     store.db.execute("UPDATE snapshot SET parent = ? WHERE parent = ?", (parent, snapshot_id))
 
 
+def merges(store: Store) -> dict[int, list[int]]:
+    """The sealed layers of other branches that were merged, by the layer they were merged into."""
+    found: dict[int, list[int]] = {}
+    for layer, other in store.db.execute("SELECT layer, other FROM merged"):
+        found.setdefault(layer, []).append(other)
+    return found
+
+
+def put_merge(store: Store, layer: int, other: int) -> None:
+    store.db.execute("INSERT OR IGNORE INTO merged (layer, other) VALUES (?, ?)", (layer, other))
+
+
+# -- what can be undone
+
+
+def deeds(store: Store) -> list[DeedRow]:
+    """Oldest first."""
+    rows = store.db.execute("SELECT id, kind, branch_id, branch, snapshot FROM deed ORDER BY id")
+    return [DeedRow(row[0], row[1], row[2], BranchRow(*json.loads(row[3])), row[4]) for row in rows]
+
+
+def put_deed(store: Store, kind: str, branch: BranchRow, snapshot: str) -> DeedRow:
+    row = (kind, branch.id, json.dumps(branch), snapshot)
+    number = store.next_id("deed")
+    store.db.execute("INSERT INTO deed (id, kind, branch_id, branch, snapshot) VALUES (?, ?, ?, ?, ?)", (number, *row))
+    return DeedRow(number, kind, branch.id, branch, snapshot)
+
+
+def delete_deed(store: Store, deed_id: int) -> None:
+    store.db.execute("DELETE FROM deed WHERE id = ?", (deed_id,))
+
+
 def mark_dead(store: Store, layer: int) -> None:
     store.db.execute("UPDATE layer SET dead = 1 WHERE id = ?", (layer,))
 
@@ -112,12 +148,14 @@ def dead(store: Store) -> list[int]:
 def reap(store: Store, layer: int, limit: int) -> bool:
     """Removes up to *limit* rows of each table from a dead layer; True when it is gone altogether."""
     gone = True
-    for table, key in (("dentry", "dir, name, layer"), ("inode", "id, layer")):
+    for table, key in (("dentry", "dir, name, layer"), ("inode", "id, layer"), ("origin", "dir, name, layer")):
         match = f"({key}) IN (SELECT {key} FROM {table} WHERE layer = ? LIMIT ?)"
         if store.db.execute(f"DELETE FROM {table} WHERE {match}", (layer, limit)).rowcount:
             gone = False
     if gone:
         store.db.execute("DELETE FROM layer WHERE id = ?", (layer,))
+        store.db.execute("DELETE FROM merged WHERE layer = ?", (layer,))
+        store.db.execute("DELETE FROM merged WHERE other = ?", (layer,))
     return gone
 
 
@@ -136,7 +174,15 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
             (child, layer, layer),
         )
     ]
-    for table in ("dentry", "inode"):
+    dropped += [
+        row[0]
+        for row in db.execute(
+            "SELECT old.base FROM origin AS old JOIN origin AS new ON new.dir = old.dir AND new.name = old.name "
+            "AND new.layer = ? WHERE old.layer = ? AND old.base != 0",
+            (child, layer),
+        )
+    ]
+    for table in ("dentry", "inode", "origin"):
         db.execute(f"UPDATE OR IGNORE {table} SET layer = ? WHERE layer = ?", (child, layer))
         db.execute(f"DELETE FROM {table} WHERE layer = ?", (layer,))
     for number in dropped:
@@ -144,6 +190,9 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
     db.execute("UPDATE object SET layer = ? WHERE layer = ?", (child, layer))
     db.execute("UPDATE layer SET parent = (SELECT parent FROM layer WHERE id = ?) WHERE id = ?", (layer, child))
     db.execute("DELETE FROM layer WHERE id = ?", (layer,))
+    db.execute("UPDATE OR IGNORE merged SET layer = ? WHERE layer = ?", (child, layer))
+    db.execute("DELETE FROM merged WHERE layer = ?", (layer,))
+    db.execute("DELETE FROM merged WHERE other = ?", (layer,))  # that state is no more: what is above it holds more
     return dropped
 
 

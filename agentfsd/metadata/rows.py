@@ -51,3 +51,26 @@ class SnapshotRow(NamedTuple):
     author_pid: int
     file_count: int | None
     bytes_changed: int | None
+    kind: str
+    author: str
+
+
+class OriginRow(NamedTuple):
+    dir: int
+    name: bytes
+    layer: int
+    lower_ino: int
+    lower_dev: int
+    lower_size: int
+    lower_mtime: int
+    lower_ctime: int
+    since_ns: int
+    base: int
+
+
+class DeedRow(NamedTuple):
+    id: int
+    kind: str
+    branch_id: str
+    branch: BranchRow
+    snapshot: str

@@ -3,7 +3,7 @@
 The DDL is the authority on what is stored; code that disagrees with it is wrong.
 """
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 DDL = """
 -- Facts about the whole state directory: lower (what it was made for), created_ns.
@@ -14,7 +14,7 @@ CREATE TABLE fact (
 
 -- Numbers that are never used twice. Every number below `reserved` may have been handed out.
 CREATE TABLE counter (
-    name      TEXT PRIMARY KEY,     -- inode, object or layer
+    name      TEXT PRIMARY KEY,     -- inode, object, layer or deed
     reserved  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -47,8 +47,26 @@ CREATE TABLE snapshot (
     tag            TEXT NOT NULL,
     author_pid     INTEGER NOT NULL,-- process that asked; 0 unknown
     file_count     INTEGER,         -- entries stored since the snapshot before; NULL until somebody asks
-    bytes_changed  INTEGER          -- bytes of content stored since then; NULL likewise
+    bytes_changed  INTEGER,         -- bytes of content stored since then; NULL likewise
+    kind           TEXT NOT NULL DEFAULT '',  -- '' asked for by name; else why it was taken: run, safety, merge
+    author         TEXT NOT NULL DEFAULT ''   -- command of the process that asked
 ) WITHOUT ROWID;
+
+-- A merge: what `layer` (sealed) and all above it hold includes what `other` (sealed, of another branch) held.
+CREATE TABLE merged (
+    layer  INTEGER NOT NULL,
+    other  INTEGER NOT NULL,
+    PRIMARY KEY (layer, other)
+) WITHOUT ROWID;
+
+-- What can be undone, newest last: the state of a branch before something replaced it.
+CREATE TABLE deed (
+    id         INTEGER PRIMARY KEY,
+    kind       TEXT NOT NULL,       -- restore, merge, commit or discard
+    branch_id  TEXT NOT NULL,
+    branch     TEXT NOT NULL,       -- the branch's row as it was, a JSON array; for a discard it is made anew from that
+    snapshot   TEXT NOT NULL        -- id of the snapshot that holds the state
+);
 
 -- Contents in the backstore. Owned by the layer in which they were made; only a head's objects are written.
 CREATE TABLE object (
@@ -96,7 +114,39 @@ CREATE TABLE dentry (
 ) WITHOUT ROWID;
 CREATE INDEX dentry_layer ON dentry (layer);
 CREATE INDEX dentry_child ON dentry (child);
+
+-- What the lower had under a name when a branch first hid or changed it. The row of the greatest layer in the chain counts;
+-- no row: the name was made where the lower had none, or only its attributes were changed (then the inode's row knows).
+CREATE TABLE origin (
+    dir          INTEGER NOT NULL,  -- as in dentry
+    name         BLOB NOT NULL,
+    layer        INTEGER NOT NULL,
+    lower_ino    INTEGER NOT NULL,  -- as in inode
+    lower_dev    INTEGER NOT NULL,
+    lower_size   INTEGER NOT NULL,
+    lower_mtime  INTEGER NOT NULL,
+    lower_ctime  INTEGER NOT NULL,
+    since_ns     INTEGER NOT NULL,  -- when that was
+    base         INTEGER NOT NULL,  -- object with the content it had then, for three-way merges; 0: not kept
+    PRIMARY KEY (dir, name, layer)
+) WITHOUT ROWID;
+CREATE INDEX origin_layer ON origin (layer);
 """
 
 # MIGRATIONS[n] turns a version n database into version n + 1.
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS: dict[int, str] = {
+    1: """
+ALTER TABLE snapshot ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshot ADD COLUMN author TEXT NOT NULL DEFAULT '';
+CREATE TABLE merged (layer INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (layer, other)) WITHOUT ROWID;
+CREATE TABLE deed (
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, branch_id TEXT NOT NULL, branch TEXT NOT NULL, snapshot TEXT NOT NULL
+);
+CREATE TABLE origin (
+    dir INTEGER NOT NULL, name BLOB NOT NULL, layer INTEGER NOT NULL, lower_ino INTEGER NOT NULL, lower_dev INTEGER NOT NULL,
+    lower_size INTEGER NOT NULL, lower_mtime INTEGER NOT NULL, lower_ctime INTEGER NOT NULL, since_ns INTEGER NOT NULL,
+    base INTEGER NOT NULL, PRIMARY KEY (dir, name, layer)
+) WITHOUT ROWID;
+CREATE INDEX origin_layer ON origin (layer);
+""",
+}

@@ -8,14 +8,14 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from types import TracebackType
 from typing import Any
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.metadata.database import Database
-from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.rows import InodeRow, OriginRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
@@ -26,6 +26,9 @@ _RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
 _INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
 _INODE_SELECT = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id = ?"
+_ORIGIN_COLUMNS = ", ".join(OriginRow._fields)
+_ORIGIN_SELECT = f"SELECT {_ORIGIN_COLUMNS} FROM origin WHERE dir = ? AND name = ?"
+_ORIGIN_UPSERT = f"INSERT OR REPLACE INTO origin ({_ORIGIN_COLUMNS}) VALUES ({', '.join('?' * len(OriginRow._fields))})"
 _INODE_ORIGIN = f"SELECT {_INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
 
@@ -38,11 +41,12 @@ class Transaction:
     Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
     """
 
-    __slots__ = ("_store", "_undo")
+    __slots__ = ("_regrets", "_store", "_undo")
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._undo: list[tuple[Any, Any, Any, bool]] = []
+        self._regrets: list[Callable[[], object]] = []
 
     def set(self, target: object, **values: object) -> None:
         for key, value in values.items():
@@ -56,6 +60,10 @@ class Transaction:
             mapping.pop(key, None)
         else:
             mapping[key] = value
+
+    def when_undone(self, work: Callable[[], object]) -> None:
+        """Has *work* done if this comes to nothing."""
+        self._regrets.append(work)
 
     def __enter__(self) -> "Transaction":
         try:
@@ -89,6 +97,8 @@ class Transaction:
                 target.pop(key, None)
             else:
                 target[key] = old
+        for work in self._regrets:
+            work()
 
 
 class Store:
@@ -152,7 +162,7 @@ class Store:
             if version == 0:
                 _run_script(self.db, DDL)
                 self.db.execute("INSERT INTO fact VALUES ('lower', ?)", (lower_identity,))
-            for step in range(max(version, 1), SCHEMA_VERSION):
+            for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
                 _run_script(self.db, MIGRATIONS[step])
             if version != SCHEMA_VERSION:
                 self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -306,7 +316,12 @@ class Store:
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
 
     def clear_directory(self, directory: int, layer: int) -> None:
+        """Forgets what one layer says of the names in a directory."""
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", (directory, layer))
+        self.db.execute(
+            "UPDATE object SET layer = 0 WHERE id IN (SELECT base FROM origin WHERE dir = ? AND layer = ?)", (directory, layer)
+        )
+        self.db.execute("DELETE FROM origin WHERE dir = ? AND layer = ?", (directory, layer))
 
     def names_of(self, child: int) -> list[tuple[int, bytes, int]]:
         """(directory, name, layer) of every row that leads to *child*."""
@@ -324,6 +339,16 @@ class Store:
         inodes = [row[0] for row in self.db.execute("SELECT id FROM inode WHERE layer = ?", (layer,))]
         return names, inodes
 
+    # -- what the lower had
+
+    def origin(self, directory: int, name: bytes, chain: Container[int]) -> OriginRow | None:
+        """What the lower had under a name when the chain first hid or changed it."""
+        rows = map(OriginRow._make, self.db.execute(_ORIGIN_SELECT, (directory, name)))
+        return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
+
+    def put_origin(self, row: OriginRow) -> None:
+        self.db.execute(_ORIGIN_UPSERT, row)
+
     # -- objects
 
     def put_object(self, object_id: int, layer: int) -> None:
@@ -336,6 +361,11 @@ class Store:
 
     def objects_of(self, layer: int, limit: int = -1) -> list[int]:
         return [row[0] for row in self.db.execute("SELECT id FROM object WHERE layer = ? LIMIT ?", (layer, limit))]
+
+    def contents_of(self, layer: int) -> list[int]:
+        """The objects that hold a layer's files, without what was kept for merging."""
+        query = "SELECT id FROM object WHERE layer = ? AND id NOT IN (SELECT base FROM origin WHERE layer = ?)"
+        return [row[0] for row in self.db.execute(query, (layer, layer))]
 
     def delete_objects(self, object_ids: list[int]) -> None:
         for number in object_ids:

@@ -179,6 +179,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     author_pid: int
     file_count: int
     bytes_changed: int
+    kind: str = ""  # why it was taken when nobody named it: run, safety, merge
+    author: str = ""  # command of the process that asked
+    merged: tuple[str, ...] = ()  # ids of snapshots of other branches that were merged since the parent
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,10 +193,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A path that differs. ``status``: A added, M content, D deleted, T type, m attributes only.
+    """A path that differs.
 
-    ``path`` is for people (bytes that are no UTF-8 show as \\xNN); ``raw_path``, base64, is set when it is not exact.
-    Sizes in bytes, -1 on a side that has no such file.
+    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x extended attributes.
+    ``what``: all that differs, of content, type, mode, owner, xattrs. ``path`` is for people (bytes that are no UTF-8 show as
+    \\xNN); ``raw_path``, base64, is set when it is not exact. Sizes in bytes, -1 on a side that has no such file.
     """
 
     status: str
@@ -202,18 +206,26 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     new_size: int
     lower_moved: bool = False
     raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    what: tuple[str, ...] = ()
 
     @property
     def path_bytes(self) -> bytes:
         return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
 
+    @property
+    def old_path_bytes(self) -> bytes:
+        """Where a renamed file was; b"" for any other change."""
+        return base64.b64decode(self.raw_old_path) if self.raw_old_path else self.old_path.encode()
 
-def path_fields(path: bytes) -> dict[str, str]:
-    """``path`` and ``raw_path`` of a Change."""
+
+def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
+    """``path`` and ``raw_path`` of a Change (or another *field*)."""
     try:
-        return {"path": path.decode()}
+        return {field: path.decode()}
     except UnicodeDecodeError:
-        return {"path": path.decode("utf-8", "backslashreplace"), "raw_path": base64.b64encode(path).decode()}
+        return {field: path.decode("utf-8", "backslashreplace"), f"raw_{field}": base64.b64encode(path).decode()}
 
 
 class Reply(Message, frozen=True, kw_only=True):

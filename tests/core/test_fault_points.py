@@ -124,10 +124,10 @@ SCENARIO: list[Operation] = [
     lambda opened: opened.reap(),
     lambda opened: opened.overlay.restore("main", "one"),
     write("over", b"after the restore"),
-    lambda opened: opened.overlay.delete_branch("branch", discard=True),
+    lambda opened: opened.overlay.discard("branch", keep=False),
     lambda opened: opened.overlay.delete_snapshot("one"),
     lambda opened: opened.reap(),
-    lambda opened: opened.overlay.discard("main"),
+    lambda opened: opened.overlay.discard("main", keep=False),
     lambda opened: opened.reap(),
 ]
 

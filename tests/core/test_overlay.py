@@ -81,7 +81,7 @@ def test_content_goes_with_the_last_that_holds_it(opened: Opened) -> None:
 def test_discarded_main_is_the_bare_lower(opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "lower" / "f").write_text("lower")
     opened.write("f", b"mine")
-    opened.overlay.discard("main")
+    opened.overlay.discard("main", keep=False)
     assert opened.read("f") == b"lower"
     assert opened.overlay.diff(None, "main") == []
 

@@ -53,19 +53,39 @@ def test_database_held_by_another_process_is_refused(tmp_path: Path) -> None:
 
 def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(str(tmp_path / "meta.db"), "/lower").close()
-    monkeypatch.setattr(store, "SCHEMA_VERSION", 3)
-    monkeypatch.setitem(schema.MIGRATIONS, 1, "CREATE TABLE added (a INTEGER); -- a comment\nINSERT INTO added VALUES (1);")
-    monkeypatch.setitem(schema.MIGRATIONS, 2, "UPDATE added SET a = a + 1;")
+    current = store.SCHEMA_VERSION
+    monkeypatch.setattr(store, "SCHEMA_VERSION", current + 2)
+    monkeypatch.setitem(schema.MIGRATIONS, current, "CREATE TABLE added (a INTEGER); -- a comment\nINSERT INTO added VALUES (1);")
+    monkeypatch.setitem(schema.MIGRATIONS, current + 1, "UPDATE added SET a = a + 1;")
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
     assert opened.db.execute("SELECT a FROM added").fetchall() == [(2,)]
-    assert opened.db.execute("PRAGMA user_version").fetchone() == (3,)
+    assert opened.db.execute("PRAGMA user_version").fetchone() == (current + 2,)
     opened.close()
+
+
+def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    for statement in (
+        "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin", "ALTER TABLE snapshot DROP COLUMN kind",
+        "ALTER TABLE snapshot DROP COLUMN author", "PRAGMA user_version = 1",
+    ):  # fmt: skip
+        first.db.execute(statement)
+    first.close()
+    Store.open(str(tmp_path / "new.db"), "/lower").close()
+    tables = "SELECT m.name, c.name, c.type, c.pk FROM sqlite_master AS m, pragma_table_info(m.name) AS c ORDER BY 1, 2"
+    shapes = []
+    for name in ("meta.db", "new.db"):
+        opened = Store.open(str(tmp_path / name), "/lower")
+        shapes.append(opened.db.execute(tables).fetchall())
+        opened.close()
+    assert shapes[0] == shapes[1]
 
 
 def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(str(tmp_path / "meta.db"), "/lower").close()
-    monkeypatch.setattr(store, "SCHEMA_VERSION", 2)
-    monkeypatch.setitem(schema.MIGRATIONS, 1, "CREATE TABLE added (a INTEGER);\nINSERT INTO missing VALUES (1);")
+    monkeypatch.setattr(store, "SCHEMA_VERSION", store.SCHEMA_VERSION + 1)
+    script = "CREATE TABLE added (a INTEGER);\nINSERT INTO missing VALUES (1);"
+    monkeypatch.setitem(schema.MIGRATIONS, schema.SCHEMA_VERSION, script)
     with pytest.raises(OSError, match="metadata database"):
         Store.open(str(tmp_path / "meta.db"), "/lower")
     monkeypatch.undo()

@@ -1,0 +1,93 @@
+"""Making, listing, renaming and deleting branches."""
+
+import errno
+
+from agentfsd.core.ids import check_name
+from agentfsd.core.refs import Refs
+from agentfsd.errors import Refusal
+from agentfsd.metadata import layers
+from agentfsd.metadata.rows import BranchRow
+from agentfsd.metadata.store import Transaction
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo
+
+
+class Branches(Refs):
+    """What can be done with branches as such."""
+
+    def create_branch(self, name: str, source: str | None = None) -> BranchInfo:
+        """A new branch of a snapshot or of another branch's state now (None: the default branch's). O(1)."""
+        check_name("branch", name)
+        if self._branch_named(name) is not None:
+            raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
+        origin = self.find(source if source is not None else DEFAULT_BRANCH)
+        with self.store.transaction() as tx:
+            layer = self._sealed_layer(tx, origin)
+            row = self._add_branch(tx, name, origin.name if layer else "", layer)
+        return self._branch_info(row)
+
+    def list_branches(self) -> list[BranchInfo]:
+        return [self._branch_info(row) for row in sorted(self._branches.values())]
+
+    def branch_info(self, ref: str) -> BranchInfo:
+        return self._branch_info(self.branch_row(ref))
+
+    def _branch_info(self, row: BranchRow) -> BranchInfo:
+        return BranchInfo(row.name, row.id, row.base, row.created_ns, self._count_changes(row))
+
+    def _own_layers(self, row: BranchRow) -> list[int]:
+        """The layers of a branch since what it was made from."""
+        base = set(layers.chain(self.store, row.base_layer))
+        return [layer for layer in layers.chain(self.store, row.head) if layer not in base]
+
+    def _count_changes(self, row: BranchRow) -> int:
+        return layers.count_entries(self.store, self._own_layers(row))
+
+    def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
+        row = self.branch_row(ref)
+        check_name("branch", new_name)
+        if row.id == self.default_id:
+            raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be renamed")
+        with self.store.transaction():
+            layers.rename_branch(self.store, row.id, new_name)
+        self._branches[row.id] = row._replace(name=new_name)
+        return self._branch_info(self._branches[row.id])
+
+    def delete_branch(self, ref: str) -> None:
+        """Removes a branch that holds no changes."""
+        row = self.branch_row(ref)
+        if row.id == self.default_id:
+            raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be deleted", "discard empties it")
+        if not self.holds_nothing(row):
+            raise Refusal(
+                errno.EBUSY,
+                "branch-has-changes",
+                f"branch {row.name!r} holds changes",
+                f"`agentfsd discard {row.name}` throws them away with the branch",
+            )
+        with self.store.transaction() as tx:
+            self._delete_branch(tx, row)
+        self._detach(row.id)
+
+    def holds_nothing(self, row: BranchRow) -> bool:
+        """Whether a branch is still what it was made from."""
+        return all(layers.is_empty(self.store, layer) for layer in self._own_layers(row))
+
+    def _delete_branch(self, tx: Transaction, row: BranchRow) -> None:
+        """Call _detach() after the commit."""
+        layers.delete_branch(self.store, row.id)
+        tx.put(self._branches, row.id, None)
+        self._let_go(tx, row.head, row.base_layer)
+
+    def parent_of(self, ref: str) -> BranchRow | None:
+        """The branch that one was made from; None for the lower."""
+        row = self.branch_row(ref)
+        if not row.base:
+            return None
+        found = next((snapshot for snapshot in self._snapshots.values() if snapshot.name == row.base), None)
+        parent = self._branch_named(row.base) or (self._branches.get(found.branch_id) if found is not None else None)
+        if parent is None or parent.id == row.id:
+            raise Refusal(
+                errno.ENOENT, "no-parent", f"{row.base!r}, which branch {row.name!r} was made from, is gone",
+                f"merge it into another one: agentfsd merge {row.name} BRANCH",
+            )  # fmt: skip
+        return parent

@@ -1,0 +1,22 @@
+"""Making content objects under new numbers: what a crash left under one, referred to by nothing, makes way."""
+
+from agentfsd.core.tree import Tree
+from agentfsd.types import ContentFile
+
+
+def create_object(tree: Tree, number: int) -> ContentFile:
+    """A new empty object."""
+    try:
+        return tree.backstore.create(number)
+    except FileExistsError:
+        tree.backstore.remove(number)
+        return tree.backstore.create(number)
+
+
+def clone_object(tree: Tree, source_fd: int, number: int) -> ContentFile:
+    """A new object with the content of *source_fd*; OSError leaves nothing behind."""
+    try:
+        return tree.backstore.clone(source_fd, number)
+    except FileExistsError:
+        tree.backstore.remove(number)
+        return tree.backstore.clone(source_fd, number)

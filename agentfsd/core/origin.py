@@ -1,0 +1,91 @@
+"""What the lower had under a name when a branch first hid or changed it: to see later whether the lower has moved since,
+and to have a base for merging then."""
+
+import errno
+import os
+import stat
+import time
+
+from agentfsd.core.inode import Inode, LowerIdentity
+from agentfsd.core.objects import clone_object
+from agentfsd.core.tree import Tree, join
+from agentfsd.metadata.rows import OriginRow
+from agentfsd.metadata.store import Transaction
+
+BASE_BYTES = 1 << 20  # larger files are not merged by lines
+
+
+def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
+    """Before *name* is hidden or gets other content; with *keep* the lower's content is kept as the base of merges.
+
+    Only the first time counts. *directory* has a row already.
+    """
+    tree = directory.tree
+    if directory.lower_path is None:
+        return
+    old = tree.store.origin(directory.id, name, tree.chain)
+    if old is not None and (old.base or not keep):
+        return
+    path = join(directory.lower_path, name)
+    try:
+        found = tree.lower.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    identity = tree.identify(found)
+    if old is not None and identity_of(old) != identity:
+        return
+    base = _keep_content(tx, tree, path, found) if keep else 0
+    if old is None:
+        old = OriginRow(directory.id, name, tree.head, *identity, time.time_ns(), base)
+    elif not base:
+        return
+    tree.store.put_origin(old._replace(layer=tree.head, base=base))
+
+
+def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:
+    """The object's number; 0 where there is nothing to keep, or no room."""
+    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= BASE_BYTES:
+        return 0
+    number = tree.store.next_id("object")
+    try:
+        fd = tree.lower.open(path)
+        try:
+            clone_object(tree, fd, number).close()
+        finally:
+            os.close(fd)
+    except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        return 0
+    tx.when_undone(lambda: tree.backstore.remove(number))
+    tree.store.put_object(number, tree.head)
+    return number
+
+
+def identity_of(row: OriginRow) -> LowerIdentity:
+    return LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
+
+
+def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity | None:
+    """What the lower should have at *name*, if it has not moved since the branch changed that; None: nothing."""
+    row = tree.store.origin(directory.id, name, tree.chain) if directory.id and directory.lower_path is not None else None
+    if row is not None:
+        return identity_of(row)
+    if inode is not None and inode.id and inode.lower_path is not None:
+        return inode.lower
+    return None
+
+
+def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> bool:
+    """Whether the lower has something else now than when the branch first changed *name* (*inode*: what it has there)."""
+    if directory.lower_path is None:
+        return False
+    before = expected(tree, directory, name, inode)
+    try:
+        found = tree.lower.stat(join(directory.lower_path, name))
+    except (FileNotFoundError, NotADirectoryError):
+        return before is not None
+    now = tree.identify(found)
+    if stat.S_ISDIR(found.st_mode):
+        return before is not None and now[:2] != before[:2]  # its other fields move with what it holds
+    return now != before

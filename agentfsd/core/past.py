@@ -1,0 +1,188 @@
+"""Going back: restore, undo, discard, and what is kept for that and for how long."""
+
+import errno
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentfsd.core.branches import Branches
+from agentfsd.core.snapshots import MERGE, RUN, SAFETY, UNNAMED, Snapshots
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal, invalid
+from agentfsd.metadata import layers
+from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.store import Transaction
+from agentfsd.types import SnapshotInfo
+
+_AUTOMATIC = (RUN, SAFETY, MERGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which snapshots are kept. Source: SnapshotRetentionPolicy of the tool operations specification.
+
+    ``max_count``: of each branch, the newest; ``max_age_s``; 0 for no limit. ``keep_tagged``: never one with a tag or a name
+    that somebody gave it.
+    """
+
+    max_count: int = 0
+    max_age_s: float = 0
+    keep_tagged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that replaced a branch's state. ``snapshot`` is the one that holds what was before."""
+
+    kind: str
+    branch: str
+    snapshot: str
+
+
+class Past(Snapshots, Branches):
+    """Everything that puts another state in place of a branch's own; what was there is kept for undo()."""
+
+    kept_deeds = 20
+    kept_automatic = Retention(max_count=100)
+
+    # -- replacing a state
+
+    def restore(self, branch_ref: str, ref: str, author_pid: int = 0, author: str = "") -> None:
+        """Puts a branch back to a snapshot (or to another branch's state now). Open files keep what they had. O(1)."""
+        found, branch = self.find(ref), self.branch_row(branch_ref)
+        if found.id == branch.id:
+            raise invalid(f"{branch.name!r} is that state already", "name a snapshot, or another branch")
+        with self.store.transaction() as tx:
+            self._remember(tx, branch, "restore", author_pid, author)
+            self._put_in_place(tx, branch.id, self._sealed_layer(tx, self.find(found.id)))
+        self._detach(branch.id)
+        self._drop_old(branch.id)
+
+    def take_over(
+        self, branch_id: str, made: Tree, seen: int, kind: str, others: Iterable[int] = (), author_pid: int = 0, author: str = ""
+    ) -> bool:
+        """Puts what was made in a scratch tree in place of a branch's state, which was sealed as layer *seen*.
+
+        False, and nothing has changed, when the branch has moved on since. *others*: layers that were merged into it.
+        """
+        branch = self._branches[branch_id]
+        if layers.parents(self.store)[branch.head] != seen or not layers.is_empty(self.store, branch.head):
+            return False
+        with self.store.transaction() as tx:
+            self._remember(tx, branch, kind, author_pid, author)
+            for other in others:
+                layers.put_merge(self.store, made.head, other)
+            self._put_in_place(tx, branch_id, made.head)
+        self._detach(branch_id)
+        self._drop_old(branch_id)
+        return True
+
+    def _put_in_place(self, tx: Transaction, branch_id: str, layer: int) -> None:
+        self._replace_head(tx, self._branches[branch_id], layer)
+
+    def _remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
+        """Keeps a branch's state as it is, before it is replaced."""
+        layer = self._sealed_layer(tx, branch)
+        kept = next((row for row in self._snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
+        if kept is None:
+            kept = self._add_snapshot(tx, self._branches[branch.id], None, f"before {kind}", author_pid, author, SAFETY)
+        deed = layers.put_deed(self.store, kind, branch, kept.id)
+        tx.put(self._deeds, deed.id, deed)
+
+    def discard(self, ref: str, *, keep: bool = True) -> None:
+        """Throws a branch away with what it holds; the default branch becomes the bare lower again.
+
+        With *keep* undo() brings it back; else its room is free at once.
+        """
+        row = self.branch_row(ref)
+        with self.store.transaction() as tx:
+            if keep and not self.holds_nothing(row):
+                self._remember(tx, row, "discard")
+            if row.id == self.default_id:
+                self._put_in_place(tx, row.id, 0)
+            else:
+                self._delete_branch(tx, self._branches[row.id])
+        self._detach(row.id)
+        self._drop_old(row.id)
+
+    # -- undo
+
+    def deeds(self) -> list[Deed]:
+        """What can be undone, the last first."""
+        return [Deed(row.kind, row.branch.name, self._snapshots[row.snapshot].name) for row in sorted(self._deeds.values())[::-1]]
+
+    def undo(self, author_pid: int = 0, author: str = "") -> Deed:
+        """Takes back the last restore, merge or discard that was not taken back yet. What was done since is in a snapshot."""
+        if not self._deeds:
+            raise Refusal(errno.ENOENT, "nothing-to-undo", "there is no restore, merge or discard that could be undone")
+        row = max(self._deeds.values())
+        snapshot = self._snapshots[row.snapshot]
+        branch = self._branches.get(row.branch_id)
+        if branch is None and row.kind != "discard":
+            raise Refusal(
+                errno.ENOENT, "no-such-branch", f"branch {row.branch.name!r}, whose {row.kind} would be undone, is gone",
+                f"`agentfsd branch create NAME --from {snapshot.name}` makes a branch of what it was",
+            )  # fmt: skip
+        with self.store.transaction() as tx:
+            self._forget_deed(tx, row)
+            if branch is None:
+                self._bring_back(tx, row.branch, snapshot)
+            else:
+                if not self.holds_nothing(branch):
+                    self._add_snapshot(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
+                self._put_in_place(tx, branch.id, snapshot.layer)
+        self._detach(row.branch_id)
+        return Deed(row.kind, row.branch.name, snapshot.name)
+
+    def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
+        if self._branch_named(old.name) is not None:
+            raise Refusal(
+                errno.EEXIST, "branch-exists", f"there is another branch named {old.name!r} now",
+                f"rename that one first: agentfsd branch rename {old.name} OTHER",
+            )  # fmt: skip
+        row = old._replace(head=layers.new_layer(self.store, snapshot.layer))
+        layers.put_branch(self.store, row)
+        tx.put(self._branches, row.id, row)
+
+    # -- how long things are kept
+
+    def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotInfo]:
+        """Deletes what *retention* does not keep, of one branch or all; those that are (or would be) deleted."""
+        branch_id = None if branch is None else self.branch_row(branch).id
+        kinds = (UNNAMED, *_AUTOMATIC) if retention.keep_tagged else ("", UNNAMED, *_AUTOMATIC)
+        rows = [row for row in self._snapshots.values() if branch_id in (None, row.branch_id)]
+        found = _superfluous(rows, retention, kinds)
+        infos = [self.count_snapshot(row.id) for row in found]
+        if not dry_run:
+            self._delete_snapshots(found)
+        return infos
+
+    def _drop_old(self, branch_id: str) -> None:
+        """After something was kept: what is older than anybody would want goes."""
+        rows = [row for row in self._snapshots.values() if row.branch_id == branch_id]
+        old = {row.id: row for row in _superfluous(rows, self.kept_automatic, _AUTOMATIC)}
+        for deed in sorted(self._deeds.values())[: -self.kept_deeds]:
+            row = self._snapshots[deed.snapshot]
+            if row.kind == SAFETY:
+                old[row.id] = row
+        self._delete_snapshots(old.values())
+
+    def _delete_snapshots(self, rows: Iterable[SnapshotRow]) -> None:
+        for row in list(rows):
+            with self.store.transaction() as tx:
+                self._delete_snapshot(tx, row)
+            self._detach(row.id)
+
+
+def _superfluous(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:
+    """Oldest first."""
+    oldest_ns = time.time_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
+    counts: dict[str, int] = {}
+    found = []
+    for row in sorted(rows, reverse=True):
+        if row.kind not in kinds:
+            continue
+        counts[row.branch_id] = counts.get(row.branch_id, 0) + 1
+        if row.created_ns < oldest_ns or (retention.max_count and counts[row.branch_id] > retention.max_count):
+            found.append(row)
+    return found[::-1]

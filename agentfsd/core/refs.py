@@ -1,0 +1,245 @@
+"""Branches and snapshots as rows and trees: finding them by name, sealing their layers, freeing what nobody holds.
+
+A snapshot seals the branch's head layer and puts an empty one above it; a branch is a new head above a sealed
+layer. Neither looks at a single file.
+"""
+
+import errno
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from weakref import WeakSet
+
+from agentfsd.core import copyup, reap
+from agentfsd.core.ids import MIN_PREFIX, IdMaker
+from agentfsd.core.tree import Parts, Tree
+from agentfsd.errors import Refusal, not_found
+from agentfsd.metadata import layers
+from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.store import Store, Transaction
+from agentfsd.types import DEFAULT_BRANCH, Backstore, Lower
+
+
+class Refs:
+    """What everything else about branches and snapshots rests on."""
+
+    def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
+        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev)
+        self.store, self.backstore = store, backstore
+        self._ids = IdMaker()
+        self._branches = {row.id: row for row in layers.branches(store)}
+        self._snapshots = {row.id: row for row in layers.snapshots(store)}
+        self._deeds = {row.id: row for row in layers.deeds(store)}  # what can be undone
+        self._pins: Counter[int] = Counter()  # layers that work under way rests on
+        self._numbers = itertools.count(1)
+        self._trees: dict[str, Tree] = {}
+        self._replaced: WeakSet[Tree] = WeakSet()  # what of them is still open, or known to the kernel
+        self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
+        if self._branch_named(DEFAULT_BRANCH) is None:
+            with store.transaction() as tx:
+                self._add_branch(tx, DEFAULT_BRANCH, "", 0)
+        self.default_id = self.branch_row(DEFAULT_BRANCH).id
+        self._drop_unfinished()
+        reap.recover(store, backstore)
+
+    # -- trees
+
+    def branch_tree(self, branch_id: str) -> Tree:
+        """The live view of a branch, by id."""
+        tree = self._trees.get(branch_id)
+        if tree is None:
+            row = self._branches.get(branch_id)
+            if row is None:
+                raise not_found("branch", branch_id)
+            tree = self._trees[branch_id] = self._open_tree(branch_id, row.head, read_only=False)
+        return tree
+
+    def snapshot_tree(self, snapshot_id: str) -> Tree:
+        """The read-only view of a snapshot, by id."""
+        tree = self._trees.get(snapshot_id)
+        if tree is None:
+            row = self._snapshots.get(snapshot_id)
+            if row is None:
+                raise not_found("snapshot", snapshot_id)
+            tree = self._trees[snapshot_id] = self._open_tree(snapshot_id, row.layer, read_only=True)
+        return tree
+
+    def any_tree(self, tree_id: str) -> Tree:
+        """The view of a branch or snapshot, by id."""
+        known = self._trees.get(tree_id)
+        if known is not None:
+            return known
+        return self.branch_tree(tree_id) if tree_id in self._branches else self.snapshot_tree(tree_id)
+
+    def has_tree(self, tree_id: str) -> bool:
+        """Whether a branch or snapshot of that id exists."""
+        return tree_id in self._branches or tree_id in self._snapshots
+
+    def list_names(self, branches: bool) -> list[tuple[str, str]]:
+        """(name, id) of every branch, or of every snapshot, in order of making."""
+        rows: Iterable[BranchRow | SnapshotRow] = self._branches.values() if branches else self._snapshots.values()
+        return sorted(((row.name, row.id) for row in rows), key=lambda pair: pair[1])
+
+    def _open_tree(self, tree_id: str, head: int, *, read_only: bool) -> Tree:
+        return Tree(self.parts, tree_id, head, layers.chain(self.store, head), read_only=read_only)
+
+    def _detach(self, tree_id: str) -> None:
+        tree = self._trees.pop(tree_id, None)
+        if tree is not None:
+            tree.detached = True
+            self._replaced.add(tree)
+            for listener in self.on_replaced:
+                listener(tree)
+
+    # -- finding by name
+
+    def _branch_named(self, name: str) -> BranchRow | None:
+        return next((row for row in self._branches.values() if row.name == name), None)
+
+    def branch_row(self, ref: str) -> BranchRow:
+        """A branch by name, id or unique prefix of its id."""
+        found = self._branch_named(ref) or _by_id(self._branches, ref)
+        if found is None:
+            raise not_found("branch", ref, "`agentfsd branch list` shows them")
+        return found
+
+    def snapshot_row(self, ref: str) -> SnapshotRow:
+        found = next((row for row in self._snapshots.values() if row.name == ref), None) or _by_id(self._snapshots, ref)
+        if found is None:
+            raise not_found("snapshot", ref, "`agentfsd snapshot list` shows them")
+        return found
+
+    def find(self, ref: str) -> BranchRow | SnapshotRow:
+        """Whatever a ref names; a branch goes before a snapshot of the same name."""
+        try:
+            return self.branch_row(ref)
+        except Refusal as exc:
+            if exc.code == "ambiguous":
+                raise
+        try:
+            return self.snapshot_row(ref)
+        except Refusal as exc:
+            if exc.code == "ambiguous":
+                raise
+        raise not_found("branch or snapshot", ref, "`agentfsd branch list` and `agentfsd snapshot list` show them")
+
+    def resolve(self, ref: str) -> tuple[str, str]:
+        """("branch" or "snapshot", id)."""
+        row = self.find(ref)
+        return ("branch" if isinstance(row, BranchRow) else "snapshot"), row.id
+
+    def tree(self, ref: str) -> Tree:
+        row = self.find(ref)
+        return self.branch_tree(row.id) if isinstance(row, BranchRow) else self.snapshot_tree(row.id)
+
+    # -- states that hold still
+
+    @contextmanager
+    def frozen(self, ref: str | None) -> Iterator[Tree]:
+        """A read-only view of a ref as it is now (None: the bare lower), for work that takes longer than one step."""
+        layer = 0
+        if ref is not None:
+            with self.store.transaction() as tx:
+                layer = self._sealed_layer(tx, self.find(ref))
+        with self.pinned(layer, read_only=True) as tree:
+            yield tree
+
+    @contextmanager
+    def pinned(self, layer: int, *, read_only: bool) -> Iterator[Tree]:
+        """A view of a layer that nobody refers to, until the end of the block; then it goes unless it was taken into use."""
+        tree_id = f"~{next(self._numbers)}"
+        self._pins[layer] += 1
+        tree = self._trees[tree_id] = self._open_tree(tree_id, layer, read_only=read_only)
+        try:
+            yield tree
+        finally:
+            self._trees.pop(tree_id, None)
+            tree.detached = True
+            self._pins[layer] -= 1
+            with self.store.transaction() as tx:
+                self._let_go(tx, layer)
+
+    @contextmanager
+    def scratch(self, base: Tree) -> Iterator[Tree]:
+        """A writable view above a frozen one, to be taken into use as a whole (or not at all)."""
+        with self.store.transaction():
+            layer = layers.new_layer(self.store, base.head)
+        with self.pinned(layer, read_only=False) as tree:
+            yield tree
+
+    def _drop_unfinished(self) -> None:
+        """After a start: what a killed daemon was building, and nothing refers to."""
+        held, known = self._held(), layers.parents(self.store)
+        leaves = known.keys() - set(known.values()) - held
+        if leaves:
+            with self.store.transaction() as tx:
+                self._let_go(tx, *leaves)
+
+    # -- layers
+
+    def _add_branch(self, tx: Transaction, name: str, base: str, base_layer: int) -> BranchRow:
+        head = layers.new_layer(self.store, base_layer)
+        row = BranchRow(self._ids.make(), name, head, base, base_layer, time.time_ns())
+        layers.put_branch(self.store, row)
+        tx.put(self._branches, row.id, row)
+        return row
+
+    def _sealed_layer(self, tx: Transaction, origin: BranchRow | SnapshotRow) -> int:
+        """The layer that holds the state of a ref now; a branch gets a new head above it unless its head is empty."""
+        if isinstance(origin, SnapshotRow):
+            return origin.layer
+        head = origin.head
+        if layers.is_empty(self.store, head):
+            return layers.parents(self.store)[head]
+        new_head = layers.new_layer(self.store, head)
+        layers.set_head(self.store, origin.id, new_head)
+        tx.put(self._branches, origin.id, origin._replace(head=new_head))
+        tree = self._trees.get(origin.id)
+        if tree is not None:
+            tx.set(tree, head=new_head, chain=tree.chain | {new_head})
+            for inode in list(tree.passed):
+                copyup.keep_original(tx, inode)
+        return head
+
+    def _replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:
+        head = layers.new_layer(self.store, layer)
+        layers.set_head(self.store, branch.id, head)
+        tx.put(self._branches, branch.id, branch._replace(head=head))
+        self._let_go(tx, branch.head)
+
+    # -- freeing
+
+    def _let_go(self, tx: Transaction, *released: int) -> None:
+        """Frees the layers that nothing refers to any more, in the open transaction."""
+        held = self._held()
+        for layer in released:
+            reap.let_go(tx, self.parts, layer, held, list(self._trees.values()))
+
+    def _held(self) -> set[int]:
+        """The layers that something refers to."""
+        held = {row.head for row in self._branches.values()} | {row.base_layer for row in self._branches.values()}
+        held |= {row.layer for row in self._snapshots.values()} | {row.branch.base_layer for row in self._deeds.values()}
+        return held | {layer for layer, count in self._pins.items() if count}
+
+    def reap(self, limit: int = 500) -> bool:
+        """Removes some of what is marked as garbage; True when more is left. For quiet moments."""
+        read = {inode.content for tree in self._replaced for inode in tree.loaded()}
+        return reap.step(self.store, self.backstore, limit, read)
+
+
+_Row = TypeVar("_Row", BranchRow, SnapshotRow)
+
+
+def _by_id(rows: dict[str, _Row], ref: str) -> _Row | None:
+    """By id, or by a prefix of it that fits only one."""
+    if ref in rows:
+        return rows[ref]
+    if len(ref) < MIN_PREFIX:
+        return None
+    found = [row for number, row in rows.items() if number.startswith(ref.upper())]
+    if len(found) > 1:
+        raise Refusal(errno.EINVAL, "ambiguous", f"{ref!r} could be {len(found)} of them", "give more of the id")
+    return found[0] if found else None

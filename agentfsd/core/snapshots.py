@@ -1,0 +1,141 @@
+"""Taking, listing, counting and deleting snapshots."""
+
+import time
+
+from agentfsd.core.ids import check_name
+from agentfsd.core.refs import Refs
+from agentfsd.metadata import layers
+from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
+from agentfsd.metadata.store import Transaction
+from agentfsd.types import SnapshotInfo
+
+UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds that nobody gave a name
+
+
+class Snapshots(Refs):
+    """What can be done with snapshots as such."""
+
+    def create_snapshot(
+        self, branch_ref: str, name: str | None = None, tag: str = "", author_pid: int = 0, author: str = "", kind: str = ""
+    ) -> SnapshotInfo:
+        """Fixes a branch's state as it is now. O(1). *kind*: see SnapshotInfo."""
+        branch = self.branch_row(branch_ref)
+        if name is not None:
+            check_name("snapshot", name)
+        elif not tag:
+            kind = kind or UNNAMED
+        with self.store.transaction() as tx:
+            row = self._add_snapshot(tx, branch, name, tag, author_pid, author, kind)
+        return self._snapshot_info(row)
+
+    def _add_snapshot(
+        self, tx: Transaction, branch: BranchRow, name: str | None, tag: str, author_pid: int, author: str, kind: str
+    ) -> SnapshotRow:
+        parent = self._last_snapshot(branch)
+        layer = self._sealed_layer(tx, branch)
+        row = SnapshotRow(
+            self._ids.make(), name or self._free_name(branch.name), branch.name, branch.id, layer, parent.id if parent else "",
+            time.time_ns(), tag, author_pid, None, None, kind, author,
+        )  # fmt: skip
+        layers.put_snapshot(self.store, row)
+        tx.put(self._snapshots, row.id, row)
+        return row
+
+    def _free_name(self, branch: str) -> str:
+        taken = {row.name for row in self._snapshots.values()}
+        number = 1 + sum(row.branch == branch for row in self._snapshots.values())
+        while f"{branch[:100]}-{number}" in taken:
+            number += 1
+        return f"{branch[:100]}-{number}"
+
+    def _last_snapshot(self, branch: BranchRow) -> SnapshotRow | None:
+        history = self._history(branch.head)
+        return history[0] if history else None
+
+    def _history(self, head: int) -> list[SnapshotRow]:
+        """The snapshots along a chain, newest first."""
+        chain = {layer: depth for depth, layer in enumerate(layers.chain(self.store, head))}
+        chain[0] = len(chain)
+        along = [row for row in self._snapshots.values() if row.layer in chain]
+        along.sort(key=lambda row: row.id, reverse=True)
+        return sorted(along, key=lambda row: chain[row.layer])
+
+    def list_snapshots(self, branch: str | None = None) -> list[SnapshotInfo]:
+        """Oldest first; those taken of one branch, or all."""
+        rows = sorted(self._snapshots.values())
+        if branch is not None:
+            branch_id = self.branch_row(branch).id
+            rows = [row for row in rows if row.branch_id == branch_id]
+        return [self._snapshot_info(row) for row in rows]
+
+    def snapshot_info(self, ref: str) -> SnapshotInfo:
+        return self._snapshot_info(self.snapshot_row(ref))
+
+    def _snapshot_info(self, row: SnapshotRow) -> SnapshotInfo:
+        return SnapshotInfo(
+            row.name, row.id, row.branch, row.parent, row.created_ns, row.tag, row.author_pid,
+            row.file_count if row.file_count is not None else -1,
+            row.bytes_changed if row.bytes_changed is not None else -1,
+            row.kind, row.author, self._merged_since_parent(row),
+        )  # fmt: skip
+
+    def _merged_since_parent(self, row: SnapshotRow) -> tuple[str, ...]:
+        merges = layers.merges(self.store)
+        if not merges:
+            return ()
+        older = self._older_layers(row)
+        others = {other for layer in layers.chain(self.store, row.layer) if layer not in older for other in merges.get(layer, ())}
+        return tuple(found.id for found in sorted(self._snapshots.values()) if found.layer in others)
+
+    def _older_layers(self, row: SnapshotRow) -> set[int]:
+        """Those that the snapshot before had already."""
+        parent = self._snapshots.get(row.parent)
+        return set(layers.chain(self.store, parent.layer)) if parent else set()
+
+    def count_snapshot(self, ref: str) -> SnapshotInfo:
+        """Like snapshot_info, with the counts made now if nobody asked before: entries and bytes since its parent."""
+        row = self.snapshot_row(ref)
+        if row.file_count is None:
+            older = self._older_layers(row)
+            mine = [layer for layer in layers.chain(self.store, row.layer) if layer not in older]
+            files = layers.count_entries(self.store, mine)
+            size = sum(self.backstore.stat(number).st_size for layer in mine for number in self.store.contents_of(layer))
+            with self.store.transaction():
+                layers.set_snapshot_counts(self.store, row.id, files, size)
+            row = self._snapshots[row.id] = row._replace(file_count=files, bytes_changed=size)
+        return self._snapshot_info(row)
+
+    def delete_snapshot(self, ref: str) -> None:
+        """Removes a snapshot and what only it held."""
+        row = self.snapshot_row(ref)
+        with self.store.transaction() as tx:
+            self._delete_snapshot(tx, row)
+        self._detach(row.id)
+
+    def _delete_snapshot(self, tx: Transaction, row: SnapshotRow) -> None:
+        """Call _detach() after the commit."""
+        layers.delete_snapshot(self.store, row.id, row.parent)
+        tx.put(self._snapshots, row.id, None)
+        for other in [other for other in self._snapshots.values() if other.parent == row.id]:
+            tx.put(self._snapshots, other.id, other._replace(parent=row.parent))
+        for deed in [deed for deed in self._deeds.values() if deed.snapshot == row.id]:
+            self._forget_deed(tx, deed)
+        self._let_go(tx, row.layer)
+
+    def _forget_deed(self, tx: Transaction, deed: DeedRow) -> None:
+        """It can be undone no more."""
+        layers.delete_deed(self.store, deed.id)
+        tx.put(self._deeds, deed.id, None)
+        self._let_go(tx, deed.branch.base_layer)
+
+    def log(self, ref: str) -> list[SnapshotInfo]:
+        """The snapshots in the history of a ref, newest first."""
+        row = self.find(ref)
+        return [self.count_snapshot(found.id) for found in self._history(row.head if isinstance(row, BranchRow) else row.layer)]
+
+    def in_history(self, branch_id: str, snapshot_id: str) -> bool:
+        """Whether a snapshot is part of a branch's own history (or was taken of that branch)."""
+        branch, snapshot = self._branches.get(branch_id), self._snapshots.get(snapshot_id)
+        if branch is None or snapshot is None:
+            return False
+        return snapshot.branch_id == branch_id or snapshot.layer in layers.chain(self.store, branch.head)
