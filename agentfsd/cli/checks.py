@@ -57,8 +57,8 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
     if state is not None:
         problems = _check_state(runtime.State(os.path.abspath(state)))
     else:
-        with client(named) as daemon:
-            problems = daemon.fsck()
+        with client(named) as daemon, output.progress() as on_progress:
+            problems = daemon.fsck(on_progress)
     if as_json:
         output.as_json(problems)
     else:

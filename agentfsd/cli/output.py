@@ -6,10 +6,13 @@ It must never know where the results come from.
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from agentfs_client import wire
 
 SHOWN_PATHS = 10
 
@@ -58,6 +61,21 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(grid)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[wire.Progress], None] | None]:
+    """A bar on standard error for ControlClient's ``on_progress``; None where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda told: bar.update(task, completed=told.done, total=told.total or None, description=printable(told.what))
 
 
 def printable(text: str) -> str:

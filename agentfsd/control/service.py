@@ -13,8 +13,11 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
+from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
+from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
+from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change, SnapshotInfo
@@ -72,11 +75,13 @@ class ControlService:
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
         self._attach = attach
 
-    async def answer(self, body: bytes, peer: Peer) -> bytes:
-        """One encoded request to its encoded reply; never raises for what the request holds."""
+    async def answer(self, body: bytes, peer: Peer, line: Line | None = None) -> bytes:
+        """One encoded request to its encoded reply; never raises for what the request holds. ClientGone."""
         as_json = wire.is_json(body)
         try:
-            return wire.encode(await self.handle(_decode(body), peer), json=as_json)
+            return wire.encode(await self.handle(_decode(body), peer, line), json=as_json)
+        except ClientGone:
+            raise
         except OSError as exc:
             reply = error_reply(exc)
         except sqlite3.Error as exc:
@@ -88,19 +93,21 @@ class ControlService:
             reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")
         return wire.encode(reply, json=as_json)
 
-    async def handle(self, request: wire.AnyRequest, peer: Peer) -> wire.AnyReply:
-        """OSError (Refusal) for what cannot be done."""
+    async def handle(self, request: wire.AnyRequest, peer: Peer, line: Line | None = None) -> wire.AnyReply:
+        """OSError (Refusal) for what cannot be done. A long request is given up when its client goes away."""
         if request.version != wire.PROTOCOL_VERSION:
             raise _wrong_version(request.version)
-        asker = self._asker(peer.caller, peer.descriptors)
+        bound_to = self.bindings.branch_of(peer.caller.pid)
+        progress = isinstance(request, wire.LongRequest) and request.progress
+        asker = Asker(peer.caller, bound_to, self._branch_name(bound_to), peer.descriptors, line, progress)
         authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
-        reply: wire.AnyReply = await handler(self, request, asker)
+        reply: wire.AnyReply
+        if line is not None and isinstance(request, wire.LongRequest):
+            reply = await line.hold(lambda: handler(self, request, asker))
+        else:
+            reply = await handler(self, request, asker)
         return reply
-
-    def _asker(self, caller: Caller, descriptors: list[int] | None = None) -> "_Asker":
-        bound_to = self.bindings.branch_of(caller.pid)
-        return _Asker(caller, bound_to, self._branch_name(bound_to), descriptors if descriptors is not None else [])
 
     def _branch_name(self, branch_id: str | None) -> str:
         """A process can outlive its branch: it then sees nothing at all, never another branch."""
@@ -114,33 +121,33 @@ class ControlService:
 
     # -- the daemon
 
-    async def _hello(self, request: wire.Hello, asker: "_Asker") -> wire.HelloOk:
+    async def _hello(self, request: wire.Hello, asker: Asker) -> wire.HelloOk:
         return wire.HelloOk(
             version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=asker.branch, bound=asker.bound_to is not None
         )
 
     def status(self, caller: Caller) -> wire.StatusReply:
         """What a bound process is told leaves out other branches."""
-        info, asker = self.info, self._asker(caller)
+        info, bound_to = self.info, self.bindings.branch_of(caller.pid)
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
-            branch=asker.branch, bound=asker.bound_to is not None,
-            branches=[branch for branch in self._branches() if asker.bound_to in (None, branch.id)],
-            bindings=[] if asker.bound_to else self._bindings(),
+            branch=self._branch_name(bound_to), bound=bound_to is not None,
+            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
+            bindings=[] if bound_to else self._bindings(),
             usage=self.overlay.usage(), resources=self._measure(), session_why=info.capabilities.get("session.why", ""),
         )  # fmt: skip
 
-    async def _status(self, request: wire.Status, asker: "_Asker") -> wire.StatusReply:
+    async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
         return self.status(asker.caller)
 
-    async def _capabilities(self, request: wire.Capabilities, asker: "_Asker") -> wire.CapabilitiesReply:
+    async def _capabilities(self, request: wire.Capabilities, asker: Asker) -> wire.CapabilitiesReply:
         return wire.CapabilitiesReply(capabilities=self.info.capabilities)
 
-    async def _fsck(self, request: wire.Fsck, asker: "_Asker") -> wire.ProblemsReply:
-        return wire.ProblemsReply(problems=self.overlay.fsck())
+    async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
+        return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
 
-    async def _shut(self, request: wire.Shutdown, asker: "_Asker") -> wire.Done:
+    async def _shut(self, request: wire.Shutdown, asker: Asker) -> wire.Done:
         self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
@@ -155,29 +162,29 @@ class ControlService:
         busy = Counter(binding.branch_id for binding in self.bindings.bindings())
         return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
 
-    async def _branch_create(self, request: wire.BranchCreate, asker: "_Asker") -> wire.BranchReply:
+    async def _branch_create(self, request: wire.BranchCreate, asker: Asker) -> wire.BranchReply:
         source = self._pin(request.source)
         await self._flush()
         return wire.BranchReply(branch=self._wire_branch(self.overlay.create_branch(request.name, source)))
 
-    async def _branch_list(self, request: wire.BranchList, asker: "_Asker") -> wire.BranchesReply:
+    async def _branch_list(self, request: wire.BranchList, asker: Asker) -> wire.BranchesReply:
         return wire.BranchesReply(branches=self._branches())
 
-    async def _branch_show(self, request: wire.BranchShow, asker: "_Asker") -> wire.BranchReply:
+    async def _branch_show(self, request: wire.BranchShow, asker: Asker) -> wire.BranchReply:
         info = self.overlay.branch_info(request.ref or asker.branch)
         busy = sum(binding.branch_id == info.id for binding in self.bindings.bindings())
         return wire.BranchReply(branch=self._wire_branch(info, busy))
 
-    async def _branch_rename(self, request: wire.BranchRename, asker: "_Asker") -> wire.BranchReply:
+    async def _branch_rename(self, request: wire.BranchRename, asker: Asker) -> wire.BranchReply:
         return wire.BranchReply(branch=self._wire_branch(self.overlay.rename_branch(request.ref, request.new_name)))
 
-    async def _branch_delete(self, request: wire.BranchDelete, asker: "_Asker") -> wire.Done:
+    async def _branch_delete(self, request: wire.BranchDelete, asker: Asker) -> wire.Done:
         self._check_unused(request.ref)
         self.overlay.delete_branch(request.ref)
         await self._settle()
         return wire.Done(message=f"deleted branch {request.ref}")
 
-    async def _discard(self, request: wire.Discard, asker: "_Asker") -> wire.Done:
+    async def _discard(self, request: wire.Discard, asker: Asker) -> wire.Done:
         self._check_unused(request.ref)
         self.overlay.discard(request.ref)
         await self._settle()
@@ -193,7 +200,7 @@ class ControlService:
                 "end them, or unbind them with `agentfsd unbind PID`",
             )  # fmt: skip
 
-    async def _bind(self, request: wire.BranchBind, asker: "_Asker") -> wire.Done:
+    async def _bind(self, request: wire.BranchBind, asker: Asker) -> wire.Done:
         row = self.overlay.branch_row(request.branch)
         if request.pid == self.info.pid:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
@@ -206,7 +213,7 @@ class ControlService:
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
-    async def _session_attach(self, request: wire.SessionAttach, asker: "_Asker") -> wire.SessionReply:
+    async def _session_attach(self, request: wire.SessionAttach, asker: Asker) -> wire.SessionReply:
         row = self.overlay.branch_row(request.branch)
         if not asker.descriptors:
             raise Refusal(errno.EINVAL, "no-descriptor", "no FUSE connection came along", "send its descriptor over the socket")
@@ -214,7 +221,7 @@ class ControlService:
             raise Refusal(errno.EOPNOTSUPP, "no-sessions", "this daemon serves no further connections")
         return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
 
-    async def _unbind(self, request: wire.BranchUnbind, asker: "_Asker") -> wire.Done:
+    async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
         if not self.bindings.unbind(request.pid):
             raise Refusal(
                 errno.ESRCH, "not-bound", f"process {request.pid} has no binding of its own", "`agentfsd bindings` shows them"
@@ -233,55 +240,44 @@ class ControlService:
             for found in self.bindings.bindings()
         ]
 
-    async def _branch_bindings(self, request: wire.BranchBindings, asker: "_Asker") -> wire.BindingsReply:
+    async def _branch_bindings(self, request: wire.BranchBindings, asker: Asker) -> wire.BindingsReply:
         return wire.BindingsReply(bindings=self._bindings())
 
     # -- snapshots
 
-    async def _snapshot_create(self, request: wire.SnapshotCreate, asker: "_Asker") -> wire.SnapshotReply:
+    async def _snapshot_create(self, request: wire.SnapshotCreate, asker: Asker) -> wire.SnapshotReply:
         branch = self.overlay.branch_row(request.branch or asker.branch).id
         await self._flush(branch)
         made = self.overlay.create_snapshot(branch, request.name, request.tag, asker.caller.pid)
         return wire.SnapshotReply(snapshot=_wire_snapshot(made))
 
-    async def _snapshot_list(self, request: wire.SnapshotList, asker: "_Asker") -> wire.SnapshotsReply:
+    async def _snapshot_list(self, request: wire.SnapshotList, asker: Asker) -> wire.SnapshotsReply:
         branch = request.branch if asker.bound_to is None else asker.branch
         found = self.overlay.list_snapshots(branch)
         return wire.SnapshotsReply(snapshots=[_wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
 
-    async def _snapshot_show(self, request: wire.SnapshotShow, asker: "_Asker") -> wire.SnapshotReply:
+    async def _snapshot_show(self, request: wire.SnapshotShow, asker: Asker) -> wire.SnapshotReply:
         return wire.SnapshotReply(snapshot=_wire_snapshot(self.overlay.count_snapshot(request.ref)))
 
-    async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: "_Asker") -> wire.Done:
+    async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: Asker) -> wire.Done:
         self.overlay.delete_snapshot(request.ref)
         await self._settle()
         return wire.Done(message=f"deleted snapshot {request.ref}")
 
-    async def _log(self, request: wire.Log, asker: "_Asker") -> wire.SnapshotsReply:
+    async def _log(self, request: wire.Log, asker: Asker) -> wire.SnapshotsReply:
         return wire.SnapshotsReply(snapshots=[_wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
 
-    async def _restore(self, request: wire.Restore, asker: "_Asker") -> wire.Done:
+    async def _restore(self, request: wire.Restore, asker: Asker) -> wire.Done:
         origin, branch = self.overlay.find(request.ref), self.overlay.branch_row(request.branch or asker.branch)
         await self._flush()
         self.overlay.restore(branch.id, origin.id)
         await self._settle()
         return wire.Done(message=f"{branch.name} is at {request.ref} again")
 
-    async def _diff(self, request: wire.Diff, asker: "_Asker") -> wire.ChangesReply:
+    async def _diff(self, request: wire.Diff, asker: Asker) -> wire.ChangesReply:
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
         return wire.ChangesReply(changes=[_wire_change(change) for change in self.overlay.diff(a, b)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Asker:
-    """The caller, the branch id it is bound to, the name of the branch that it means when it names none, and descriptors
-    that came with the request (whoever takes one removes it)."""
-
-    caller: Caller
-    bound_to: str | None
-    branch: str
-    descriptors: list[int]
 
 
 def _decode(body: bytes) -> wire.AnyRequest:

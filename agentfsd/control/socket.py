@@ -10,6 +10,7 @@ import struct
 import trio
 
 from agentfs_client import wire
+from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService, error_reply, too_long
 from agentfsd.types import Caller
@@ -58,7 +59,7 @@ class SocketServer:
                     await self._requests(stream, peer)
                 finally:
                     peer.close()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        except (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             log.debug("a client went away in mid-sentence")
         except Exception:
             log.exception("a conversation failed")
@@ -75,7 +76,7 @@ class SocketServer:
             if body is None:
                 return
             try:
-                await _send(stream, await self._service.answer(body, peer))
+                await _send(stream, await self._service.answer(body, peer, Line(stream, wire.is_json(body))))
             finally:
                 peer.drop_descriptors()
 

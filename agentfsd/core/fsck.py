@@ -2,6 +2,7 @@
 
 import sqlite3
 import stat
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from agentfsd.core.inode import ROOT_ID
@@ -14,16 +15,21 @@ if TYPE_CHECKING:
     from agentfsd.core.overlay import Overlay
 
 
-def check(overlay: "Overlay") -> list[str]:
-    """One sentence for each problem; reads everything, changes nothing."""
+def check(overlay: "Overlay") -> Generator[tuple[int, int, str], None, list[str]]:
+    """One sentence for each problem; reads everything, changes nothing. Each step finds things as they are then."""
     store = overlay.store
     problems: list[str] = []
     try:
+        heads = overlay.heads()
+        total = 2 + len(heads)
         problems += [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        yield 1, total, "database"
         problems += _check_layers(overlay)
         problems += _check_objects(overlay)
-        for label, tree in overlay.heads():
-            problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
+        for done, (label, tree) in enumerate(heads, 2):
+            yield done, total, label
+            if not tree.detached:  # else it was replaced since we began
+                problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
     except sqlite3.DatabaseError as exc:
         problems.append(f"database: {exc}; what comes after that was not checked")
     return problems

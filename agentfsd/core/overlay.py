@@ -1,6 +1,8 @@
 """All branches and snapshots of one lower, as one object: refs.py, branches.py, snapshots.py, past.py. Synchronous and pure of
 any transport."""
 
+from collections.abc import Generator
+
 from agentfsd.core import diff, fsck
 from agentfsd.core.past import Past
 from agentfsd.core.tree import Tree
@@ -21,6 +23,16 @@ class Overlay(Past):
 
     def fsck(self) -> list[str]:
         """Problems in the stored state, one sentence each; empty when it is sound."""
+        steps = self.checking()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: list[str] = end.value
+                return found
+
+    def checking(self) -> Generator[tuple[int, int, str], None, list[str]]:
+        """Likewise in steps, between which anything may change: yields (done, total, what)."""
         return fsck.check(self)
 
     def heads(self) -> list[tuple[str, Tree]]:

@@ -10,9 +10,7 @@ from agentfsd.metadata.store import GARBAGE, Store
 
 _BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
 _SNAPSHOT = f"SELECT {', '.join(SnapshotRow._fields)} FROM snapshot"
-_SNAPSHOT_INSERT = (
-    f"INSERT INTO snapshot ({', '.join(SnapshotRow._fields)}) VALUES ({', '.join('?' * len(SnapshotRow._fields))})"
-)
+_SNAPSHOT_INSERT = f"INSERT INTO snapshot ({', '.join(SnapshotRow._fields)}) VALUES ({', '.join('?' * len(SnapshotRow._fields))})"
 
 
 def new_layer(store: Store, parent: int) -> int:

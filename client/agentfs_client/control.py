@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -17,10 +17,16 @@ _READ_BYTES = 1 << 17
 
 _R = TypeVar("_R", bound=wire.Reply)
 
+OnProgress = Callable[[wire.Progress], None]  # called now and then while a long request is worked on; over the socket only
+
 
 class Transport(Protocol):
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors where the transport can carry them, and returns its reply."""
+        """Sends one request, and descriptors where the transport can carry them, and returns its (first) reply."""
+        ...
+
+    def further(self) -> bytes:
+        """The next reply to the same request, where it has several."""
         ...
 
     def close(self) -> None: ...
@@ -47,8 +53,13 @@ class FileTransport:
             parts.append(part)
         return b"".join(parts)
 
+    def further(self) -> bytes:
+        raise ProtocolError(errno.EPROTO, "bad-reply", "the daemon promised more than one reply on the control file")
+
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class SocketTransport:
@@ -72,6 +83,9 @@ class SocketTransport:
         message = wire.frame(body)
         sent = socket.send_fds(self._socket, [message], list(descriptors)) if descriptors else 0
         self._socket.sendall(message[sent:])
+        return self.further()
+
+    def further(self) -> bytes:
         length = wire.frame_length(self._receive(wire.HEADER_BYTES))
         if length > wire.MAX_REPLY_BYTES:
             raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
@@ -122,9 +136,11 @@ class ControlClient:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _ask(self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = ()) -> _R:
+    def _ask(
+        self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
+    ) -> _R:
         try:
-            reply = wire.decode_reply(self._exchange(wire.encode(request), descriptors))
+            reply = self._exchange(wire.encode(request), descriptors, on_progress)
         except msgspec.DecodeError as exc:
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
         except AgentFSError:
@@ -137,16 +153,23 @@ class ControlClient:
             raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
         return reply
 
-    def _exchange(self, body: bytes, descriptors: Sequence[int]) -> bytes:
-        """Once a request was left without its reply (a timeout, Ctrl-C), a later one would be given that reply."""
+    def _exchange(self, body: bytes, descriptors: Sequence[int], on_progress: OnProgress | None) -> wire.AnyReply:
+        """A request left without its reply (a timeout, Ctrl-C) ends the conversation: a later one would be given that reply,
+        and a long one is given up by the daemon when we have gone."""
         if len(body) > wire.MAX_REQUEST_BYTES:
             limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
             raise InvalidRequestError(errno.EMSGSIZE, "too-long", f"a request of {len(body)} bytes is too long", limit)
         if not self._usable:
             raise DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
-        self._usable = False
-        reply = self._transport.exchange(body, descriptors)
-        self._usable = True
+        try:
+            reply = wire.decode_reply(self._transport.exchange(body, descriptors))
+            while isinstance(reply, wire.Progress):
+                if on_progress is not None:
+                    on_progress(reply)
+                reply = wire.decode_reply(self._transport.further())
+        except BaseException:
+            self.close()
+            raise
         return reply
 
     # -- the daemon
@@ -157,9 +180,10 @@ class ControlClient:
     def capabilities(self) -> dict[str, str]:
         return self._ask(wire.Capabilities(), wire.CapabilitiesReply).capabilities
 
-    def fsck(self) -> list[str]:
+    def fsck(self, on_progress: OnProgress | None = None) -> list[str]:
         """Problems in the stored state; empty when it is sound."""
-        return self._ask(wire.Fsck(), wire.ProblemsReply).problems
+        request = wire.Fsck(progress=on_progress is not None)
+        return self._ask(request, wire.ProblemsReply, on_progress=on_progress).problems
 
     def shutdown(self, *, force: bool = False) -> None:
         """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""

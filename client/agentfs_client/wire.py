@@ -35,6 +35,15 @@ class Request(Message, frozen=True, kw_only=True):
     version: int = PROTOCOL_VERSION
 
 
+class LongRequest(Request, frozen=True, kw_only=True):
+    """One that may take long. On the socket it is given up when the client closes its end before the reply.
+
+    ``progress``: any number of Progress may come before the reply; on the socket only.
+    """
+
+    progress: bool = False
+
+
 # -- requests; a branch left out means the caller's own: the one it is bound to, else "main"
 
 
@@ -137,7 +146,7 @@ class Restore(Request, frozen=True, kw_only=True, tag="restore"):
     branch: str | None = None
 
 
-class Fsck(Request, frozen=True, kw_only=True, tag="fsck"):
+class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
     pass
 
 
@@ -254,6 +263,14 @@ class Error(Reply, frozen=True, kw_only=True, tag="error"):
     hint: str = ""
 
 
+class Progress(Reply, frozen=True, kw_only=True, tag="progress"):
+    """Before the reply to a long request: *done* of *total* steps (0: nobody knows), and what is being done, for people."""
+
+    done: int
+    total: int
+    what: str
+
+
 class BranchReply(Reply, frozen=True, kw_only=True, tag="branch"):
     branch: Branch
 
@@ -314,8 +331,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 
 AnyReply = (
-    HelloOk | Done | Error | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply | ChangesReply
-    | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
+    HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
+    | ChangesReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)

@@ -232,7 +232,7 @@ def test_a_fault_in_a_handler_is_an_answer_too(service: ControlService, monkeypa
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service.overlay, "fsck", fail)
+    monkeypatch.setattr(service.overlay, "checking", fail)
     reply = ask(service, wire.Fsck())
     assert isinstance(reply, wire.Error)
     assert reply.code == "internal"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient, SocketTransport
@@ -21,38 +20,13 @@ from agentfs_client.errors import (
     NotFoundError,
     ProtocolError,
 )
-from agentfsd.binding.table import Bindings
-from agentfsd.control.service import ControlService, DaemonInfo
-from agentfsd.control.socket import SocketServer, listen
-from tests.overlays import Opened
+from tests.control.serving import serving
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """A server in a thread of its own, with everything that it uses made there."""
-    path = str(tmp_path / "control.sock")
-    started, scopes = threading.Event(), []
-
-    async def serve() -> None:
-        opened, bindings = Opened(tmp_path), Bindings()
-        info = DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
-        server = SocketServer(ControlService(opened.overlay, bindings, info))
-        with trio.CancelScope() as scope:
-            scopes.append((scope, trio.lowlevel.current_trio_token()))
-            listener = listen(path)
-            started.set()
-            await server.serve(listener)
-        bindings.close()
-        opened.close()
-
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    assert started.wait(10)
-    yield path
-    scope, token = scopes[0]
-    token.run_sync_soon(scope.cancel)
-    thread.join(10)
-    assert not thread.is_alive()
+    with serving(tmp_path) as (path, _):
+        yield path
 
 
 def raw(path: str) -> socket.socket:
