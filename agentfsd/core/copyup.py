@@ -15,7 +15,7 @@ from agentfsd.core import origin
 from agentfsd.core.inode import ROOT_ID, Inode
 from agentfsd.core.objects import clone_object, create_object
 from agentfsd.core.tree import Tree, join
-from agentfsd.metadata.store import Transaction
+from agentfsd.metadata.store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
 _P = ParamSpec("_P")
@@ -246,6 +246,20 @@ def open_lower(inode: Inode) -> int:
         return inode.tree.lower.open(inode.lower_path)
     except (FileNotFoundError, NotADirectoryError):
         raise OSError(errno.ESTALE, "the lower file has gone") from None
+
+
+def replace_content(inode: Inode, number: int, content: ContentFile) -> None:
+    """Gives a file another object altogether, which is complete and new."""
+    tree, old, owned = inode.tree, inode.content, is_owned(inode)
+    try:
+        _install(inode, number, content)
+    except BaseException:
+        content.close()
+        tree.backstore.remove(number)
+        raise
+    if owned and old:
+        with tree.store.transaction():
+            tree.store.put_object(old, GARBAGE)
 
 
 def _install(inode: Inode, number: int, content: ContentFile) -> None:

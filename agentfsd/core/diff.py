@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentfsd.core import origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import ROOT_ID, Attributes, Inode
+from agentfsd.core.inode import ROOT_ID, Inode
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
@@ -122,7 +122,7 @@ class _Walker:
             return ("type",)
         one, two = self.old.attributes(old), self.new.attributes(new)
         what = []
-        if not self._same_content(old, new, one, two):
+        if not same_content(old, new):
             what.append("content")
         if one.mode != two.mode:
             what.append("mode")
@@ -134,21 +134,22 @@ class _Walker:
             what.append("times")
         return tuple(what)
 
-    def _same_content(self, old: Inode, new: Inode, one: Attributes, two: Attributes) -> bool:
-        if old.is_file:
-            return self._same_data(old, new)
-        return one.rdev == two.rdev and _target(self.old, old) == _target(self.new, new)
 
-    def _same_data(self, old: Inode, new: Inode) -> bool:
-        if old.content == new.content and (old.content or old.lower_path == new.lower_path):
-            return True
-        if self.old.data_stat(old).st_size != self.new.data_stat(new).st_size:
-            return False
-        return _same_bytes(old, new)
+def same_content(old: Inode, new: Inode) -> bool:
+    """Whether two inodes of one type hold the same: data, target or device number (a directory: always)."""
+    if old.is_file:
+        return _same_data(old, new)
+    if stat.S_ISLNK(old.mode):
+        return old.tree.readlink(old) == new.tree.readlink(new)
+    return old.is_dir or old.tree.attributes(old).rdev == new.tree.attributes(new).rdev
 
 
-def _target(tree: Tree, inode: Inode) -> bytes | None:
-    return tree.readlink(inode) if stat.S_ISLNK(inode.mode) else None
+def _same_data(old: Inode, new: Inode) -> bool:
+    if old.content == new.content and (old.content or old.lower_path == new.lower_path):
+        return True
+    if old.tree.data_stat(old).st_size != new.tree.data_stat(new).st_size:
+        return False
+    return _same_bytes(old, new)
 
 
 def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:

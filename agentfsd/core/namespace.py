@@ -22,6 +22,7 @@ from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
 from agentfsd.core.objects import create_object
 from agentfsd.core.tree import Tree, exists_in, join
 from agentfsd.metadata.store import GARBAGE, Transaction
+from agentfsd.types import ContentFile
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
@@ -37,8 +38,14 @@ class Owner:
         self.uid, self.gid, self.umask = uid, gid, umask
 
 
-def make(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, rdev: int = 0, target: bytes = b"") -> Inode:
-    """Creates a file, directory, symlink or special file by the type in *mode*; FileExistsError, ENAMETOOLONG."""
+def make(
+    tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, rdev: int = 0, target: bytes = b"",
+    content: tuple[int, ContentFile] | None = None,
+) -> Inode:  # fmt: skip
+    """Creates a file, directory, symlink or special file by the type in *mode*; FileExistsError, ENAMETOOLONG.
+
+    *content*: number and object, complete, that a regular file is to have; it goes when the file cannot be made.
+    """
     _check_new_name(tree, directory, name)
     inode = _new_inode(tree, directory, name, mode, owner)
     if stat.S_ISLNK(mode):
@@ -48,7 +55,7 @@ def make(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, 
     elif not stat.S_ISREG(mode):
         inode.rdev = rdev
     if stat.S_ISREG(mode):
-        _give_content(inode)
+        _give_content(inode, content)
     try:
         with tree.store.transaction() as tx:
             materialize(tx, directory)
@@ -107,12 +114,15 @@ def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
     return inode
 
 
-def _give_content(inode: Inode) -> None:
+def _give_content(inode: Inode, content: tuple[int, ContentFile] | None) -> None:
     """Content first: the row that will refer to it is written after."""
     tree = inode.tree
-    inode.content = tree.store.next_id("object")
     inode.content_layer = tree.head
-    inode.file = create_object(tree, inode.content)
+    if content is not None:
+        inode.content, inode.file = content
+    else:
+        inode.content = tree.store.next_id("object")
+        inode.file = create_object(tree, inode.content)
 
 
 def _check_new_name(tree: Tree, directory: Inode, name: bytes) -> None:

@@ -18,6 +18,10 @@ class Overlay(Past):
         """What leads from *a* to *b* (None: the lower), sorted by path; cost follows what changed."""
         return diff.between(self.parts, self._diff_side(a), self._diff_side(b))
 
+    def differences(self, old: Tree, new: Tree) -> list[Change]:
+        """Likewise, of two trees."""
+        return diff.between(self.parts, old, new)
+
     def _diff_side(self, ref: str | None) -> Tree:
         return self._open_tree("", 0, read_only=True) if ref is None else self.tree(ref)
 

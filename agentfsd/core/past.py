@@ -59,23 +59,34 @@ class Past(Snapshots, Branches):
         self._drop_old(branch.id)
 
     def take_over(
-        self, branch_id: str, made: Tree, seen: int, kind: str, others: Iterable[int] = (), author_pid: int = 0, author: str = ""
-    ) -> bool:
+        self, branch_id: str, made: Tree, seen: int, kind: str, merged: Iterable[tuple[str, int]] = (), author_pid: int = 0,
+        author: str = "",
+    ) -> bool:  # fmt: skip
         """Puts what was made in a scratch tree in place of a branch's state, which was sealed as layer *seen*.
 
-        False, and nothing has changed, when the branch has moved on since. *others*: layers that were merged into it.
+        False, and nothing has changed, when the branch has moved on since. *merged*: (branch or snapshot id, its sealed layer).
         """
-        branch = self._branches[branch_id]
+        branch, merged = self._branches[branch_id], list(merged)
         if layers.parents(self.store)[branch.head] != seen or not layers.is_empty(self.store, branch.head):
             return False
         with self.store.transaction() as tx:
             self._remember(tx, branch, kind, author_pid, author)
-            for other in others:
-                layers.put_merge(self.store, made.head, other)
             self._put_in_place(tx, branch_id, made.head)
+            for source, layer in merged:
+                if made.head != layer:
+                    layers.put_merge(self.store, made.head, layer)
+                self._keep_merged(tx, source, layer, branch.name, author_pid, author)
+            if merged:
+                self._add_snapshot(tx, self._branches[branch_id], None, "after merge", author_pid, author, MERGE)
         self._detach(branch_id)
         self._drop_old(branch_id)
         return True
+
+    def _keep_merged(self, tx: Transaction, source: str, layer: int, target: str, author_pid: int, author: str) -> None:
+        """A state that was merged stays known: it is the base of the next merge of the two."""
+        branch = self._branches.get(source)
+        if branch is not None and all(row.layer != layer for row in self._snapshots.values()):
+            self._add_snapshot(tx, branch, None, f"merged into {target}", author_pid, author, MERGE, layer)
 
     def _put_in_place(self, tx: Transaction, branch_id: str, layer: int) -> None:
         self._replace_head(tx, self._branches[branch_id], layer)

@@ -170,6 +170,11 @@ class Refs:
         with self.pinned(layer, read_only=False) as tree:
             yield tree
 
+    def common_layer(self, ours: Iterable[int], theirs: int) -> int:
+        """The newest layer whose state all those of *ours* together, and *theirs*, hold; merges count. 0: the bare lower."""
+        parents, merges = layers.parents(self.store), layers.merges(self.store)
+        return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
+
     def _drop_unfinished(self) -> None:
         """After a start: what a killed daemon was building, and nothing refers to."""
         held, known = self._held(), layers.parents(self.store)
@@ -228,6 +233,17 @@ class Refs:
         """Removes some of what is marked as garbage; True when more is left. For quiet moments."""
         read = {inode.content for tree in self._replaced for inode in tree.loaded()}
         return reap.step(self.store, self.backstore, limit, read)
+
+
+def _ancestors(start: Iterable[int], parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
+    todo, seen = [layer for layer in start if layer in parents], set[int]()
+    while todo:
+        layer = todo.pop()
+        if layer in seen:
+            continue
+        seen.add(layer)
+        todo += [above for above in (parents[layer], *merges.get(layer, ())) if above in parents]
+    return seen
 
 
 _Row = TypeVar("_Row", BranchRow, SnapshotRow)

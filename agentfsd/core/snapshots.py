@@ -29,10 +29,13 @@ class Snapshots(Refs):
         return self._snapshot_info(row)
 
     def _add_snapshot(
-        self, tx: Transaction, branch: BranchRow, name: str | None, tag: str, author_pid: int, author: str, kind: str
-    ) -> SnapshotRow:
-        parent = self._last_snapshot(branch)
-        layer = self._sealed_layer(tx, branch)
+        self, tx: Transaction, branch: BranchRow, name: str | None, tag: str, author_pid: int, author: str, kind: str,
+        layer: int | None = None,
+    ) -> SnapshotRow:  # fmt: skip
+        """*layer*: a sealed one of the branch's, instead of its state now."""
+        if layer is None:
+            layer = self._sealed_layer(tx, branch)
+        parent = next(iter(self._history(layer)), None)
         row = SnapshotRow(
             self._ids.make(), name or self._free_name(branch.name), branch.name, branch.id, layer, parent.id if parent else "",
             time.time_ns(), tag, author_pid, None, None, kind, author,
@@ -47,10 +50,6 @@ class Snapshots(Refs):
         while f"{branch[:100]}-{number}" in taken:
             number += 1
         return f"{branch[:100]}-{number}"
-
-    def _last_snapshot(self, branch: BranchRow) -> SnapshotRow | None:
-        history = self._history(branch.head)
-        return history[0] if history else None
 
     def _history(self, head: int) -> list[SnapshotRow]:
         """The snapshots along a chain, newest first."""

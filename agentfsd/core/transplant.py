@@ -1,0 +1,153 @@
+"""Making a path of one tree what another tree has there: how a scratch tree becomes the result of a merge."""
+
+import os
+import stat
+from typing import NamedTuple
+
+from agentfsd.core import copyup, namespace
+from agentfsd.core.attributes import all_xattrs
+from agentfsd.core.inode import Inode
+from agentfsd.core.namespace import Owner
+from agentfsd.core.objects import clone_object, create_object
+from agentfsd.core.tree import Tree
+from agentfsd.types import ContentFile
+
+
+class Look(NamedTuple):
+    """The attributes that a file is to have. Times in ns."""
+
+    mode: int
+    uid: int
+    gid: int
+    xattrs: dict[bytes, bytes]
+    atime_ns: int
+    mtime_ns: int
+
+
+def look_of(inode: Inode) -> Look:
+    found = inode.tree.attributes(inode)
+    return Look(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
+
+
+class Transplant:
+    """Changes *tree* path by path. What has several names in its own tree gets them here as one file, too."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._made: dict[Inode, Inode] = {}  # by what it was made from: files with several names
+
+    def remove(self, path: bytes, *, only_empty: bool = False) -> None:
+        """With all that is below; *only_empty*: a directory that is not stays. Nothing when there is no such path."""
+        directory, name = self._place(path)
+        found = self._tree.find(directory, name) if directory is not None else None
+        if directory is None or found is None:
+            return
+        if not found.is_dir:
+            namespace.unlink(self._tree, directory, name)
+            return
+        if not only_empty:
+            for child in self._tree.names(found):
+                self.remove(path + b"/" + child)
+        if self._tree.is_empty(found):
+            namespace.rmdir(self._tree, directory, name)
+
+    def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: Look | None = None) -> None:
+        """Has *path* be what *source* is (a directory: without its names); *content* and *look* instead of its own."""
+        look = look or look_of(source)
+        if not path:
+            self._settle(self._tree.root, look)
+            return
+        directory, name = self._parent(path, source), path.rpartition(b"/")[2]
+        twin = self._made.get(source)
+        if twin is not None and twin.nlink and content is None:
+            self.remove(path)
+            namespace.link(self._tree, twin, directory, name)
+            return
+        inode = self._fitting(path, directory, name, source, look, content)
+        self._settle(inode, look)
+        if not inode.is_dir and source.tree.attributes(source).nlink > 1:
+            self._made[source] = inode
+
+    def _place(self, path: bytes) -> tuple[Inode | None, bytes]:
+        parent, _, name = path.rpartition(b"/")
+        try:
+            directory = self._tree.walk(parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return None, name
+        return (directory if directory.is_dir else None), name
+
+    def _parent(self, path: bytes, source: Inode) -> Inode:
+        """The directory above *path*; where it is missing it is made as it is above *source*."""
+        node, above = self._tree.root, _directories_above(source)
+        for depth, name in enumerate(path.split(b"/")[:-1]):
+            found = self._tree.find(node, name)
+            if found is not None and not found.is_dir:
+                namespace.unlink(self._tree, node, name)
+                found = None
+            if found is None:
+                like = above[depth] if depth < len(above) else node
+                look = look_of(like)
+                found = namespace.make(self._tree, node, name, stat.S_IFDIR | stat.S_IMODE(look.mode), Owner(look.uid, look.gid))
+                self._settle(found, look)
+            node = found
+        return node
+
+    def _fitting(
+        self, path: bytes, directory: Inode, name: bytes, source: Inode, look: Look, content: bytes | None
+    ) -> Inode:  # fmt: skip
+        """What is there, if it can become *source* in place; else made anew."""
+        tree, found = self._tree, self._tree.find(directory, name)
+        if found is not None:
+            same_type = stat.S_IFMT(found.mode) == stat.S_IFMT(look.mode)
+            has_other_names = not found.is_dir and tree.attributes(found).nlink > source.tree.attributes(source).nlink
+            if same_type and found.is_dir:
+                return found
+            if same_type and found.is_file and not has_other_names:
+                copyup.replace_content(found, *self._object(source, content))
+                return found
+            self.remove(path)
+        target = source.tree.readlink(source) if stat.S_ISLNK(look.mode) else b""
+        rdev = source.tree.attributes(source).rdev
+        filled = self._object(source, content) if stat.S_ISREG(look.mode) else None
+        owner = Owner(look.uid, look.gid)
+        return namespace.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)
+
+    def _object(self, source: Inode, content: bytes | None) -> tuple[int, ContentFile]:
+        """A new object with that content, and its number."""
+        tree = self._tree
+        number = tree.store.next_id("object")
+        if content is not None:
+            made = create_object(tree, number)
+            made.pwrite(content, 0)
+            return number, made
+        fd = copyup.content_fd(source)
+        try:
+            return number, clone_object(tree, fd, number)
+        finally:
+            os.close(fd)
+
+    def _settle(self, inode: Inode, look: Look) -> None:
+        """Gives an inode its attributes, whatever making it or filling it did to them."""
+        tree = self._tree
+        with tree.store.transaction() as tx:
+            copyup.materialize(tx, inode)
+            tx.set(inode, mode=stat.S_IFMT(inode.mode) | stat.S_IMODE(look.mode), uid=look.uid, gid=look.gid, xattrs=look.xattrs)
+            tx.set(inode, atime_ns=look.atime_ns, mtime_ns=look.mtime_ns, ctime_ns=copyup.change_time_ns(inode))
+            copyup.save(tx, inode)
+        if inode.content and copyup.is_owned(inode):
+            file = tree.backstore.open(inode.content)
+            try:
+                file.utime(look.atime_ns, look.mtime_ns)
+            finally:
+                file.close()
+        inode.release_files()
+
+
+def _directories_above(inode: Inode) -> list[Inode]:
+    """From below the root down to the one that holds *inode*."""
+    found: list[Inode] = []
+    node = inode.parent
+    while node is not None and node.parent is not None:
+        found.append(node)
+        node = node.parent
+    return found[::-1]

@@ -1,0 +1,282 @@
+"""Three-way merge of trees: what each side made of the base decides; text that both changed is merged by libgit2.
+
+It decides and changes nothing: the result is a list of steps for core/transplant.py. Everything that git cannot hold (modes,
+owners, extended attributes, empty directories, special files) is merged here by the same rule.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from pygit2 import Oid
+from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
+
+from agentfsd.core import diff
+from agentfsd.core.copyup import content_fd
+from agentfsd.core.diff import Pair
+from agentfsd.core.inode import Inode
+from agentfsd.core.transplant import Look, look_of
+from agentfsd.core.tree import Parts, Tree
+from agentfsd.history import renames
+from agentfsd.history.objects import Objects
+
+TEXT_BYTES = 32 << 20  # larger files are not merged by lines
+
+Favor = Literal["", "ours", "theirs", "union"]
+Steps = Generator[tuple[int, int, str], None, "Outcome"]
+
+
+class Step(NamedTuple):
+    """What is to happen at *path* of our side: become what *source* is (None: go), with another *content* and *look*."""
+
+    path: bytes
+    source: Inode | None
+    content: bytes | None = None
+    look: Look | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """``kind``: content, binary, add/add, modify/delete, rename/rename, rename/delete, type, symlink, special or attributes."""
+
+    path: bytes
+    kind: str
+    message: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    steps: list[Step] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``favor``: what wins where both sides changed the same; "" makes that a conflict. ``whole_files``: never merge by lines.
+    ``markers``: write text conflicts into the files, between markers, instead of refusing."""
+
+    favor: Favor = ""
+    whole_files: bool = False
+    markers: bool = False
+
+
+def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules) -> Steps:
+    """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still."""
+    mine: dict[bytes, Pair] = {}
+    his: dict[bytes, Pair] = {}
+    for side, changes in ((ours, mine), (theirs, his)):
+        for pair in diff.pairs(parts, base, side):
+            changes[pair.path] = pair
+            if len(changes) % 50 == 0:
+                yield len(changes), 0, "changes"
+    merger = _Merger(rules, mine, his)
+    yield from merger.read()
+    for done, path in enumerate(sorted(his)):
+        merger.decide(path)
+        yield done, len(his), "merging"
+    return merger.outcome
+
+
+class _Merger:
+    """*mine* and *his*: what each side changed, by path. A path that a rename explains is decided with its other name."""
+
+    def __init__(self, rules: Rules, mine: dict[bytes, Pair], his: dict[bytes, Pair]) -> None:
+        self._rules, self._mine, self._his = rules, mine, his
+        self._objects = Objects()
+        self._blobs: dict[Inode, Oid] = {}
+        self._my_moves: dict[bytes, bytes] = {}
+        self._his_moves: dict[bytes, bytes] = {}
+        self._decided: set[bytes] = set()
+        self.outcome = Outcome()
+
+    # -- renames
+
+    def read(self) -> Generator[tuple[int, int, str], None, None]:
+        """Finds renames where they could matter: when the other side changed or removed what went."""
+        for changes, other, moves in ((self._mine, self._his, self._my_moves), (self._his, self._mine, self._his_moves)):
+            if not any(_went(pair) and pair.path in other for pair in changes.values()):
+                continue
+            files = [pair for pair in changes.values() if (pair.old is None) != (pair.new is None)]
+            for done, pair in enumerate(files):
+                inode = pair.old or pair.new
+                if inode is not None and inode.is_file and inode.tree.data_stat(inode).st_size <= TEXT_BYTES:
+                    self._blobs[inode] = self._objects.blob(content_of(inode))
+                yield done, len(files), "looking for renames"
+            moves |= renames.find(self._objects, files, self._blobs)
+
+    # -- one path
+
+    def decide(self, path: bytes) -> None:
+        if path in self._decided:
+            return
+        his, mine = self._his[path], self._mine.get(path)
+        moved_by_me, moved_by_him = self._my_moves.get(path), self._his_moves.get(path)
+        if mine is not None and (moved_by_me or moved_by_him):
+            self._decide_moved(path, mine, his, moved_by_me, moved_by_him)
+        elif mine is None:
+            self._take(path, his)
+        elif his.new is None or mine.new is None:
+            self._decide_gone(path, mine, his)
+        else:
+            self._decide_both(path, his.old, mine.new, his.new)
+
+    def _take(self, path: bytes, his: Pair) -> None:
+        if his.new is not None and (above := self._not_a_directory(path)):
+            self._conflict(path, "type", f"{_shown(above)} is no directory in ours", Step(path, his.new))
+        elif _is_dir(his.old) and his.new is not None and not his.new.is_dir and self._was_filled(path):
+            self._conflict(path, "type", "no directory in theirs, and ours put something into it", Step(path, his.new))
+        else:
+            self.outcome.steps.append(Step(path, his.new))
+
+    def _not_a_directory(self, path: bytes) -> bytes:
+        """What our side put where the other side's *path* needs a directory; b"" for nothing."""
+        parts = path.split(b"/")
+        for depth in range(1, len(parts)):
+            mine = self._mine.get(b"/".join(parts[:depth]))
+            if mine is not None and mine.new is not None and not mine.new.is_dir:
+                return mine.path
+        return b""
+
+    def _was_filled(self, path: bytes) -> bool:
+        return any(mine.path.startswith(path + b"/") and mine.new is not None for mine in self._mine.values())
+
+    def _decide_gone(self, path: bytes, mine: Pair, his: Pair) -> None:
+        if his.new is None and mine.new is None:
+            return
+        if mine.new is None and _is_dir(his.new) and _is_dir(his.old):
+            return  # what he put into it, or changed in it, is decided by itself
+        if his.new is None and _is_dir(mine.new) and _is_dir(mine.old):
+            self._take(path, his)  # goes if it is empty then
+            return
+        sides = ("ours", "theirs") if mine.new is None else ("theirs", "ours")
+        self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, his.new))
+
+    def _decide_both(self, at: bytes, base: Inode | None, mine: Inode, his: Inode) -> None:
+        """What both have, and at least one has changed; the result goes to *at*."""
+        if stat.S_IFMT(mine.mode) != stat.S_IFMT(his.mode):
+            self._conflict(at, "type", "another kind of file on each side", Step(at, his))
+        elif diff.same_content(mine, his) or (base is not None and _unchanged(base, his)):
+            self._merge_look(at, base, mine, his, source=mine)
+        elif base is not None and _unchanged(base, mine):
+            self._merge_look(at, base, mine, his, source=his)
+        elif mine.is_file:
+            content = self._merge_text(at, base, mine, his)
+            if content is not None:
+                self._merge_look(at, base, mine, his, source=mine, content=content)
+        else:
+            kind = "symlink" if stat.S_ISLNK(mine.mode) else "special"
+            self._conflict(at, kind, "points elsewhere on each side", Step(at, his))
+
+    def _merge_look(
+        self, path: bytes, base: Inode | None, mine: Inode, his: Inode, *, source: Inode, content: bytes | None = None
+    ) -> None:  # fmt: skip
+        """Three-way, attribute by attribute; of what both sides made the same, ours."""
+        one, two = look_of(mine), look_of(his)
+        old = look_of(base) if base is not None else two
+        chosen, clashes = {}, []
+        for name in ("mode", "uid", "gid", "xattrs"):
+            was, here, there = getattr(old, name), getattr(one, name), getattr(two, name)
+            chosen[name] = there if here == was else here
+            if here not in (was, there) and there != was:
+                clashes.append(name)
+                chosen[name] = there if self._rules.favor == "theirs" else here
+        if clashes and not self._rules.favor:
+            self.outcome.conflicts.append(Conflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
+        elif source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
+            times = look_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
+            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
+
+    # -- renames on one side or both
+
+    def _decide_moved(self, path: bytes, mine: Pair, his: Pair, here: bytes | None, there: bytes | None) -> None:
+        new = here or there
+        assert new is not None
+        one, two = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
+        self._decided |= {here or new, there or new}
+        if here and there and here != there:
+            text = f"renamed to {_shown(here)} in ours and to {_shown(there)} in theirs"
+            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, two))):
+                self._conflict(name, "rename/rename", text, theirs)
+        elif one is None or two is None:
+            sides = ("ours", "theirs") if here else ("theirs", "ours")
+            text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
+            self._conflict(new, "rename/delete", text, Step(new, two))
+        elif not (here and there) and new in (self._his if here else self._mine):
+            text = f"{_shown(path)} was renamed to a name that the other side added"
+            theirs = self._his[new].new
+            self._conflict(new, "rename/add", text, Step(path, None), Step(new, theirs))
+        else:
+            self._move(path, mine.old, one, two, new, by_him=not here)
+
+    def _move(self, path: bytes, base: Inode | None, mine: Inode, his: Inode, new: bytes, *, by_him: bool) -> None:
+        before = len(self.outcome.steps)
+        self._decide_both(new, base, mine, his)
+        if by_him:
+            if len(self.outcome.steps) == before:
+                self.outcome.steps.append(Step(new, mine))
+            self.outcome.steps.append(Step(path, None))
+
+    # -- conflicts and text
+
+    def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step) -> None:
+        """*theirs*: what to do where their side wins."""
+        if self._rules.favor == "theirs":
+            self.outcome.steps += theirs
+        elif self._rules.favor != "ours":
+            self.outcome.conflicts.append(Conflict(path, kind, message))
+
+    def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
+        """The merged content; None when that is a conflict (which is then entered) or one side is taken whole."""
+        sides = [content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, mine, his)]
+        binary = sides[1] is None or sides[2] is None or any(b"\0" in (side or b"")[:8000] for side in sides)
+        if binary or self._rules.whole_files:
+            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, his))
+            return None
+        merged = _merge_lines(self._objects, sides, self._rules)
+        if merged is None and base is not None:
+            self._conflict(path, "content", "both sides changed the same lines", Step(path, his))
+        elif merged is None:
+            self._conflict(path, "add/add", "added on both sides", Step(path, his))
+        return merged
+
+
+def _merge_lines(objects: Objects, sides: list[bytes | None], rules: Rules) -> bytes | None:
+    favor = {"": MergeFavor.NORMAL, "ours": MergeFavor.OURS, "theirs": MergeFavor.THEIRS, "union": MergeFavor.UNION}[rules.favor]
+    flags = MergeFileFlag.DIFF_PATIENCE | (MergeFileFlag.ACCEPT_CONFLICTS if rules.markers else MergeFileFlag.DEFAULT)
+    base, ours, theirs = (
+        objects.tree({b"file": (objects.blob(side), FileMode.BLOB)} if side is not None else {}) for side in sides
+    )  # fmt: skip
+    index = objects.repository.merge_trees(base, ours, theirs, favor=favor, flags=MergeFlag(0), file_flags=flags)
+    if index.conflicts is not None and any(True for _ in index.conflicts):
+        return None
+    return objects.data(index["file"].id)
+
+
+def content_of(inode: Inode) -> bytes:
+    fd = content_fd(inode)
+    with open(fd, "rb", buffering=0) as file:
+        os.lseek(fd, 0, os.SEEK_SET)
+        return file.readall() or b""
+
+
+def _is_text_size(inode: Inode) -> bool:
+    return inode.tree.data_stat(inode).st_size <= TEXT_BYTES
+
+
+def _unchanged(base: Inode, side: Inode) -> bool:
+    return stat.S_IFMT(base.mode) == stat.S_IFMT(side.mode) and diff.same_content(base, side)
+
+
+def _went(pair: Pair) -> bool:
+    return pair.new is None and pair.old is not None and pair.old.is_file
+
+
+def _is_dir(inode: Inode | None) -> bool:
+    return inode is not None and inode.is_dir
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

@@ -1,0 +1,107 @@
+"""Merging branches: from names to a branch that holds the result, in one step or not at all."""
+
+import errno
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.transplant import Transplant
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal, invalid
+from agentfsd.history.merge import Conflict, Outcome, Rules, merge
+
+_ATTEMPTS = 3  # the last one lets nobody change anything meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    pid: int = 0
+    command: str = ""
+
+
+@dataclass(slots=True)
+class Merged:
+    """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing."""
+
+    how: str = "nothing"
+    changed: list[bytes] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+Progress = Generator[tuple[int, int, str], None, Merged]
+
+
+def merge_branches(
+    overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False
+) -> Progress:  # fmt: skip
+    """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed."""
+    target_id = overlay.branch_row(target).id
+    ids = [overlay.find(source).id for source in sources]
+    if target_id in ids:
+        raise invalid(f"{target!r} cannot be merged into itself", "name another branch to merge into")
+    if len(set(ids)) < len(ids):
+        raise invalid("a branch is named twice", "name each branch once")
+    for attempt in range(_ATTEMPTS):
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run)
+        result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
+        if result is not None:
+            return result
+    raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be merged into", "try again")
+
+
+def _at_once(steps: Generator[tuple[int, int, str], None, Merged | None]) -> Generator[tuple[int, int, str], None, Merged | None]:
+    """The same without a pause."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: Merged | None = end.value
+        return result
+    yield 0, 0, ""
+
+
+def _attempt(
+    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool
+) -> Generator[tuple[int, int, str], None, Merged | None]:
+    """None when the target was changed meanwhile."""
+    result = Merged()
+    with ExitStack() as held:
+        ours = held.enter_context(overlay.frozen(target_id))
+        seen, now, merged = ours.head, ours, list[tuple[str, int]]()
+        for source in ids:
+            theirs = held.enter_context(overlay.frozen(source))
+            base_layer = overlay.common_layer([seen, *(layer for _, layer in merged)], theirs.head)
+            if base_layer == theirs.head:
+                continue
+            if base_layer == seen and now is ours:
+                result.how, now = "fast-forward", theirs
+                result.changed = [change.path for change in overlay.differences(ours, theirs)]
+            else:
+                base = held.enter_context(overlay.pinned(base_layer, read_only=True))
+                outcome = yield from merge(overlay.parts, base, now, theirs, rules)
+                result.conflicts += outcome.conflicts
+                result.how = "merged"
+                if now is ours or now.read_only:
+                    now = held.enter_context(overlay.scratch(now))
+                yield from _apply(now, outcome)
+                result.changed += [step.path for step in outcome.steps]
+            merged.append((source, theirs.head))
+        if result.how == "nothing" or result.conflicts or dry_run:
+            return result
+        return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+
+
+def _apply(tree: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
+    """First what comes, then what goes: a directory goes when nothing is left in it."""
+    transplant = Transplant(tree)
+    coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
+    going = sorted((step.path for step in outcome.steps if step.source is None), reverse=True)
+    total = len(coming) + len(going)
+    for done, step in enumerate(coming):
+        assert step.source is not None
+        transplant.take(step.path, step.source, content=step.content, look=step.look)
+        yield done, total, "applying"
+    for done, path in enumerate(going, len(coming)):
+        transplant.remove(path, only_empty=True)
+        yield done, total, "applying"

@@ -1,0 +1,42 @@
+"""Which files that went are which that came: by what the overlay knows, else by how alike they are (libgit2)."""
+
+from collections.abc import Iterable
+
+from pygit2 import Oid
+from pygit2.enums import DeltaStatus, DiffFind, FileMode
+
+from agentfsd.core.diff import Pair
+from agentfsd.core.inode import Inode
+from agentfsd.history.objects import Objects
+
+RENAME_LIMIT = 7000  # as git's merge: beyond, only files that are quite the same are found
+
+
+def find(objects: Objects, pairs: Iterable[Pair], blobs: dict[Inode, Oid]) -> dict[bytes, bytes]:
+    """Old path to new path of regular files. *blobs*: the id of each one's content in *objects*."""
+    gone = {pair.path: pair.old for pair in pairs if pair.old is not None and pair.new is None and pair.old.is_file}
+    came = {pair.path: pair.new for pair in pairs if pair.new is not None and pair.old is None and pair.new.is_file}
+    found = _by_number(gone, came)
+    for old, new in found.items():
+        del gone[old], came[new]
+    if gone and came:
+        found |= _by_likeness(objects, gone, came, blobs)
+    return found
+
+
+def _by_number(gone: dict[bytes, Inode], came: dict[bytes, Inode]) -> dict[bytes, bytes]:
+    """What was moved keeps its inode number."""
+    there = {inode.ino: path for path, inode in sorted(came.items(), reverse=True)}
+    return {path: there.pop(inode.ino) for path, inode in sorted(gone.items()) if inode.ino in there}
+
+
+def _by_likeness(
+    objects: Objects, gone: dict[bytes, Inode], came: dict[bytes, Inode], blobs: dict[Inode, Oid]
+) -> dict[bytes, bytes]:
+    one = objects.tree({path: (blobs[inode], FileMode.BLOB) for path, inode in gone.items() if inode in blobs})
+    two = objects.tree({path: (blobs[inode], FileMode.BLOB) for path, inode in came.items() if inode in blobs})
+    diff = one.diff_to_tree(two)
+    diff.find_similar(flags=DiffFind.FIND_RENAMES, rename_limit=RENAME_LIMIT)
+    return {
+        delta.old_file.raw_path: delta.new_file.raw_path for delta in diff.deltas if delta.status == DeltaStatus.RENAMED
+    }  # fmt: skip
