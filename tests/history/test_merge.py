@@ -263,7 +263,7 @@ def test_a_branch_is_not_merged_into_itself(two: Opened) -> None:
 
 
 def scramble(generator: random.Random, at: Path) -> None:
-    """Some edits, as people and agents make them: lines changed, added, removed; files renamed, copied, deleted, made executable."""
+    """Some edits, as people and agents make them."""
     files = [path for path in sorted(at.rglob("*")) if path.is_file() and ".git" not in path.parts]
     for path in generator.sample(files, 3):
         lines = path.read_text().splitlines(keepends=True)
