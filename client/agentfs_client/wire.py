@@ -131,10 +131,27 @@ class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
 
 
 class Diff(Request, frozen=True, kw_only=True, tag="diff"):
-    """Both left out: the lower against the caller's branch. Only b: the lower against b."""
+    """Both left out: the lower against the caller's branch. Only b: the lower against b.
+
+    ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
+    need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
+    """
 
     a: str | None = None
     b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+
+
+class DiffPatch(Request, frozen=True, kw_only=True, tag="diff.patch"):
+    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
+
+    a: str | None = None
+    b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    stat_only: bool = False
+    context_lines: int = 3
 
 
 class Log(Request, frozen=True, kw_only=True, tag="log"):
@@ -159,7 +176,7 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
-    | Diff | Log | Restore | Fsck | Shutdown
+    | Diff | DiffPatch | Log | Restore | Fsck | Shutdown
 )  # fmt: skip
 
 # -- replies
@@ -237,6 +254,39 @@ def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
         return {field: path.decode("utf-8", "backslashreplace"), f"raw_{field}": base64.b64encode(path).decode()}
 
 
+class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A changed file with its patch, which `git apply` takes; those of several files may follow each other.
+
+    Paths and status as in Change; ``old_path`` is "" unless it was renamed. ``added`` and ``removed`` count lines, -1 where
+    ``is_binary`` (or too large to be compared). Sizes in bytes, -1 on a side that has no such file. ``patch`` (base64 in JSON) is
+    empty when only counts were asked for. ``note``: what git's format cannot express (owners, empty directories, ...), in words.
+    """
+
+    status: str
+    path: str
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    added: int
+    removed: int
+    is_binary: bool
+    old_size: int
+    new_size: int
+    old_mode: int = 0  # git's, such as 0o100644; 0 where there is nothing that git knows
+    new_mode: int = 0
+    patch: bytes = b""
+    note: str = ""
+    lower_moved: bool = False
+
+    @property
+    def path_bytes(self) -> bytes:
+        return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return base64.b64decode(self.raw_old_path) if self.raw_old_path else self.old_path.encode()
+
+
 class Reply(Message, frozen=True, kw_only=True):
     pass
 
@@ -295,6 +345,10 @@ class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
     changes: list[Change]
 
 
+class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
+    patches: list[FilePatch]
+
+
 class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
     problems: list[str]
 
@@ -332,7 +386,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
-    | ChangesReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
+    | ChangesReply | PatchesReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)
