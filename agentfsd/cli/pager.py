@@ -46,14 +46,16 @@ def _page(command: str, lines: Iterator[str]) -> None:
     sys.stdout.flush()
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interrupt key is the pager's
     try:
-        with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=environment, preexec_fn=_interruptible) as pager:
-            assert pager.stdin is not None
-            try:
+        pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=environment, preexec_fn=_interruptible)
+        assert pager.stdin is not None
+        try:
+            with pager.stdin as pipe:
                 for line in lines:
-                    pager.stdin.write(line.encode("utf-8", "surrogateescape") + b"\n")
-                pager.stdin.close()
-            except BrokenPipeError:
-                pass
+                    pipe.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        except BrokenPipeError:
+            pass
+        finally:
+            pager.wait()
     finally:
         signal.signal(signal.SIGINT, old)
 
