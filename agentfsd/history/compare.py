@@ -1,7 +1,8 @@
 """Two versions of each of some files, compared by libgit2: git's own patches and counts of lines.
 
-Runs as a process of its own, since libgit2 holds the interpreter for as long as it compares (a second for a megabyte of
-shuffled lines) and everybody in the mount would wait. It must never know trees: it gets the bytes of both sides.
+Runs as a process of its own unless there is little to do, since libgit2 holds the interpreter for as long as it compares (a
+second for a megabyte of shuffled lines) and everybody in the mount would wait. It must never know trees: it gets the bytes
+of both sides.
 """
 
 import os
@@ -47,6 +48,11 @@ class Job(msgspec.Struct, frozen=True):
     pairs: list[Pair]
     stat_only: bool
     context_lines: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all contents together."""
+        return sum(side.size for pair in self.pairs for side in (pair.old, pair.new) if side is not None)
 
 
 class FilePatch(msgspec.Struct, frozen=True):
