@@ -1,27 +1,56 @@
 """diff, log, restore, discard."""
 
+import os
+
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import output
-from agentfsd.cli.common import client, json_option, mount_option, plain
+from agentfsd.cli import diffing, locate, output, pager
+from agentfsd.cli.common import client, converse, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
-from agentfsd.control import text
 
-_WORDS = {
-    "A": "added", "M": "modified", "D": "deleted", "R": "renamed", "T": "type", "m": "mode", "x": "xattrs",
-}  # fmt: skip
+_CONTEXT_LINES = 3
 
 
-@click.command()
+class _WithPaths(click.Command):
+    """A command whose arguments after ``--`` are paths, in ``ctx.obj``; click itself would run them together with the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.obj = [os.fsencode(path) for path in args[cut + 1 :]]
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
+@click.command(cls=_WithPaths)
 @click.argument("a", required=False)
 @click.argument("b", required=False)
-@click.option("--name-status", "form", flag_value="name-status", default=True, help="A letter and a path for each change.")
-@click.option("--stat", "form", flag_value="stat", help="Sizes before and after, and a sum.")
+@click.option("--name-status", "form", flag_value="name-status", help="A letter and a path for each change (the default).")
+@click.option("--stat", "form", flag_value="stat", help="Lines added and removed in each file, and a sum.")
+@click.option("-p", "--patch", "form", flag_value="patch", help="Patches in git's format, for people and for `git apply`.")
+@click.option(
+    "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="N lines of context; implies --patch."
+)
+@click.option("--color", "colour", type=click.Choice(["auto", "always", "never"]), default="auto", help="auto: on a terminal.")
+@click.option("--no-pager", is_flag=True, help="Never through $AGENTFS_PAGER, $PAGER or less.")
 @mount_option
 @json_option
-def diff(a: str | None, b: str | None, form: str, named: str | None, as_json: bool) -> None:
-    """What a branch or snapshot changed in the lower; with two refs, what leads from A to B.
+@click.pass_obj
+def diff(
+    paths: list[bytes],
+    a: str | None,
+    b: str | None,
+    form: str | None,
+    context_lines: int | None,
+    colour: str,
+    no_pager: bool,
+    named: str | None,
+    as_json: bool,
+) -> None:
+    """What a branch or snapshot changed in the lower; with two refs, what leads from A to B. PATHs are files, or directories
+    with all below them.
 
     A added, M modified, D deleted, R renamed, T another type, m only mode or owner, x only extended attributes.
 
@@ -29,16 +58,32 @@ def diff(a: str | None, b: str | None, form: str, named: str | None, as_json: bo
     Example:
       agentfsd diff fix-1
       agentfsd diff fix-1 fix-2 --stat
+      agentfsd diff --patch fix-1 -- src docs/index.md
+      agentfsd diff --patch fix-1 | git apply
     """
-    with client(named) as daemon:
-        found = daemon.diff(b=b, a=a) if b is not None else daemon.diff(b=a)
+    form = form or ("patch" if context_lines is not None else "name-status")
+    old, new = (a, b) if b is not None else (None, a)
+    mount, daemon = converse(lambda: locate.find(named, revive=True))
+    with daemon:
+        wanted = [locate.in_workspace(mount, path) for path in paths]
+        if form == "name-status":
+            _show_changes(daemon.diff(new, old, wanted), as_json, paged=not no_pager)
+            return
+        lines = context_lines if context_lines is not None else _CONTEXT_LINES
+        found = daemon.patches(new, old, wanted, stat_only=form == "stat", context_lines=lines)
     if as_json:
         output.as_json(plain(found))
-    elif form == "stat":
-        _show_stat(found)
+        return
+    show = diffing.show_stat if form == "stat" else diffing.show_patches
+    show(found, colour=diffing.wants_colour(colour), paged=not no_pager)
+
+
+def _show_changes(found: list[wire.Change], as_json: bool, *, paged: bool) -> None:
+    if as_json:
+        output.as_json(plain(found))
     else:
-        for change in found:
-            output.say(f"{change.status}\t{_shown_path(change)}{_moved(change)}")
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found)
+        pager.show(lines, wanted=paged)
 
 
 def _shown_path(change: wire.Change) -> str:
@@ -48,18 +93,6 @@ def _shown_path(change: wire.Change) -> str:
 
 def _moved(change: wire.Change) -> str:
     return "\t(the lower changed since)" if change.lower_moved else ""
-
-
-def _show_stat(found: list[wire.Change]) -> None:
-    rows = [(_WORDS[c.status], _side(c.old_size), _side(c.new_size), _shown_path(c) + _moved(c)) for c in found]
-    if rows:
-        output.table(("change", "before", "after", "path"), rows)
-    grown = sum(max(0, c.new_size) - max(0, c.old_size) for c in found)
-    output.say(f"{output.plural(len(found), 'change')}, {'+' if grown >= 0 else ''}{text.size(grown)}")
-
-
-def _side(size_bytes: int) -> str:
-    return "-" if size_bytes < 0 else text.size(size_bytes)
 
 
 @click.command()

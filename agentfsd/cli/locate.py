@@ -12,6 +12,7 @@ from agentfsd.cli import start
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
 from agentfsd.runtime import DaemonRecord
+from agentfsd.types import CONTROL_DIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,34 @@ def around(directory: str, live: list[DaemonRecord], revive: bool) -> Mount | No
             record = start.join_hidden(ancestor, state)
             return Mount(record.mountpoint, record)
     return None
+
+
+def in_workspace(mount: Mount, path: bytes) -> bytes:
+    """A path of the command line relative to the workspace's root; Refusal for one outside.
+
+    It starts from the current directory if that is in the mount or in the workspace itself, else from the root.
+    """
+    roots = sorted({root for root in (mount.mountpoint, mount.lower) if root}, key=len, reverse=True)
+    here = _cwd()
+    base = here if any(is_within(here, root) for root in roots) else mount.mountpoint
+    full = os.path.normpath(os.path.join(base, os.fsdecode(path)))
+    directory, name = os.path.split(full)
+    for place in (full, os.path.join(os.path.realpath(directory), name)):
+        for root in roots:
+            if is_within(place, root):
+                return os.fsencode(_below_view(os.path.relpath(place, root)))
+    shown = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
+    raise Refusal(
+        errno.EINVAL, "outside", f"{shown} is outside of the workspace", f"name paths below {mount.mountpoint}, or relative ones"
+    )
+
+
+def _below_view(path: str) -> str:
+    """Without .agentfs/branches/NAME or .agentfs/snapshots/NAME before it."""
+    parts = path.split("/")
+    if parts[0] == os.fsdecode(CONTROL_DIR) and len(parts) > 2 and parts[1] in ("branches", "snapshots"):
+        return "/".join(parts[3:]) or "."
+    return path
 
 
 def _named(path: str, how: str, revive: bool) -> Mount:

@@ -12,7 +12,7 @@ from agentfsd.types import Caller
 # What a bound process may ask at all; each is then held to its own branch.
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
-    wire.SnapshotShow, wire.Diff, wire.Log, wire.Restore,
+    wire.SnapshotShow, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore,
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
     elif isinstance(request, wire.Restore):
         _check_own(request.branch, bound_to, overlay)
         _check_history(request.ref, bound_to, overlay)
-    elif isinstance(request, wire.Diff):
+    elif isinstance(request, wire.Diff | wire.DiffPatch):
         for ref in (request.a, request.b):
             _check_history(ref, bound_to, overlay)
 

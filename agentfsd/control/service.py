@@ -13,6 +13,7 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
+from agentfsd.control import patches
 from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.line import ClientGone, Line
@@ -20,6 +21,7 @@ from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
+from agentfsd.history.paths import among, parse
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change, SnapshotInfo
 
 log = logging.getLogger(__name__)
@@ -275,9 +277,16 @@ class ControlService:
         return wire.Done(message=f"{branch.name} is at {request.ref} again")
 
     async def _diff(self, request: wire.Diff, asker: Asker) -> wire.ChangesReply:
+        wanted = parse(patches.asked_paths(request))
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        return wire.ChangesReply(changes=[_wire_change(change) for change in self.overlay.diff(a, b)])
+        return wire.ChangesReply(changes=[_wire_change(change) for change in among(self.overlay.diff(a, b), wanted)])
+
+    async def _diff_patch(self, request: wire.DiffPatch, asker: Asker) -> wire.PatchesReply:
+        patches.check(request)
+        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
+        await self._flush()
+        return wire.PatchesReply(patches=await patches.make(self.overlay, a, b, request))
 
 
 def _decode(body: bytes) -> wire.AnyRequest:
@@ -349,5 +358,6 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
     wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
-    wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff, wire.Log: _S._log, wire.Restore: _S._restore,
+    wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff,
+    wire.DiffPatch: _S._diff_patch, wire.Log: _S._log, wire.Restore: _S._restore,
 }  # fmt: skip

@@ -16,13 +16,14 @@ class Overlay(Past):
 
     def diff(self, a: str | None, b: str | None) -> list[Change]:
         """What leads from *a* to *b* (None: the lower), sorted by path; cost follows what changed."""
-        return diff.between(self.parts, self._diff_side(a), self._diff_side(b))
+        return diff.between(self.parts, self.side(a), self.side(b))
 
     def differences(self, old: Tree, new: Tree) -> list[Change]:
         """Likewise, of two trees."""
         return diff.between(self.parts, old, new)
 
-    def _diff_side(self, ref: str | None) -> Tree:
+    def side(self, ref: str | None) -> Tree:
+        """One side of a comparison: a ref's tree, or the bare lower."""
         return self._open_tree("", 0, read_only=True) if ref is None else self.tree(ref)
 
     def fsck(self) -> list[str]:

@@ -206,8 +206,7 @@ class _Merger:
             self._conflict(new, "rename/delete", text, Step(new, two))
         elif not (here and there) and new in (self._his if here else self._mine):
             text = f"{_shown(path)} was renamed to a name that the other side added"
-            theirs = self._his[new].new
-            self._conflict(new, "rename/add", text, Step(path, None), Step(new, theirs))
+            self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._his[new].new))
         else:
             self._move(path, mine.old, one, two, new, by_him=not here)
 

@@ -248,6 +248,24 @@ class ControlClient:
         """Puts a branch back to a snapshot."""
         self._ask(wire.Restore(ref=ref, branch=branch), wire.Done)
 
-    def diff(self, b: str | None = None, a: str | None = None) -> list[wire.Change]:
-        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path."""
-        return self._ask(wire.Diff(a=a, b=b), wire.ChangesReply).changes
+    def diff(self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = ()) -> list[wire.Change]:
+        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
+
+        *paths*, relative to the root, name files and directories to keep to.
+        """
+        request = wire.Diff(a=a, b=b, raw_paths=[os.fsencode(path) for path in paths])
+        return self._ask(request, wire.ChangesReply).changes
+
+    def patches(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        stat_only: bool = False,
+        context_lines: int = 3,
+    ) -> list[wire.FilePatch]:
+        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed."""
+        raw_paths = [os.fsencode(path) for path in paths]
+        request = wire.DiffPatch(a=a, b=b, raw_paths=raw_paths, stat_only=stat_only, context_lines=context_lines)
+        return self._ask(request, wire.PatchesReply).patches

@@ -8,6 +8,7 @@ endian. Source: the control plane of the AgentFS specification.
 import base64
 import re
 import struct
+from typing import Literal
 
 import msgspec
 
@@ -82,7 +83,10 @@ class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):
 
 
 class Discard(Request, frozen=True, kw_only=True, tag="discard"):
+    """``keep``: undo can bring it back; else its room is free at once."""
+
     ref: str
+    keep: bool = True
 
 
 class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
@@ -113,9 +117,12 @@ class SessionAttach(Request, frozen=True, kw_only=True, tag="session.attach"):
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
+    """``around_run``: taken by itself before or after a command, and subject to retention."""
+
     branch: str | None = None
     name: str | None = None  # None: one is made up
     tag: str = ""
+    around_run: bool = False
 
 
 class SnapshotList(Request, frozen=True, kw_only=True, tag="snapshot.list"):
@@ -131,19 +138,109 @@ class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
 
 
 class Diff(Request, frozen=True, kw_only=True, tag="diff"):
-    """Both left out: the lower against the caller's branch. Only b: the lower against b."""
+    """Both left out: the lower against the caller's branch. Only b: the lower against b.
+
+    ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
+    need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
+    """
 
     a: str | None = None
     b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+
+
+class DiffPatch(Request, frozen=True, kw_only=True, tag="diff.patch"):
+    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
+
+    a: str | None = None
+    b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    stat_only: bool = False
+    context_lines: int = 3
 
 
 class Log(Request, frozen=True, kw_only=True, tag="log"):
     ref: str | None = None
 
 
-class Restore(Request, frozen=True, kw_only=True, tag="restore"):
+class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
+    """``paths`` and ``raw_paths`` as in diff: only these go back; none: everything, at once."""
+
     ref: str
     branch: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+
+
+class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
+    """Merges the refs ``sources``, in order, into the branch ``target``, all of them or none.
+
+    ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
+    ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
+    the files.
+    """
+
+    sources: list[str]
+    target: str | None = None
+    favor: Literal["", "ours", "theirs", "union"] = ""
+    whole_files: bool = False
+    markers: bool = False
+    dry_run: bool = False
+
+
+class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
+    """Applies a branch to the branch that it was made from, or to the lower when that is what it was made from.
+
+    Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
+    """
+
+    branch: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    force: bool = False
+    merge: bool = False
+    dry_run: bool = False
+
+
+class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):
+    """Finishes a commit into the lower that was interrupted, or with ``abort`` takes it back."""
+
+    abort: bool = False
+
+
+class Undo(Request, frozen=True, kw_only=True, tag="undo"):
+    """Takes back the last restore, merge, commit to a branch, or discard."""
+
+
+class UndoList(Request, frozen=True, kw_only=True, tag="undo.list"):
+    pass
+
+
+class Prune(Request, frozen=True, kw_only=True, tag="prune"):
+    """Deletes snapshots; left out, what `policy` says. ``max_count`` counts for each branch; 0 is no limit."""
+
+    branch: str | None = None
+    max_count: int | None = None
+    max_age_s: float | None = None
+    keep_tagged: bool | None = None
+    dry_run: bool = False
+
+
+class CollectGarbage(LongRequest, frozen=True, kw_only=True, tag="gc"):
+    """Frees what nothing refers to now, not in the next quiet moment. ``forget_undo``: also what is only kept for undo."""
+
+    forget_undo: bool = False
+
+
+class PolicyGet(Request, frozen=True, kw_only=True, tag="policy.get"):
+    pass
+
+
+class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
+    name: str
+    value: str
 
 
 class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
@@ -159,7 +256,8 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
-    | Diff | Log | Restore | Fsck | Shutdown
+    | Diff | DiffPatch | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage | PolicyGet
+    | PolicySet | Fsck | Shutdown
 )  # fmt: skip
 
 # -- replies
@@ -237,6 +335,64 @@ def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
         return {field: path.decode("utf-8", "backslashreplace"), f"raw_{field}": base64.b64encode(path).decode()}
 
 
+class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A changed file with its patch, which `git apply` takes; those of several files may follow each other.
+
+    Paths and status as in Change; ``old_path`` is "" unless it was renamed. ``added`` and ``removed`` count lines, -1 where
+    ``is_binary`` (or too large to be compared). Sizes in bytes, -1 on a side that has no such file. ``patch`` (base64 in JSON) is
+    empty when only counts were asked for. ``note``: what git's format cannot express (owners, empty directories, ...), in words.
+    """
+
+    status: str
+    path: str
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    added: int
+    removed: int
+    is_binary: bool
+    old_size: int
+    new_size: int
+    old_mode: int = 0  # git's, such as 0o100644; 0 where there is nothing that git knows
+    new_mode: int = 0
+    patch: bytes = b""
+    note: str = ""
+    lower_moved: bool = False
+
+    @property
+    def path_bytes(self) -> bytes:
+        return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return base64.b64decode(self.raw_old_path) if self.raw_old_path else self.old_path.encode()
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that cannot be merged or committed. ``kind``: content, binary, add/add, modify/delete, rename/rename,
+    rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile)."""
+
+    path: str
+    raw_path: str = ""
+    kind: str
+    message: str
+
+
+class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As in Change."""
+
+    path: str
+    raw_path: str = ""
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
+
+    kind: str
+    branch: str
+    snapshot: str
+
+
 class Reply(Message, frozen=True, kw_only=True):
     pass
 
@@ -295,6 +451,37 @@ class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
     changes: list[Change]
 
 
+class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
+    patches: list[FilePatch]
+
+
+class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
+    """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
+
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed.
+    """
+
+    how: str
+    into: str
+    changed: list[PathName]
+    conflicts: list[Conflict]
+
+
+class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
+    """What was undone, or what can be, the last first."""
+
+    deeds: list[Deed]
+
+
+class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):
+    objects: int
+    freed_bytes: int
+
+
+class PolicyReply(Reply, frozen=True, kw_only=True, tag="policy"):
+    policy: dict[str, str]
+
+
 class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
     problems: list[str]
 
@@ -332,7 +519,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
-    | ChangesReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
+    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)

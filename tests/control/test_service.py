@@ -104,6 +104,11 @@ WRONG: dict[str, tuple[str, wire.Request]] = {
     "snapshot-show-missing": ("no-such-snapshot", wire.SnapshotShow(ref="missing")),
     "snapshot-delete-missing": ("no-such-snapshot", wire.SnapshotDelete(ref="missing")),
     "diff-missing": ("no-such-branch or snapshot", wire.Diff(b="missing")),
+    "patch-missing": ("no-such-branch or snapshot", wire.DiffPatch(b="missing")),
+    "patch-outside": ("bad-path", wire.DiffPatch(b="one", paths=["../x"])),
+    "patch-absolute": ("bad-path", wire.DiffPatch(b="one", raw_paths=[b"/etc"])),
+    "patch-context": ("invalid", wire.DiffPatch(b="one", context_lines=-1)),
+    "diff-outside": ("bad-path", wire.Diff(b="one", paths=["a/../../x"])),
     "diff-missing-a": ("no-such-branch or snapshot", wire.Diff(a="missing", b="one")),
     "log-missing": ("no-such-branch or snapshot", wire.Log(ref="missing")),
     "restore-missing": ("no-such-branch or snapshot", wire.Restore(ref="missing")),
@@ -177,6 +182,7 @@ def test_the_daemon_itself_is_not_bound(service: ControlService, child: int) -> 
 BOUND_MAY: list[wire.Request] = [
     wire.Hello(), wire.Status(), wire.Capabilities(), wire.BranchShow(), wire.BranchShow(ref="one"), wire.SnapshotCreate(),
     wire.SnapshotList(), wire.SnapshotShow(ref="s1"), wire.Diff(), wire.Diff(a="s1", b="one"), wire.Log(),
+    wire.DiffPatch(), wire.DiffPatch(a="s1", b="one"),
     wire.Restore(ref="s1"),
 ]  # fmt: skip
 
@@ -185,6 +191,7 @@ BOUND_MAY_NOT: list[wire.Request] = [
     wire.Discard(ref="one"), wire.BranchBind(pid=1, branch="one"), wire.BranchUnbind(pid=1), wire.BranchBindings(),
     wire.SnapshotDelete(ref="s1"), wire.BranchShow(ref="two"), wire.SnapshotCreate(branch="two"),
     wire.SnapshotShow(ref="s2"), wire.Diff(b="two"), wire.Diff(a="main", b="one"), wire.Log(ref="two"),
+    wire.DiffPatch(b="two"), wire.DiffPatch(a="main", b="one"),
     wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(),
 ]  # fmt: skip
 

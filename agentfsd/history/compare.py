@@ -1,0 +1,124 @@
+"""Two versions of each of some files, compared by libgit2: git's own patches and counts of lines.
+
+Runs as a process of its own unless there is little to do, since libgit2 holds the interpreter for as long as it compares (a
+second for a megabyte of shuffled lines) and everybody in the mount would wait. It must never know trees: it gets the bytes
+of both sides.
+"""
+
+import os
+import sys
+
+import msgspec
+from pygit2.enums import DiffFind, DiffOption, FileMode
+
+from agentfsd.history.objects import Objects
+
+MAX_PATCH_BYTES = 1 << 29  # all patches of one answer: what fits a reply, in JSON too
+_UNCHANGED = b"the same on both sides\n"  # stands for what need not be read
+
+
+class Content(msgspec.Struct, frozen=True):
+    """One side of a file: git's mode, and where its bytes are in the spool; ``offset`` -1 when both sides are the same."""
+
+    mode: int
+    offset: int
+    size: int
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """One changed path. A side without content is missing there, or is nothing that git knows.
+
+    ``old_path`` is ``path`` unless it was renamed. Sizes in bytes, -1 on a side that has no such file, 0 for what is no
+    regular file. ``note``: what git's format has no word for.
+    """
+
+    status: str
+    path: bytes
+    old_path: bytes
+    old: Content | None
+    new: Content | None
+    old_size: int
+    new_size: int
+    note: str
+    lower_moved: bool
+    too_large: bool = False
+
+
+class Job(msgspec.Struct, frozen=True):
+    pairs: list[Pair]
+    stat_only: bool
+    context_lines: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all contents together."""
+        return sum(side.size for pair in self.pairs for side in (pair.old, pair.new) if side is not None)
+
+
+class FilePatch(msgspec.Struct, frozen=True):
+    """``added`` and ``removed`` count lines, -1 for what is binary or too large; ``patch`` is empty if only counts were asked."""
+
+    pair: Pair
+    added: int
+    removed: int
+    is_binary: bool
+    patch: bytes
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """``too_long_at``: the path with which the patches grew beyond MAX_PATCH_BYTES; then there are none."""
+
+    patches: list[FilePatch]
+    too_long_at: bytes | None = None
+
+
+def compare(job: Job, spool_fd: int) -> Outcome:
+    """Every pair's patch, in the order of the pairs."""
+    found: list[FilePatch] = []
+    total = 0
+    for pair in job.pairs:
+        made = _compare(pair, job, spool_fd)
+        total += len(made.patch)
+        if total > MAX_PATCH_BYTES:
+            return Outcome([], pair.path)
+        found.append(made)
+    return Outcome(found)
+
+
+def _compare(pair: Pair, job: Job, spool_fd: int) -> FilePatch:
+    if pair.too_large:
+        return FilePatch(pair, -1, -1, True, b"")
+    objects = Objects()
+    old, new = (
+        objects.tree({path: (objects.blob(_bytes(side, spool_fd)), FileMode(side.mode))} if side is not None else {})
+        for path, side in ((pair.old_path, pair.old), (pair.path, pair.new))
+    )
+    flags = DiffOption.INDENT_HEURISTIC | (DiffOption.NORMAL if job.stat_only else DiffOption.SHOW_BINARY)
+    diff = old.diff_to_tree(new, flags, job.context_lines)
+    if pair.old_path != pair.path:
+        diff.find_similar(flags=DiffFind.FIND_RENAMES, rename_threshold=1)
+    added = removed = 0
+    is_binary, parts = False, []
+    for patch in diff:  # two where one file makes way for another of a different type
+        if patch is None:
+            continue
+        _, plus, minus = patch.line_stats
+        added, removed = added + plus, removed + minus
+        is_binary = is_binary or bool(patch.delta.is_binary)
+        if not job.stat_only:
+            parts.append(patch.data)
+    return FilePatch(pair, -1 if is_binary else added, -1 if is_binary else removed, is_binary, b"".join(parts))
+
+
+def _bytes(side: Content, spool_fd: int) -> bytes:
+    return os.pread(spool_fd, side.size, side.offset) if side.offset >= 0 else _UNCHANGED
+
+
+def main() -> None:
+    """A Job from standard input, contents from the descriptor that is named, the Outcome to standard output."""
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(compare(job, int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

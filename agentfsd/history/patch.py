@@ -1,0 +1,226 @@
+"""The changed files of two trees, read for a comparison: both versions of each, and nothing that did not change.
+
+It must never compare contents: compare.py does, where nobody waits for it.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterator
+
+import msgspec
+from pygit2.enums import FileMode
+
+from agentfsd.core.attributes import all_xattrs
+from agentfsd.core.copyup import content_fd
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Tree, join
+from agentfsd.errors import Refusal
+from agentfsd.history.compare import Content, Pair
+from agentfsd.history.paths import is_below, touches
+from agentfsd.types import Change
+
+MAX_FILE_BYTES = 64 << 20  # of a larger file there is no patch
+_STEP_BYTES = 8 << 20  # a smaller file is read in one step: no write of anybody's falls between
+
+Progress = tuple[int, int, str]  # done, of how many, what
+
+_SPECIAL = {
+    stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device",
+}  # fmt: skip
+
+
+def read(
+    old: Tree, new: Tree, changes: list[Change], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
+) -> Generator[Progress, None, list[Pair]]:
+    """Copies both versions of what changed to the end of an empty spool and returns what lies where, in the order of *changes*.
+
+    *changes*: all that lead from *old* to *new*; *wanted*: the paths to read of those, as paths.parse gives them. One
+    step is atomic, others may come between two. Refusal for a file above MAX_FILE_BYTES unless *stat_only*, and when a
+    tree is replaced meanwhile.
+    """
+    reader = _Reader(old, new, spool_fd, stat_only)
+    pairs: list[Pair] = []
+    for done, status, old_path, path in _Files(old, new, changes, wanted):
+        pair = yield from reader.pair(status, old_path, path, (done, len(changes), "reading what changed"))
+        if pair is not None:
+            pairs.append(msgspec.structs.replace(pair, lower_moved=changes[done].lower_moved))
+        yield done + 1, len(changes), "reading what changed"
+    return pairs
+
+
+def _find(tree: Tree, path: bytes | None) -> Inode | None:
+    if tree.detached:
+        raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
+    try:
+        return tree.walk(path) if path is not None else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+class _Files:
+    """The paths to compare, from the changes: (index of the change, status, path in old or None, path in new or None)."""
+
+    def __init__(self, old: Tree, new: Tree, changes: list[Change], wanted: tuple[bytes, ...]) -> None:
+        self._old, self._new, self._changes, self._wanted = old, new, changes, wanted
+        self._listed = {change.path for change in changes}
+        self._made = {change.path for change in changes if change.status in "AR"}
+        self._moved = {change.old_path: change.path for change in reversed(changes) if change.status == "R"}
+
+    def __iter__(self) -> Iterator[tuple[int, str, bytes | None, bytes | None]]:
+        for index, change in enumerate(self._changes):
+            for status, old_path, path in self._of(change):
+                if touches(self._wanted, *(name for name in (path, old_path) if name is not None)):
+                    yield index, status, old_path, path
+
+    def _of(self, change: Change) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+        if change.status == "A":
+            yield "A", None, change.path
+        elif change.status == "D":
+            yield "D", change.path if _find(self._old, change.path) is not None else self._before(change.path), None
+        elif change.status == "R":
+            yield from self._renamed(change.old_path, change.path)
+        else:
+            yield change.status, change.old_path or self._before(change.path), change.path
+
+    def _before(self, path: bytes) -> bytes:
+        """Where a path was, if a directory above it was renamed."""
+        for old_directory, directory in self._moved.items():
+            if is_below(path, directory):
+                return old_directory + path[len(directory) :]
+        return path
+
+    def _renamed(self, old_path: bytes, path: bytes) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+        """One file may have moved to one place only, and from where nothing is left: else the other is a new file."""
+        stayed = old_path not in self._made and (old_path in self._listed or _find(self._new, old_path) is not None)
+        if stayed or self._moved[old_path] != path:
+            yield "A", None, path
+            return
+        yield "R", old_path, path
+        yield from self._below(old_path, path)
+
+    def _below(self, old_path: bytes, path: bytes) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+        """What moved with its directory, and has no change of its own."""
+        directory, old_directory = _find(self._new, path), _find(self._old, old_path)
+        if directory is None or not directory.is_dir or old_directory is None or not old_directory.is_dir:
+            return
+        for name in sorted(self._new.names(directory)):
+            old_child, child = join(old_path, name), join(path, name)
+            if child not in self._listed and _find(self._old, old_child) is not None:
+                yield "R", old_child, child
+                yield from self._below(old_child, child)
+
+
+class _Reader:
+    def __init__(self, old: Tree, new: Tree, spool_fd: int, stat_only: bool) -> None:
+        self._old, self._new, self._spool, self._stat_only = old, new, spool_fd, stat_only
+        self._end = 0
+
+    def pair(
+        self, status: str, old_path: bytes | None, path: bytes | None, progress: Progress
+    ) -> Generator[Progress, None, Pair | None]:
+        """None for what is gone by now, and for a directory about which there is nothing to say."""
+        one, two = _find(self._old, old_path), _find(self._new, path)
+        shown = path if path is not None else old_path
+        assert shown is not None
+        sizes = self._size(self._old, one), self._size(self._new, two)
+        note = self._beyond_git(one, two)
+        same = one is not None and two is not None and _same_source(one, two)
+        too_large = not same and max(sizes) > MAX_FILE_BYTES
+        if too_large and not self._stat_only:
+            raise _too_large(shown)
+        before = after = None
+        if not too_large:
+            before = yield from self._content(self._old, one, same, progress)
+            after = yield from self._content(self._new, two, same, progress)
+            if before is None and after is None and not note:
+                return None
+        before_path = old_path if old_path is not None else shown
+        return Pair(status, shown, before_path, before, after, *sizes, note, False, too_large)
+
+    @staticmethod
+    def _size(tree: Tree, inode: Inode | None) -> int:
+        if inode is None:
+            return -1
+        return tree.data_stat(inode).st_size if inode.is_file else 0
+
+    def _content(
+        self, tree: Tree, inode: Inode | None, same: bool, progress: Progress
+    ) -> Generator[Progress, None, Content | None]:
+        if inode is None:
+            return None
+        mode = tree.attributes(inode).mode
+        if stat.S_ISLNK(mode):
+            start = self._end
+            self._end += os.write(self._spool, tree.readlink(inode))
+            return Content(FileMode.LINK, start, self._end - start)
+        if not inode.is_file:
+            return None
+        git_mode = _git_mode(mode)
+        return Content(git_mode, -1, 0) if same else Content(git_mode, *(yield from self._copy(inode, progress)))
+
+    def _copy(self, inode: Inode, progress: Progress) -> Generator[Progress, None, tuple[int, int]]:
+        """(where in the spool, how many bytes)."""
+        start = self._end
+        fd = content_fd(inode)
+        try:
+            while count := os.sendfile(self._spool, fd, self._end - start, _STEP_BYTES):
+                self._end += count
+                if self._end - start > MAX_FILE_BYTES:  # it grew meanwhile
+                    raise _too_large(inode.path)
+                if count == _STEP_BYTES:
+                    yield progress
+        finally:
+            os.close(fd)
+        return start, self._end - start
+
+    def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
+        """What git's format cannot express of a change, in words."""
+        if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
+            found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
+        else:
+            found = self._attributes(one, two)
+        return ", ".join(part for part in found if part)
+
+    def _attributes(self, one: Inode, two: Inode) -> list[str]:
+        old, new = self._old.attributes(one), self._new.attributes(two)
+        old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
+        found = []
+        if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):
+            found.append(f"mode {old_mode:04o} -> {new_mode:04o}")
+        if (old.uid, old.gid) != (new.uid, new.gid):
+            found.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
+        if all_xattrs(self._old, one) != all_xattrs(self._new, two):
+            found.append("extended attributes")
+        if old.rdev != new.rdev:
+            found.append("another device")
+        return found
+
+
+def _whole(tree: Tree, inode: Inode | None, what: str) -> str:
+    if inode is None:
+        return ""
+    if inode.is_dir:
+        return f"empty directory {what}" if tree.is_empty(inode) else ""
+    kind = _SPECIAL.get(stat.S_IFMT(inode.mode))
+    return f"{kind} {what}" if kind else ""
+
+
+def _git_mode(mode: int) -> int:
+    return FileMode.BLOB_EXECUTABLE if stat.S_ISREG(mode) and mode & 0o100 else FileMode.BLOB
+
+
+def _same_source(one: Inode, two: Inode) -> bool:
+    """Whether two files have their data from one place, so that nothing of it need be read."""
+    if not one.is_file or not two.is_file or one.content != two.content or one.anonymous or two.anonymous:
+        return False
+    return one.content != 0 or one.lower_path == two.lower_path
+
+
+def _too_large(path: bytes) -> Refusal:
+    shown = path.decode("utf-8", "backslashreplace")
+    limit = f"{MAX_FILE_BYTES >> 20} MiB"
+    return Refusal(
+        errno.EFBIG, "too-large", f"{shown} is larger than {limit}: too large for a patch",
+        "--stat shows its sizes; name other paths to leave it out",
+    )  # fmt: skip

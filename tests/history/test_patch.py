@@ -1,0 +1,509 @@
+"""Patches between two trees, applied with the real git; what they read and what they count."""
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentfsd.core import attributes, data, namespace
+from agentfsd.core.attributes import NewAttributes
+from agentfsd.errors import Refusal
+from agentfsd.history import compare, patch
+from agentfsd.history.compare import FilePatch
+from agentfsd.history.paths import among, parse
+from agentfsd.types import Change
+from tests.overlays import OWNER, Opened
+
+# Path to content: (0o100644, bytes), (0o100755, bytes) or (0o120000, target). Directories are where their files are.
+Files = dict[bytes, tuple[int, bytes]]
+
+PLAIN, EXEC, LINK = 0o100644, 0o100755, 0o120000
+
+LINES = b"".join(b"%d\n" % number for number in range(300))
+OLD: Files = {
+    b"same": (PLAIN, b"same\n"),
+    b"deleted": (PLAIN, b"gone\n"),
+    b"modified": (PLAIN, LINES),
+    b"mode": (PLAIN, b"#!/bin/sh\n"),
+    b"unmode": (EXEC, b"#!/bin/sh\nx\n"),
+    b"binary": (PLAIN, bytes(range(256)) * 20),
+    b"deleted-binary": (PLAIN, b"\0\1\2\xff"),
+    b"emptied": (PLAIN, b"x\n"),
+    b"filled": (PLAIN, b""),
+    b"deleted-empty": (PLAIN, b""),
+    b"no-newline": (PLAIN, b"a\nb"),
+    b"newline-lost": (PLAIN, b"a\nb\n"),
+    b"crlf": (PLAIN, b"one\r\ntwo\r\nthree\r\n"),
+    b"latin-1": (PLAIN, b"caf\xe9\n"),
+    b" sp ace ": (PLAIN, b"1\n2\n3\n"),
+    b"quo\"te\\'s": (PLAIN, b"1\n"),
+    b"new\nline\ttab": (PLAIN, b"1\n"),
+    b"\xff \n": (PLAIN, b"1\n"),
+    "ü/é".encode(): (PLAIN, b"1\n"),
+    b"link": (LINK, b"same"),
+    b"link-to-file": (LINK, b"same"),
+    b"file-to-link": (PLAIN, b"same"),
+    b"file-to-directory": (PLAIN, b"1\n"),
+    b"directory-to-file/a": (PLAIN, b"1\n"),
+    b"directory-to-file/b/c": (EXEC, b"1\n"),
+    b"directory-to-link/a": (PLAIN, b"1\n"),
+    b"--- a": (PLAIN, b"-- x\n"),
+    b"big": (PLAIN, LINES * 2000),
+}
+NEW: Files = {
+    b"same": (PLAIN, b"same\n"),
+    b"added": (PLAIN, b"new\n"),
+    b"added-exec": (EXEC, b"#!/bin/sh\n"),
+    b"added-binary": (PLAIN, b"\0\1\2\xff"),
+    b"added-empty": (EXEC, b""),
+    b"added-link": (LINK, b"no\xffwhere\n"),
+    b"deep/er/added": (PLAIN, b"new\n"),
+    b"modified": (PLAIN, LINES.replace(b"\n77\n", b"\nseventy-seven\n").replace(b"\n250\n", b"\n")),
+    b"mode": (EXEC, b"#!/bin/sh\n"),
+    b"unmode": (PLAIN, b"#!/bin/sh\ny\n"),
+    b"binary": (EXEC, bytes(range(256)) * 19 + b"changed" * 30),
+    b"emptied": (PLAIN, b""),
+    b"filled": (PLAIN, b"x"),
+    b"no-newline": (PLAIN, b"a\nc"),
+    b"newline-lost": (PLAIN, b"a\nb"),
+    b"crlf": (PLAIN, b"one\r\n2\r\nthree\n"),
+    b"latin-1": (PLAIN, b"caf\xe8\n"),
+    b" sp ace ": (PLAIN, b"1\n2\n4\n"),
+    b"quo\"te\\'s": (PLAIN, b"2\n"),
+    b"new\nline\ttab": (PLAIN, b"2\n"),
+    b"\xff \n": (EXEC, b"2\n"),
+    "ü/é".encode(): (PLAIN, b"2\n"),
+    b"link": (LINK, b"added"),
+    b"link-to-file": (PLAIN, b"same"),
+    b"file-to-link": (LINK, b"same"),
+    b"file-to-directory/a": (PLAIN, b"2\n"),
+    b"directory-to-file": (PLAIN, b"2\n"),
+    b"directory-to-link": (LINK, b"same"),
+    b"--- a": (PLAIN, b"++ x\n-- x\n"),
+    b"big": (PLAIN, LINES * 1000 + b"in the middle\n" + LINES * 1000),
+}
+
+
+def put(root: bytes, files: Files) -> None:
+    for path, (mode, content) in files.items():
+        place = root + b"/" + path
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if mode == LINK:
+            os.symlink(content, place)
+        else:
+            with open(place, "wb") as file:
+                file.write(content)
+            os.chmod(place, mode & 0o777)
+
+
+def files_of(root: bytes) -> Files:
+    found: Files = {}
+    for directory, directories, names in os.walk(root):
+        if b".git" in directories:
+            directories.remove(b".git")
+        for name in names + [name for name in directories if os.path.islink(directory + b"/" + name)]:
+            place = directory + b"/" + name
+            mode = os.lstat(place).st_mode
+            if stat.S_ISLNK(mode):
+                content, git_mode = os.readlink(place), LINK
+            else:
+                content, git_mode = Path(os.fsdecode(place)).read_bytes(), EXEC if mode & 0o100 else PLAIN
+            found[os.path.relpath(place, root)] = git_mode, content
+    return found
+
+
+def change(opened: Opened, old: Files, new: Files) -> None:
+    """Makes the branch main, which shows *old*, show *new*."""
+    tree = opened.tree()
+    for path in old:
+        if new.get(path, (0,))[0] & 0o170000 != old[path][0] & 0o170000:
+            remove(opened, path)
+    for path, (mode, content) in new.items():
+        if old.get(path) == (mode, content):
+            continue
+        *parents, name = path.split(b"/")
+        directory = tree.root
+        for parent in parents:
+            directory = tree.find(directory, parent) or namespace.make(tree, directory, parent, 0o040755, OWNER)
+        if mode == LINK:
+            if tree.find(directory, name) is not None:
+                namespace.unlink(tree, directory, name)
+            namespace.make(tree, directory, name, LINK | 0o777, OWNER, target=content)
+            continue
+        inode = tree.find(directory, name) or namespace.make(tree, directory, name, mode, OWNER)
+        if path not in old or old[path][0] == LINK or old[path][1] != content:
+            data.open_(inode, os.O_WRONLY | os.O_TRUNC)
+            data.write(inode, content, 0)
+            data.release(inode)
+        attributes.setattr_(tree, inode, NewAttributes(mode=mode & 0o777))
+
+
+def remove(opened: Opened, path: bytes) -> None:
+    """A file, and the directories above it that it leaves empty."""
+    tree = opened.tree()
+    parent, _, name = path.rpartition(b"/")
+    directory = tree.walk(parent)
+    namespace.unlink(tree, directory, name)
+    while parent and tree.is_empty(directory):
+        parent, _, name = parent.rpartition(b"/")
+        directory = tree.walk(parent)
+        namespace.rmdir(tree, directory, name)
+
+
+def rename(opened: Opened, old: bytes, new: bytes) -> None:
+    tree = opened.tree()
+    (old_parent, _, old_name), (new_parent, _, new_name) = old.rpartition(b"/"), new.rpartition(b"/")
+    namespace.rename(tree, tree.walk(old_parent), old_name, tree.walk(new_parent), new_name)
+
+
+def run(steps: Generator[patch.Progress, None, list[compare.Pair]]) -> list[compare.Pair]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[compare.Pair] = end.value
+            return found
+
+
+def compared(
+    opened: Opened,
+    changes: list[Change] | None = None,
+    *paths: bytes,
+    stat_only: bool = False,
+    context_lines: int = 3,
+) -> list[FilePatch]:
+    """What leads from the lower to main."""
+    old, new = opened.overlay.side(None), opened.overlay.side("main")
+    if changes is None:
+        changes = opened.overlay.diff(None, "main")
+    with tempfile.TemporaryFile() as spool:
+        steps = patch.read(old, new, changes, parse(paths), spool.fileno(), stat_only=stat_only)
+        outcome = compare.compare(compare.Job(run(steps), stat_only, context_lines), spool.fileno())
+    assert outcome.too_long_at is None
+    return outcome.patches
+
+
+def text_of(found: list[FilePatch]) -> bytes:
+    return b"".join(file.patch for file in found)
+
+
+def git(directory: bytes, *arguments: str, text: bytes = b"") -> bytes:
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": "/",
+        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a",
+    }  # fmt: skip
+    done = subprocess.run(["git", *arguments], cwd=directory, input=text, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr.decode("utf-8", "backslashreplace")
+    return done.stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> bytes:
+    return os.fsencode(tmp_path / "copy")
+
+
+@pytest.fixture
+def start(opened: Opened, copy: bytes) -> Callable[[Files], None]:
+    """Puts files into the lower, and into a copy to which patches are applied."""
+
+    def both(files: Files) -> None:
+        put(os.fsencode(opened.base / "lower"), files)
+        os.mkdir(copy)
+        put(copy, files)
+
+    return both
+
+
+def test_a_patch_makes_the_branch_of_a_copy_of_the_lower(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+    start(OLD)
+    change(opened, OLD, NEW)
+    found = compared(opened)
+    git(copy, "apply", text=text_of(found))
+    assert files_of(copy) == NEW
+    git(copy, "apply", "--reverse", text=text_of(found))
+    assert files_of(copy) == OLD
+
+
+def test_a_patch_applies_in_a_repository_and_counts_as_git_does(
+    opened: Opened, copy: bytes, start: Callable[[Files], None]
+) -> None:
+    start(OLD)
+    change(opened, OLD, NEW)
+    git(copy, "init", "-q")
+    git(copy, "add", "-A")
+    git(copy, "commit", "-qm", "old")
+    found = compared(opened)
+    git(copy, "apply", "--index", text=text_of(found))
+    assert files_of(copy) == NEW
+    counted = {
+        file.pair.path: (b"-", b"-") if file.is_binary else (b"%d" % file.added, b"%d" % file.removed)
+        for file in compared(opened, stat_only=True)
+    }
+    for path in (b"link-to-file", b"file-to-link"):  # git counts the same bytes as no change, though its patch has two lines
+        assert counted.pop(path) == (b"1", b"1")
+    lines = git(copy, "diff", "--cached", "--numstat", "--no-renames", "-z").rstrip(b"\0").split(b"\0")
+    by_git = {path: (added, removed) for added, removed, path in (line.split(b"\t", 2) for line in lines)}
+    assert counted == {path: counts for path, counts in by_git.items() if counts != (b"0", b"0") or path in counted}
+    assert all(not file.patch for file in compared(opened, stat_only=True))
+
+
+MOVES: Files = {
+    b"plain": (PLAIN, LINES),
+    b"changed": (PLAIN, LINES),
+    b"rewritten": (PLAIN, LINES),
+    b"empty": (PLAIN, b""),
+    b"link": (LINK, b"plain"),
+    b"one": (PLAIN, b"one\n"),
+    b"two": (PLAIN, b"two\n"),
+    b"dir/a": (PLAIN, b"a\n" * 10),
+    b"dir/b\xff c": (PLAIN, b"b\n" * 10),
+    b"dir/deep/c": (EXEC, b"c\n" * 10),
+    b"dir/gone": (PLAIN, b"gone\n"),
+}
+
+
+def renamed(changes: list[Change], moves: dict[bytes, bytes]) -> list[Change]:
+    """The changes with each pair of a deletion and an addition that *moves* (new to old) knows as a rename."""
+    gone = set(moves.values())
+    return [
+        replace(change, status="R", old_path=moves[change.path]) if change.path in moves else change
+        for change in changes
+        if change.path in moves or not (change.status == "D" and change.path in gone)
+    ]
+
+
+def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+    start(MOVES)
+    moves = {b"x": b"plain", b"y y": b"changed", b"z": b"rewritten", b"e": b"empty", b"l": b"link"}
+    for new, old in moves.items():
+        rename(opened, old, new)
+    opened.write("y y", LINES + b"more\n")
+    opened.write("z", b"nothing of it\n")
+    attributes.setattr_(opened.tree(), opened.tree().walk(b"x"), NewAttributes(mode=0o755))
+    found = compared(opened, renamed(opened.overlay.diff(None, "main"), moves))
+    text = text_of(found)
+    assert b"rename from plain\nrename to x\n" in text
+    assert b"similarity index 9" in text
+    assert {file.pair.path: file.added for file in found} == {b"x": 0, b"y y": 1, b"z": 1, b"e": 0, b"l": 1}
+    git(copy, "apply", text=text)
+    moved = {path: MOVES[old] for path, old in moves.items()} | {
+        b"x": (EXEC, LINES), b"y y": (PLAIN, LINES + b"more\n"), b"z": (PLAIN, b"nothing of it\n"),
+    }  # fmt: skip
+    assert files_of(copy) == {path: MOVES[path] for path in MOVES if path not in moves.values()} | moved
+
+
+def test_two_files_that_change_places_do_so_in_the_copy(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+    start(MOVES)
+    for old, new in ((b"one", b"t"), (b"two", b"one"), (b"t", b"two")):
+        rename(opened, old, new)
+    changes = [Change("R", b"one", 4, 4, old_path=b"two"), Change("R", b"two", 4, 4, old_path=b"one")]
+    git(copy, "apply", text=text_of(compared(opened, changes)))
+    assert files_of(copy)[b"one"] == MOVES[b"two"]
+    assert files_of(copy)[b"two"] == MOVES[b"one"]
+
+
+def test_a_file_that_stays_is_not_renamed_away(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+    start(MOVES)
+    tree = opened.tree()
+    for old, new in ((b"one", b"one-a"), (b"one", b"one-b"), (b"two", b"two-a")):
+        namespace.link(tree, tree.walk(old), tree.root, new)
+    remove(opened, b"one")
+    changes = [
+        Change("R", b"one-a", 4, 4, old_path=b"one"),
+        Change("R", b"one-b", 4, 4, old_path=b"one"),
+        Change("R", b"two-a", 4, 4, old_path=b"two"),
+    ]
+    git(copy, "apply", text=text_of(compared(opened, changes)))
+    moved = {b"one-a": MOVES[b"one"], b"one-b": MOVES[b"one"], b"two-a": MOVES[b"two"]}
+    assert files_of(copy) == {path: MOVES[path] for path in MOVES if path != b"one"} | moved
+
+
+def test_a_renamed_directory_takes_along_what_is_in_it(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+    start(MOVES)
+    rename(opened, b"dir", b"moved")
+    opened.write("moved/a", b"a\n" * 11)
+    opened.write("moved/new", b"new\n")
+    opened.unlink("moved/gone")
+    changes = [
+        Change("D", b"dir/gone", 5, -1),
+        Change("R", b"moved", 0, 0, old_path=b"dir"),
+        Change("M", b"moved/a", 20, 22),
+        Change("A", b"moved/new", -1, 4),
+    ]
+    opens = count_opens(opened)
+    text = text_of(compared(opened, changes))
+    assert opens == {b"dir/a": 1, b"dir/gone": 1}
+    git(copy, "apply", text=text)
+    expected = {path.replace(b"dir/", b"moved/"): file for path, file in MOVES.items() if path != b"dir/gone"}
+    assert files_of(copy) == expected | {b"moved/a": (PLAIN, b"a\n" * 11), b"moved/new": (PLAIN, b"new\n")}
+    assert [file.pair.path for file in compared(opened, changes, b"dir/deep")] == [b"moved/deep/c"]
+
+
+def count_opens(opened: Opened) -> Counter[bytes]:
+    """How often which file of the lower is opened from now on."""
+    counted: Counter[bytes] = Counter()
+    plain = opened.lower.open
+
+    def counting(path: bytes) -> int:
+        counted[path] += 1
+        return plain(path)
+
+    opened.lower.open = counting  # type: ignore[method-assign]
+    return counted
+
+
+# no link leads to itself: git apply cannot replace such a link by a directory
+TARGETS = st.sampled_from([b"nowhere", b"\xfe \n"])
+names = st.sampled_from([b"a", b"b", b"c \xff", b'"\n'])
+paths_ = st.lists(names, min_size=1, max_size=3).map(b"/".join)
+contents = st.sampled_from([b"", b"a\n", b"a\nb\n", b"a\nb", b"\0b", b"\r\n\xe9\n", b"-- a\n++ b\n", LINES, LINES[50:] + b"x"])
+entries = st.one_of(st.tuples(st.sampled_from([PLAIN, EXEC]), contents), st.tuples(st.just(LINK), TARGETS))
+
+
+def without_clashes(files: Files) -> Files:
+    """No file is where another has a directory."""
+    parents = {path[:end] for path in files for end in range(len(path)) if path[end : end + 1] == b"/"}
+    return {path: entry for path, entry in files.items() if path not in parents}
+
+
+trees = st.dictionaries(paths_, entries, max_size=7).map(without_clashes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(old=trees, new=trees)
+def test_any_two_small_trees(old: Files, new: Files) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        opened, copy = Opened(Path(base)), os.fsencode(base) + b"/copy"
+        try:
+            put(os.fsencode(base) + b"/lower", old)
+            os.mkdir(copy)
+            put(copy, old)
+            change(opened, old, new)
+            text = text_of(compared(opened))
+            if text:
+                git(copy, "apply", text=text)
+            assert files_of(copy) == new
+        finally:
+            opened.close()
+
+
+def test_what_git_cannot_say_is_noted(opened: Opened, start: Callable[[Files], None]) -> None:
+    start({b"f": (PLAIN, b"f\n"), b"d/f": (PLAIN, b"f\n"), b"x": (PLAIN, b"x\n")})
+    tree = opened.tree()
+    attributes.setattr_(tree, tree.walk(b"f"), NewAttributes(mode=0o600))
+    attributes.setattr_(tree, tree.walk(b"d"), NewAttributes(mode=0o700))
+    attributes.setxattr(tree, tree.walk(b"x"), b"user.a", b"1")
+    opened.mkdir("empty")
+    opened.mkdir("full")
+    opened.write("full/f", b"1\n")
+    namespace.make(tree, tree.root, b"pipe", stat.S_IFIFO | 0o644, OWNER)
+    found = compared(opened)
+    assert {file.pair.path: file.pair.note for file in found} == {
+        b"d": "mode 0755 -> 0700",
+        b"empty": "empty directory added",
+        b"f": "mode 0644 -> 0600",
+        b"full/f": "",
+        b"pipe": "named pipe added",
+        b"x": "extended attributes",
+    }
+    assert [file.pair.path for file in found if file.patch] == [b"full/f"]
+
+
+def test_paths_keep_to_files_and_what_is_below_directories(opened: Opened, start: Callable[[Files], None]) -> None:
+    start({b"sub/a": (PLAIN, b"1\n"), b"sub/deep/b": (PLAIN, b"1\n"), b"subway": (PLAIN, b"1\n"), b"c": (PLAIN, b"1\n")})
+    for path in ("sub/a", "sub/deep/b", "subway", "c"):
+        opened.write(path, b"2\n")
+    assert [file.pair.path for file in compared(opened, None, b"./sub/", b"c")] == [b"c", b"sub/a", b"sub/deep/b"]
+    assert [change.path for change in among(opened.overlay.diff(None, "main"), parse([b"sub/deep"]))] == [b"sub/deep/b"]
+    assert len(compared(opened, None, b"")) == 4
+    assert compared(opened, None, b"nowhere") == []
+    for wrong in (b"/sub", b"sub/../..", b"a\0b"):
+        with pytest.raises(Refusal):
+            parse([wrong])
+
+
+def test_a_rename_counts_by_either_name() -> None:
+    moved = Change("R", b"new/f", 1, 1, old_path=b"old/f")
+    assert [among([moved], parse([path])) for path in (b"old", b"new/f", b"newer")] == [[moved], [moved], []]
+
+
+def test_context_lines_are_as_many_as_asked(opened: Opened, start: Callable[[Files], None]) -> None:
+    start({b"f": (PLAIN, LINES)})
+    opened.write("f", LINES.replace(b"\n77\n", b"\nx\n"))
+    counts = [text_of(compared(opened, context_lines=count)).count(b"\n ") for count in (0, 1, 7)]
+    assert counts == [0, 2, 14]
+
+
+def test_a_file_that_is_too_large_is_named_and_counts_by_its_size(
+    opened: Opened, start: Callable[[Files], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patch, "MAX_FILE_BYTES", 1000)
+    start({b"large": (PLAIN, b"x" * 1001), b"small": (PLAIN, b"1\n")})
+    opened.write("large", b"y" * 10)
+    opened.write("small", b"2\n")
+    with pytest.raises(Refusal, match="large is larger"):
+        compared(opened)
+    large, small = compared(opened, stat_only=True)
+    assert (large.is_binary, large.pair.old_size, large.pair.new_size) == (True, 1001, 10)
+    assert (small.added, small.removed) == (1, 1)
+    assert text_of(compared(opened, None, b"small"))
+    monkeypatch.setattr(compare, "MAX_PATCH_BYTES", 10)
+    with pytest.raises(AssertionError):
+        compared(opened, None, b"small")
+
+
+def test_a_branch_that_is_restored_meanwhile_is_not_mixed_with_its_past(opened: Opened) -> None:
+    opened.overlay.create_snapshot("main", "empty")
+    opened.write("a", b"1\n")
+    opened.write("b", b"1\n")
+    changes = opened.overlay.diff(None, "main")
+    with tempfile.TemporaryFile() as spool:
+        steps = patch.read(opened.overlay.side(None), opened.tree(), changes, (), spool.fileno(), stat_only=False)
+        next(steps)
+        opened.overlay.restore("main", "empty")
+        with pytest.raises(Refusal, match="restored"):
+            run(steps)
+
+
+def test_only_what_changed_is_read(tmp_path: Path) -> None:
+    """Ten changes over 2,000 files; the time is for whoever runs it with -s."""
+    lower = tmp_path / "lower"
+    for number in range(20):
+        (lower / f"d{number}").mkdir(parents=True)
+        for other in range(100):
+            (lower / f"d{number}" / f"f{other}").touch()
+    (lower / "d0" / "f0").write_text("1\n")
+    opened = Opened(tmp_path)
+    try:
+        opened.overlay.create_branch("one")
+        opened.overlay.create_branch("two")
+        for number in range(5):
+            opened.write(f"d{number}/f{number}", b"one\n", "one")
+            opened.write(f"d{number}/f{number + 50}", b"two\n", "two")
+        opens = count_opens(opened)
+        listed: list[bytes] = []
+        plain = opened.lower.readdir
+        opened.lower.readdir = lambda path: listed.append(path) or plain(path)  # type: ignore[method-assign,func-returns-value]
+        old, new = opened.overlay.side("one"), opened.overlay.side("two")
+        began = time.perf_counter()
+        with tempfile.TemporaryFile() as spool:
+            pairs = run(patch.read(old, new, opened.overlay.diff("one", "two"), (), spool.fileno(), stat_only=False))
+            found = compare.compare(compare.Job(pairs, False, 3), spool.fileno())
+        print(f"{time.perf_counter() - began:.4f} s")
+        assert len(found.patches) == 10
+        assert set(opens) == {b"d%d/f%d" % (number, other) for number in range(5) for other in (number, number + 50)}
+        assert sum(opens.values()) <= 20
+        assert listed == []
+    finally:
+        opened.close()
+        shutil.rmtree(lower)
