@@ -164,6 +164,7 @@ class BranchInfo:
     base: str
     created_ns: int
     changed: int  # names and attributes that differ from the lower, as stored entries
+    last: str = ""  # id of the newest snapshot in its history
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,15 @@
-"""diff, log, restore, discard."""
-
-import os
+"""diff."""
 
 import click
 
 from agentfs_client import wire
 from agentfsd.cli import diffing, locate, output, pager
-from agentfsd.cli.common import client, converse, json_option, mount_option, plain
-from agentfsd.cli.snapshots import show_snapshots
+from agentfsd.cli.common import WithPaths, converse, json_option, mount_option, plain
 
 _CONTEXT_LINES = 3
 
 
-class _WithPaths(click.Command):
-    """A command whose arguments after ``--`` are paths, in ``ctx.obj``; click itself would run them together with the others."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        cut = args.index("--") if "--" in args else len(args)
-        ctx.obj = [os.fsencode(path) for path in args[cut + 1 :]]
-        return super().parse_args(ctx, args[:cut])
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
-
-
-@click.command(cls=_WithPaths)
+@click.command(cls=WithPaths)
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @click.option("--name-status", "form", flag_value="name-status", help="A letter and a path for each change (the default).")
@@ -93,52 +78,3 @@ def _shown_path(change: wire.Change) -> str:
 
 def _moved(change: wire.Change) -> str:
     return "\t(the lower changed since)" if change.lower_moved else ""
-
-
-@click.command()
-@click.argument("ref", required=False)
-@mount_option
-@json_option
-def log(ref: str | None, named: str | None, as_json: bool) -> None:
-    """The snapshots in the history of a branch, newest first.
-
-    \b
-    Example:
-      agentfsd log fix-1
-    """
-    with client(named) as daemon:
-        show_snapshots(daemon.log(ref), as_json)
-
-
-@click.command()
-@click.argument("ref")
-@click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else the one you are in.")
-@mount_option
-def restore(ref: str, branch: str | None, named: str | None) -> None:
-    """Put a branch back to a snapshot, also for the processes inside it. Instant.
-
-    Files that are open keep the content they had; everything looked up from now on is the snapshot's.
-
-    \b
-    Example:
-      agentfsd restore -b fix-1 good
-    """
-    with client(named) as daemon:
-        target = branch or daemon.hello.branch
-        daemon.restore(ref, branch)
-    output.say(f"{target} is at {ref} again")
-
-
-@click.command()
-@click.argument("branch")
-@mount_option
-def discard(branch: str, named: str | None) -> None:
-    """Throw a branch away with everything it changed (main: back to the bare lower).
-
-    \b
-    Example:
-      agentfsd discard fix-1
-    """
-    with client(named) as daemon:
-        daemon.discard(branch)
-    output.say(f"discarded {branch}")

@@ -100,6 +100,18 @@ class Group(click.Group):
             return EXIT_REFUSED
 
 
+class WithPaths(click.Command):
+    """A command whose arguments after ``--`` are paths, in ``ctx.obj``; click itself would run them together with the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.obj = [os.fsencode(path) for path in args[cut + 1 :]]
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
 def mount_option(command: _F) -> _F:
     return click.option("-m", "--mount", "named", metavar="MOUNTPOINT", help="Which mount, if not the one around you.")(command)
 

@@ -3,7 +3,7 @@
 import click
 
 from agentfsd import __version__
-from agentfsd.cli import branches, changes, checks, mounting, processes, running, snapshots
+from agentfsd.cli import branches, changes, checks, merging, mounting, past, processes, running, snapshots
 from agentfsd.cli.common import Group
 
 
@@ -23,7 +23,8 @@ def main() -> None:
 for _command in (
     mounting.mount, mounting.umount, mounting.status, checks.doctor, checks.fsck, running.run, running.shell,
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
-    changes.diff, changes.log, changes.restore, changes.discard,
+    changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
+    merging.merge, merging.commit,
 ):  # fmt: skip
     main.add_command(_command)
 

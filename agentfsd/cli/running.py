@@ -21,6 +21,7 @@ from agentfsd.types import CONTROL_DIR as CONTROL_NAME
 
 CONTROL_DIR = os.fsdecode(CONTROL_NAME)
 
+_TAG_CHARACTERS = 60
 _WORDS = (
     "amber", "ash", "birch", "brook", "cedar", "clay", "cliff", "cloud", "coral", "crane", "dawn", "delta", "dune", "fern",
     "finch", "flint", "frost", "glade", "grove", "hazel", "heron", "iris", "jade", "lark", "leaf", "lime", "maple", "mint",
@@ -39,6 +40,7 @@ _branch_options = (
         show_default=True,
         help="How files get to the command, see ARCHITECTURE.md: without asking the daemon; past it; through it.",
     ),
+    click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
     click.option("--no-namespace", is_flag=True, help="Rely on the view by process, without a private mount namespace."),
 )
 
@@ -49,12 +51,13 @@ _branch_options = (
 @_branch_options[2]
 @_branch_options[3]
 @_branch_options[4]
+@_branch_options[5]
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(
-    ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, no_namespace: bool, named: str | None,
-    command: tuple[str, ...],
+    ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
+    named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path.
 
@@ -65,8 +68,9 @@ def run(
     Example:
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
+      agentfsd run -b fix-1 --snapshot -- make
     """
-    ctx.exit(_in_branch(branch, new, source, "none" if no_namespace else io, named, command))
+    ctx.exit(_in_branch(branch, new, source, "none" if no_namespace else io, named, command, around=around))
 
 
 @click.command()
@@ -85,8 +89,10 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
     ctx.exit(_in_branch(branch, new, None, "auto", named, (program,)))
 
 
-def _in_branch(branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str]) -> int:
-    """*io*: as the option has it, or "none" for no private namespace."""
+def _in_branch(
+    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *, around: bool = False
+) -> int:  # fmt: skip
+    """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
     directory = _current_directory()
     mount, daemon = converse(lambda: _find(named, directory))
     with refusals(), daemon:
@@ -97,9 +103,17 @@ def _in_branch(branch: str | None, new: bool, source: str | None, io: str, named
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name}
         views = [] if io == "none" else _views(mount, daemon, chosen, [shown_at, *others], io)
         order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
+        if around:
+            daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
         ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
+        if around:
+            daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
         _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+def _shown_command(command: Sequence[str]) -> str:
+    return output.printable(" ".join(command))[:_TAG_CHARACTERS]
 
 
 def _current_directory() -> str:

@@ -7,7 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -16,13 +16,15 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control import patches
 from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
+from agentfsd.control.history import Flush, HistoryHandlers, author_of, wire_snapshot
 from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.snapshots import RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
-from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change, SnapshotInfo
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +50,11 @@ class DaemonInfo:
     capabilities: dict[str, str] = field(default_factory=dict)
 
 
-class Flush(Protocol):
-    async def __call__(self, branch_id: str | None = None) -> None: ...
-
-
 async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
-class ControlService:
+class ControlService(HistoryHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes;
     ``attach(descriptor, branch id, io, device)`` serves a connection of its own for a branch, and says how."""
@@ -157,7 +155,13 @@ class ControlService:
 
     def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
         return wire.Branch(
-            name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes
+            name=info.name,
+            id=info.id,
+            base=info.base,
+            created_ns=info.created_ns,
+            changed=info.changed,
+            processes=processes,
+            last=info.last,
         )
 
     def _branches(self) -> list[wire.Branch]:
@@ -188,7 +192,7 @@ class ControlService:
 
     async def _discard(self, request: wire.Discard, asker: Asker) -> wire.Done:
         self._check_unused(request.ref)
-        self.overlay.discard(request.ref)
+        self.overlay.discard(request.ref, keep=request.keep)
         await self._settle()
         return wire.Done(message=f"discarded {request.ref}")
 
@@ -250,16 +254,17 @@ class ControlService:
     async def _snapshot_create(self, request: wire.SnapshotCreate, asker: Asker) -> wire.SnapshotReply:
         branch = self.overlay.branch_row(request.branch or asker.branch).id
         await self._flush(branch)
-        made = self.overlay.create_snapshot(branch, request.name, request.tag, asker.caller.pid)
-        return wire.SnapshotReply(snapshot=_wire_snapshot(made))
+        author, kind = author_of(asker), RUN if request.around_run else ""
+        made = self.overlay.create_snapshot(branch, request.name, request.tag, author.pid, author.command, kind)
+        return wire.SnapshotReply(snapshot=wire_snapshot(made))
 
     async def _snapshot_list(self, request: wire.SnapshotList, asker: Asker) -> wire.SnapshotsReply:
         branch = request.branch if asker.bound_to is None else asker.branch
         found = self.overlay.list_snapshots(branch)
-        return wire.SnapshotsReply(snapshots=[_wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
+        return wire.SnapshotsReply(snapshots=[wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
 
     async def _snapshot_show(self, request: wire.SnapshotShow, asker: Asker) -> wire.SnapshotReply:
-        return wire.SnapshotReply(snapshot=_wire_snapshot(self.overlay.count_snapshot(request.ref)))
+        return wire.SnapshotReply(snapshot=wire_snapshot(self.overlay.count_snapshot(request.ref)))
 
     async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: Asker) -> wire.Done:
         self.overlay.delete_snapshot(request.ref)
@@ -267,14 +272,7 @@ class ControlService:
         return wire.Done(message=f"deleted snapshot {request.ref}")
 
     async def _log(self, request: wire.Log, asker: Asker) -> wire.SnapshotsReply:
-        return wire.SnapshotsReply(snapshots=[_wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
-
-    async def _restore(self, request: wire.Restore, asker: Asker) -> wire.Done:
-        origin, branch = self.overlay.find(request.ref), self.overlay.branch_row(request.branch or asker.branch)
-        await self._flush()
-        self.overlay.restore(branch.id, origin.id)
-        await self._settle()
-        return wire.Done(message=f"{branch.name} is at {request.ref} again")
+        return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
 
     async def _diff(self, request: wire.Diff, asker: Asker) -> wire.ChangesReply:
         wanted = parse(patches.asked_paths(request))
@@ -335,14 +333,6 @@ def _sentence(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def _wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
-    return wire.Snapshot(
-        name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
-        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
-        author=info.author, merged=info.merged,
-    )  # fmt: skip
-
-
 def _wire_change(change: Change) -> wire.Change:
     return wire.Change(
         status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,
@@ -359,5 +349,7 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
     wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff,
-    wire.DiffPatch: _S._diff_patch, wire.Log: _S._log, wire.Restore: _S._restore,
+    wire.DiffPatch: _S._diff_patch, wire.Log: _S._log, wire.Restore: _S._restore, wire.Merge: _S._merge,
+    wire.Undo: _S._undo, wire.UndoList: _S._undo_list,
+    wire.Prune: _S._prune, wire.CollectGarbage: _S._gc, wire.PolicyGet: _S._policy_get, wire.PolicySet: _S._policy_set,
 }  # fmt: skip

@@ -40,6 +40,13 @@ class Overlay(Past):
         """Likewise in steps, between which anything may change: yields (done, total, what)."""
         return fsck.check(self)
 
+    def collecting(self) -> Generator[tuple[int, int, str], None, None]:
+        """Frees all that nothing refers to, in steps; yields (done, total, what)."""
+        done = 0
+        while self.reap():
+            done += 1
+            yield done, 0, "freeing"
+
     def heads(self) -> list[tuple[str, Tree]]:
         """Every branch and snapshot by name, for checks."""
         found = [(f"branch {row.name}", self.branch_tree(row.id)) for row in self._branches.values()]

@@ -135,6 +135,14 @@ class Refs:
         row = self.find(ref)
         return self.branch_tree(row.id) if isinstance(row, BranchRow) else self.snapshot_tree(row.id)
 
+    def _history(self, head: int) -> list[SnapshotRow]:
+        """The snapshots along a chain, newest first."""
+        chain = {layer: depth for depth, layer in enumerate(layers.chain(self.store, head))}
+        chain[0] = len(chain)
+        along = [row for row in self._snapshots.values() if row.layer in chain]
+        along.sort(key=lambda row: row.id, reverse=True)
+        return sorted(along, key=lambda row: chain[row.layer])
+
     # -- states that hold still
 
     @contextmanager

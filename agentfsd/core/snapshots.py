@@ -51,14 +51,6 @@ class Snapshots(Refs):
             number += 1
         return f"{branch[:100]}-{number}"
 
-    def _history(self, head: int) -> list[SnapshotRow]:
-        """The snapshots along a chain, newest first."""
-        chain = {layer: depth for depth, layer in enumerate(layers.chain(self.store, head))}
-        chain[0] = len(chain)
-        along = [row for row in self._snapshots.values() if row.layer in chain]
-        along.sort(key=lambda row: row.id, reverse=True)
-        return sorted(along, key=lambda row: chain[row.layer])
-
     def list_snapshots(self, branch: str | None = None) -> list[SnapshotInfo]:
         """Oldest first; those taken of one branch, or all."""
         rows = sorted(self._snapshots.values())

@@ -4,12 +4,17 @@ import errno
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from agentfsd.core import diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
-from agentfsd.history.merge import Conflict, Outcome, Rules, merge
+from agentfsd.history.merge import Conflict, Outcome, Rules, Step, merge
+from agentfsd.history.paths import touches
+
+_T = TypeVar("_T")
 
 _ATTEMPTS = 3  # the last one lets nobody change anything meanwhile
 
@@ -50,15 +55,15 @@ def merge_branches(
     raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be merged into", "try again")
 
 
-def _at_once(steps: Generator[tuple[int, int, str], None, Merged | None]) -> Generator[tuple[int, int, str], None, Merged | None]:
+def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tuple[int, int, str], None, _T]:
     """The same without a pause."""
     try:
         while True:
             next(steps)
     except StopIteration as end:
-        result: Merged | None = end.value
+        result: _T = end.value
         return result
-    yield 0, 0, ""
+    yield 0, 0, ""  # makes this a generator
 
 
 def _attempt(
@@ -105,3 +110,46 @@ def _apply(tree: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)
         yield done, total, "applying"
+
+
+def restore_paths(
+    overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
+) -> Generator[tuple[int, int, str], None, list[bytes]]:
+    """Has some paths of a branch be what they are in *ref*, all of them or none; the paths that changed."""
+    target_id, source = overlay.branch_row(target).id, overlay.find(ref).id
+    for attempt in range(_ATTEMPTS):
+        steps = _restore_attempt(overlay, target_id, source, wanted, author)
+        changed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
+        if changed is not None:
+            return changed
+    raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be restored", "try again")
+
+
+def _restore_attempt(
+    overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
+) -> Generator[tuple[int, int, str], None, list[bytes] | None]:
+    with ExitStack() as held:
+        ours, theirs = (held.enter_context(overlay.frozen(ref)) for ref in (target_id, source))
+        for path in wanted:
+            if not (_exists(ours, path) or _exists(theirs, path)):
+                shown = path.decode("utf-8", "backslashreplace")
+                raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
+        outcome = Outcome()
+        for pair in diff.pairs(overlay.parts, ours, theirs, times=True):
+            if touches(wanted, pair.path):
+                outcome.steps.append(Step(pair.path, pair.new))
+            yield len(outcome.steps), 0, "changes"
+        if not outcome.steps:
+            return []
+        made = held.enter_context(overlay.scratch(ours))
+        yield from _apply(made, outcome)
+        done = overlay.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
+        return [step.path for step in outcome.steps] if done else None
+
+
+def _exists(tree: Tree, path: bytes) -> bool:
+    try:
+        tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -260,6 +260,9 @@ class Store:
         row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
+    def put_fact(self, key: str, value: str) -> None:
+        self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
+
     def next_id(self, name: str) -> int:
         """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))

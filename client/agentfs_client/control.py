@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -207,9 +207,9 @@ class ControlClient:
         """Only a branch without changes; see discard."""
         self._ask(wire.BranchDelete(ref=ref), wire.Done)
 
-    def discard(self, ref: str) -> None:
-        """Throws a branch away with its changes; ``main`` becomes the bare lower."""
-        self._ask(wire.Discard(ref=ref), wire.Done)
+    def discard(self, ref: str, *, keep: bool = True) -> None:
+        """Throws a branch away with its changes; ``main`` becomes the bare lower. With *keep* undo() can bring it back."""
+        self._ask(wire.Discard(ref=ref, keep=keep), wire.Done)
 
     def bind(self, pid: int, branch: str, *, brood: bool = False) -> None:
         """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
@@ -228,8 +228,12 @@ class ControlClient:
 
     # -- snapshots
 
-    def create_snapshot(self, branch: str | None = None, name: str | None = None, tag: str = "") -> wire.Snapshot:
-        return self._ask(wire.SnapshotCreate(branch=branch, name=name, tag=tag), wire.SnapshotReply).snapshot
+    def create_snapshot(
+        self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False
+    ) -> wire.Snapshot:
+        """*around_run*: it was taken by itself, and may go by itself."""
+        request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run)
+        return self._ask(request, wire.SnapshotReply).snapshot
 
     def list_snapshots(self, branch: str | None = None) -> list[wire.Snapshot]:
         return self._ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply).snapshots
@@ -244,9 +248,71 @@ class ControlClient:
         """The snapshots in a ref's history, newest first."""
         return self._ask(wire.Log(ref=ref), wire.SnapshotsReply).snapshots
 
-    def restore(self, ref: str, branch: str | None = None) -> None:
-        """Puts a branch back to a snapshot."""
-        self._ask(wire.Restore(ref=ref, branch=branch), wire.Done)
+    def restore(
+        self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
+    ) -> str:
+        """Puts a branch back to a snapshot, or only some paths of it; what was done, for people."""
+        request = wire.Restore(
+            ref=ref, branch=branch, raw_paths=[os.fsencode(path) for path in paths], progress=on_progress is not None
+        )
+        return self._ask(request, wire.Done, on_progress=on_progress).message
+
+    # -- several branches
+
+    def merge(
+        self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
+        whole_files: bool = False, markers: bool = False, dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> wire.MergeReply:  # fmt: skip
+        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
+        request = wire.Merge(
+            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+
+    def commit(
+        self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
+        dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> wire.MergeReply:  # fmt: skip
+        """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
+        request = wire.Commit(
+            branch=branch, raw_paths=[os.fsencode(path) for path in paths], force=force, merge=merge, dry_run=dry_run,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+
+    def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> wire.MergeReply:
+        """Finishes a commit that was interrupted, or takes it back."""
+        request = wire.CommitEnd(abort=abort, progress=on_progress is not None)
+        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+
+    def undo(self) -> wire.Deed:
+        """Takes back the last restore, merge, commit to a branch, or discard."""
+        return self._ask(wire.Undo(), wire.DeedsReply).deeds[0]
+
+    def undoable(self) -> list[wire.Deed]:
+        """What undo() would take back, one after the other."""
+        return self._ask(wire.UndoList(), wire.DeedsReply).deeds
+
+    def prune(
+        self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
+        keep_tagged: bool | None = None, dry_run: bool = False,
+    ) -> list[wire.Snapshot]:  # fmt: skip
+        """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
+        request = wire.Prune(branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
+        return self._ask(request, wire.SnapshotsReply).snapshots
+
+    def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> wire.FreedReply:
+        """Frees what nothing refers to; *forget_undo*: also what is kept for undo() alone."""
+        request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
+        return self._ask(request, wire.FreedReply, on_progress=on_progress)
+
+    def policy(self) -> dict[str, str]:
+        return self._ask(wire.PolicyGet(), wire.PolicyReply).policy
+
+    def set_policy(self, name: str, value: str) -> dict[str, str]:
+        """One setting; all of them as they are then."""
+        return self._ask(wire.PolicySet(name=name, value=value), wire.PolicyReply).policy
 
     def diff(self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = ()) -> list[wire.Change]:
         """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.

@@ -223,7 +223,7 @@ class Prune(Request, frozen=True, kw_only=True, tag="prune"):
 
     branch: str | None = None
     max_count: int | None = None
-    max_age_s: float | None = None
+    max_age: str | None = None  # such as "30d"
     keep_tagged: bool | None = None
     dry_run: bool = False
 
@@ -264,7 +264,8 @@ AnyRequest = (
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower)."""
+    """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower). ``last``: id of its newest
+    snapshot, or of the one it was made from; "" for none."""
 
     name: str
     id: str
@@ -272,6 +273,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     created_ns: int
     changed: int
     processes: int = 0
+    last: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -519,7 +521,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
-    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
+    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
+    | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)

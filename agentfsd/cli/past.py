@@ -1,0 +1,221 @@
+"""log, restore, undo, discard, prune, gc, policy: what was, and going back to it."""
+
+import click
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfsd.cli import graph, locate, output
+from agentfsd.cli.common import WithPaths, client, converse, json_option, mount_option, plain
+from agentfsd.cli.snapshots import show_snapshots
+from agentfsd.control import text
+
+
+@click.command()
+@click.argument("ref", required=False)
+@mount_option
+@json_option
+def log(ref: str | None, named: str | None, as_json: bool) -> None:
+    """The history: every snapshot and branch as a graph, newest first; with REF, what led to that.
+
+    \b
+    Example:
+      agentfsd log
+      agentfsd log fix-1
+    """
+    with client(named) as daemon:
+        snapshots = daemon.log(ref) if ref or daemon.hello.bound else daemon.list_snapshots()[::-1]
+        branches = [] if as_json else [daemon.show_branch()] if daemon.hello.bound else daemon.list_branches()
+    if as_json:
+        output.as_json(plain(snapshots))
+        return
+    known = {snapshot.id for snapshot in snapshots}
+    shown = [found for found in branches if found.name == ref or (ref is None and (found.changed or found.last in known))]
+    for line in graph.draw(_nodes(snapshots, shown)):
+        output.say(line)
+
+
+def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[graph.Node]:
+    """Newest first, each before its parents; a branch's state now stands at the top of its history."""
+    newest_branches = sorted(branches, key=lambda found: found.id, reverse=True)
+    nodes = [graph.Node(found.id, [found.last], _branch_text(found), "o") for found in newest_branches]
+    waiting = {found.id: found for found in snapshots}
+    children: dict[str, int] = {}
+    for found in snapshots:
+        for parent in (found.parent, *found.merged):
+            children[parent] = children.get(parent, 0) + 1
+    while waiting:
+        free = [found for found in waiting.values() if not children.get(found.id)] or list(waiting.values())
+        newest = max(free, key=lambda found: found.created_ns)
+        del waiting[newest.id]
+        for parent in (newest.parent, *newest.merged):
+            children[parent] = children.get(parent, 0) - 1
+        nodes.append(graph.Node(newest.id, [newest.parent, *newest.merged], _snapshot_text(newest)))
+    return nodes
+
+
+def _branch_text(found: wire.Branch) -> str:
+    return f"branch {found.name}: {output.plural(found.changed, 'change')} since {found.base or 'the lower'}"
+
+
+def _snapshot_text(found: wire.Snapshot) -> str:
+    by = f" by {found.author} ({found.author_pid})" if found.author else ""
+    tag = f" [{output.printable(found.tag)}]" if found.tag else ""
+    amount = f"{output.plural(found.file_count, 'file')}, {text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+    return f"{found.name}{tag}  {output.when(found.created_ns)}  {amount}{output.printable(by)}"
+
+
+@click.command(cls=WithPaths)
+@click.argument("ref")
+@click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else the one you are in.")
+@mount_option
+@click.pass_obj
+def restore(paths: list[bytes], ref: str, branch: str | None, named: str | None) -> None:
+    """Put a branch back to a snapshot, also for the processes inside it; or only PATHs (files, or directories with all below).
+
+    The whole is instant. Files that are open keep the content they had; everything looked up from now on is the snapshot's.
+    `agentfsd undo` takes it back.
+
+    \b
+    Example:
+      agentfsd restore -b fix-1 good
+      agentfsd restore -b fix-1 good -- src/main.py docs
+    """
+    mount, daemon = converse(lambda: locate.find(named, revive=True))
+    with daemon, output.progress() as on_progress:
+        wanted = [locate.in_workspace(mount, path) for path in paths]
+        said = daemon.restore(ref, branch, wanted, on_progress=on_progress)
+    output.say(said)
+
+
+@click.command()
+@click.option("--list", "listing", is_flag=True, help="Only show what could be undone, the last first.")
+@mount_option
+@json_option
+def undo(listing: bool, named: str | None, as_json: bool) -> None:
+    """Take back the last restore, merge, commit to a branch, or discard; again, the one before it.
+
+    What a branch held until now is kept in a snapshot. A commit into the real directory is not undone by this.
+
+    \b
+    Example:
+      agentfsd undo
+      agentfsd undo --list
+    """
+    with client(named) as daemon:
+        found = daemon.undoable() if listing else [daemon.undo()]
+    if as_json:
+        output.as_json(plain(found))
+    elif listing:
+        output.table(("what", "branch", "before it"), [(deed.kind, deed.branch, deed.snapshot) for deed in found])
+    else:
+        output.say(f"undone: {found[0].kind} of {found[0].branch}")
+
+
+@click.command()
+@click.argument("branch")
+@click.option("--forget", is_flag=True, help="Free its room at once: no undo.")
+@mount_option
+def discard(branch: str, forget: bool, named: str | None) -> None:
+    """Throw a branch away with everything it changed (main: back to the bare lower). `agentfsd undo` brings it back.
+
+    \b
+    Example:
+      agentfsd discard fix-1
+    """
+    with client(named) as daemon:
+        daemon.discard(branch, keep=not forget)
+    output.say(f"discarded {branch}")
+
+
+@click.command()
+@click.option("-b", "--branch", metavar="BRANCH", help="Only those of one branch.")
+@click.option("--max-count", type=click.IntRange(0), help="Keep the newest N of each branch; 0: all.")
+@click.option("--max-age", metavar="AGE", help="Keep what is younger, such as 12h or 30d; 0: all.")
+@click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep those that somebody named or tagged.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@mount_option
+@json_option
+def prune(
+    branch: str | None, max_count: int | None, max_age: str | None, keep_tagged: bool | None, dry_run: bool, named: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Delete snapshots that are too many or too old; what is not said here, `agentfsd policy` says.
+
+    \b
+    Example:
+      agentfsd prune --max-count 20 --dry-run
+      agentfsd policy set retention.max_age 30d && agentfsd prune
+    """
+    with client(named) as daemon:
+        found = daemon.prune(branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
+    show_snapshots(found, as_json)
+    if not as_json:
+        output.say(f"{output.plural(len(found), 'snapshot')} {'would go' if dry_run else 'deleted'}")
+
+
+@click.command()
+@click.option("--forget-undo", is_flag=True, help="Also what is kept for `agentfsd undo` alone.")
+@mount_option
+@json_option
+def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
+    """Free what nothing refers to any more now, rather than in the next quiet moment.
+
+    \b
+    Example:
+      agentfsd gc --forget-undo
+    """
+    with client(named) as daemon, output.progress() as on_progress:
+        freed = daemon.collect_garbage(forget_undo=forget_undo, on_progress=on_progress)
+    if as_json:
+        output.as_json({"objects": freed.objects, "freed_bytes": freed.freed_bytes})
+    else:
+        output.say(f"freed {text.size(freed.freed_bytes)} in {output.plural(freed.objects, 'object')}")
+
+
+@click.group()
+def policy() -> None:
+    """Settings of an overlay: how many snapshots are kept, and for how long.
+
+    \b
+    Example:
+      agentfsd policy show
+      agentfsd policy set retention.max_count 50
+    """
+
+
+def _show_policy(daemon: ControlClient, as_json: bool) -> None:
+    found = daemon.policy()
+    if as_json:
+        output.as_json(found)
+    else:
+        output.table(("setting", "value"), sorted(found.items()))
+
+
+@policy.command("show")
+@mount_option
+@json_option
+def show_policy(named: str | None, as_json: bool) -> None:
+    """Every setting with its value.
+
+    \b
+    Example:
+      agentfsd policy show --json
+    """
+    with client(named) as daemon:
+        _show_policy(daemon, as_json)
+
+
+@policy.command("set")
+@click.argument("name")
+@click.argument("value")
+@mount_option
+def set_policy(name: str, value: str, named: str | None) -> None:
+    """Change one setting. retention.max_count, retention.max_age (30d, 12h), retention.keep_tagged (yes, no).
+
+    \b
+    Example:
+      agentfsd policy set retention.max_age 30d
+    """
+    with client(named) as daemon:
+        daemon.set_policy(name, value)
+    output.say(f"{name} is {value} now")

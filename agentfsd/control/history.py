@@ -1,0 +1,119 @@
+"""Requests about what was and what comes of several branches: merge, restore, undo, prune."""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from agentfs_client import wire
+from agentfsd import runtime
+from agentfsd.control.asker import Asker
+from agentfsd.control.slices import drive
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.past import Retention, parse_age
+from agentfsd.history import merging, paths
+from agentfsd.history.merge import Conflict, Rules
+from agentfsd.history.merging import Author
+from agentfsd.types import SnapshotInfo
+
+
+class Flush(Protocol):
+    async def __call__(self, branch_id: str | None = None) -> None: ...
+
+
+class HistoryHandlers:
+    """Part of ControlService, which has the rest."""
+
+    overlay: Overlay
+    _flush: Flush
+    _settle: Callable[[], Awaitable[None]]
+
+    async def _merge(self, request: wire.Merge, asker: Asker) -> wire.MergeReply:
+        target = self.overlay.branch_row(request.target or asker.branch)
+        sources = [self.overlay.find(source).id for source in request.sources]
+        rules = Rules(request.favor, request.whole_files, request.markers)
+        await self._flush()
+        steps = merging.merge_branches(self.overlay, sources, target.id, rules, author_of(asker), dry_run=request.dry_run)
+        merged = await drive(steps, asker)
+        await self._settle()
+        return merge_reply(merged, target.name)
+
+    async def _restore(self, request: wire.Restore, asker: Asker) -> wire.Done:
+        found, branch = self.overlay.find(request.ref), self.overlay.branch_row(request.branch or asker.branch)
+        author, wanted = author_of(asker), paths.parse(asked_paths(request))
+        await self._flush()
+        if wanted:
+            steps = merging.restore_paths(self.overlay, branch.id, found.id, wanted, author)
+            changed = await drive(steps, asker)
+            message = f"{len(changed)} paths of {branch.name} are as in {request.ref} again"
+        else:
+            self.overlay.restore(branch.id, found.id, author.pid, author.command)
+            message = f"{branch.name} is at {request.ref} again"
+        await self._settle()
+        return wire.Done(message=message)
+
+    async def _undo(self, request: wire.Undo, asker: Asker) -> wire.DeedsReply:
+        author = author_of(asker)
+        await self._flush()
+        undone = self.overlay.undo(author.pid, author.command)
+        await self._settle()
+        return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
+
+    async def _undo_list(self, request: wire.UndoList, asker: Asker) -> wire.DeedsReply:
+        found = self.overlay.deeds()
+        return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])
+
+    async def _prune(self, request: wire.Prune, asker: Asker) -> wire.SnapshotsReply:
+        policy = self.overlay.retention
+        retention = Retention(
+            policy.max_count if request.max_count is None else request.max_count,
+            policy.max_age_s if request.max_age is None else parse_age(request.max_age),
+            policy.keep_tagged if request.keep_tagged is None else request.keep_tagged,
+        )
+        pruned = self.overlay.prune(retention, request.branch, dry_run=request.dry_run)
+        await self._settle()
+        return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in pruned])
+
+    async def _gc(self, request: wire.CollectGarbage, asker: Asker) -> wire.FreedReply:
+        before = self.overlay.backstore.usage()
+        if request.forget_undo:
+            self.overlay.forget_deeds()
+        await drive(self.overlay.collecting(), asker)
+        after = self.overlay.backstore.usage()
+        freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
+        return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])
+
+    async def _policy_get(self, request: wire.PolicyGet, asker: Asker) -> wire.PolicyReply:
+        return wire.PolicyReply(policy=self.overlay.policy())
+
+    async def _policy_set(self, request: wire.PolicySet, asker: Asker) -> wire.PolicyReply:
+        self.overlay.set_policy(request.name, request.value)
+        return wire.PolicyReply(policy=self.overlay.policy())
+
+
+def author_of(asker: Asker) -> Author:
+    return Author(asker.caller.pid, runtime.command_of(asker.caller.pid) if asker.caller.pid else "")
+
+
+def asked_paths(request: wire.Restore | wire.Commit) -> list[bytes]:
+    return [os.fsencode(path) for path in request.paths] + request.raw_paths
+
+
+def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
+    return wire.MergeReply(
+        how=merged.how,
+        into=into,
+        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed))],
+        conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+    )
+
+
+def _wire_conflict(conflict: Conflict) -> wire.Conflict:
+    return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
+
+
+def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
+    return wire.Snapshot(
+        name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
+        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
+        author=info.author, merged=info.merged,
+    )  # fmt: skip

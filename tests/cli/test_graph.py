@@ -1,0 +1,34 @@
+"""Histories as they are drawn."""
+
+from agentfsd.cli.graph import Node, draw
+
+
+def drawn(*nodes: tuple[str, str]) -> list[str]:
+    """*nodes*: an id and its parents, all of one letter."""
+    return draw([Node(name, list(parents), name) for name, parents in nodes])
+
+
+def test_one_line_of_history_is_a_column() -> None:
+    assert drawn(("c", "b"), ("b", "a"), ("a", "")) == ["* c", "* b", "* a"]
+
+
+def test_two_branches_meet_where_they_parted() -> None:
+    assert drawn(("d", "b"), ("c", "b"), ("b", "a"), ("a", "")) == ["* d", "| * c", "|/", "* b", "* a"]
+
+
+def test_a_merge_has_two_parents() -> None:
+    assert drawn(("m", "ab"), ("b", "o"), ("a", "o"), ("o", "")) == ["* m", "|\\", "| * b", "* | a", "|/", "* o"]
+
+
+def test_columns_between_are_crossed() -> None:
+    nodes = ("x", "o"), ("y", "p"), ("z", "o"), ("p", ""), ("o", "")
+    assert drawn(*nodes) == ["* x", "| * y", "| | * z", "| * | p", "|---'", "* o"]
+
+
+def test_a_merge_of_three() -> None:
+    nodes = ("m", "abc"), ("c", "o"), ("b", "o"), ("a", "o"), ("o", "")
+    assert drawn(*nodes) == ["* m", "|\\", "|-|-.", "| | * c", "| * | b", "* | | a", "|/  |", "|---'", "* o"]
+
+
+def test_what_is_not_shown_has_no_line() -> None:
+    assert drawn(("b", "missing"), ("a", "")) == ["* b", "* a"]

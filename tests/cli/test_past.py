@@ -1,0 +1,175 @@
+"""merge, restore of paths, undo, discard, prune, gc, policy and log, as a user meets them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import Mounted
+
+
+@pytest.fixture
+def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
+    """Two branches that changed different and the same things."""
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    for name in ("one", "two"):
+        (lower / name).write_text("".join(f"{number}\n" for number in range(20)))
+    found = make_mount(lower)
+    found.run("a", "sh", "-ec", "sed -i s/^3$/three/ one; mkdir d; echo new > d/new", new=True)
+    found.run("b", "sh", "-ec", "sed -i s/^15$/fifteen/ one; rm two", new=True)
+    return found
+
+
+def lower_of(project: Mounted) -> dict[str, str]:
+    return {path.name: path.read_text() for path in project.lower.iterdir()}
+
+
+def test_two_branches_become_one_and_apart_again(project: Mounted) -> None:
+    before = lower_of(project)
+    assert "3 paths of main would change" not in project.cli("merge", "a", "b", "--into", "main", "--dry-run").stderr
+    assert not (project.path / "d").exists()
+    said = project.cli("merge", "a", "b", "--into", "main").stdout
+    assert said.startswith("merged a, b into main: ")
+    text = (project.path / "one").read_text()
+    assert "three\n" in text
+    assert "fifteen\n" in text
+    assert (project.path / "d" / "new").read_text() == "new\n"
+    assert not (project.path / "two").exists()
+    assert project.cli("undo").stdout == "undone: merge of main\n"
+    assert sorted(path.name for path in project.path.iterdir()) == ["one", "two"]
+    assert lower_of(project) == before
+    assert project.fsck() == []
+
+
+def test_a_conflict_is_listed_and_nothing_changes(project: Mounted) -> None:
+    project.run("b", "sed", "-i", "s/^3$/drei/", "one")
+    refused = project.cli("merge", "a", "b", check=False)
+    assert refused.returncode == 1
+    assert refused.stdout.split() == [
+        "CONFLICT",
+        "PATH",
+        "WHY",
+        "content",
+        "one",
+        "both",
+        "sides",
+        "changed",
+        "the",
+        "same",
+        "lines",
+    ]
+    assert "nothing was changed" in refused.stderr
+    assert [c["path"] for c in project.json("diff", "b")] == ["one", "two"]
+    told = project.cli("merge", "a", "b", "--dry-run", "--json", check=False)
+    assert told.returncode == 1
+    assert '"kind": "content"' in told.stdout
+    project.cli("merge", "a", "b", "--theirs")
+    assert "three\n" in project.run("b", "cat", "one").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a", "b", "c"], ["a", "a"], ["nowhere", "main"], ["a", "nowhere"], ["a", "b", "--ours", "--strategy", "union"]]
+)
+def test_senseless_merges_are_refused(project: Mounted, arguments: list[str]) -> None:
+    refused = project.cli("merge", *arguments, check=False)
+    assert refused.returncode in (1, 2)
+    assert refused.stderr.startswith("agentfsd: ")
+    assert "Traceback" not in refused.stderr
+
+
+def test_processes_in_a_branch_see_what_was_merged_into_it(project: Mounted) -> None:
+    script = "read go; cat one; test -e d/new && test ! -e gone"
+    import subprocess
+
+    for view in ("pid", "namespace"):
+        waiting = project.start("b", "sh", "-ec", script, view=view, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        while not any(found["branch"] == "b" for found in project.json("bindings")):
+            time.sleep(0.02)
+        project.cli("merge", "a", "b")
+        out, _ = waiting.communicate("\n", timeout=20)
+        assert waiting.returncode == 0
+        assert "three\n" in out
+        project.cli("undo")
+
+
+def test_paths_go_back_by_themselves(project: Mounted) -> None:
+    project.cli("snapshot create", "-b", "a", "good")
+    project.run("a", "sh", "-ec", "echo bad > one; rm -r d; echo keep > two; mkdir e; touch e/x")
+    project.cli("restore", "-b", "a", "good", "--", "one", "d", "e")
+    assert "three\n" in project.run("a", "cat", "one").stdout
+    assert project.run("a", "cat", "two", "d/new").stdout == "keep\nnew\n"
+    assert project.run("a", "ls").stdout.split() == ["d", "one", "two"]
+    assert "no nothing in either state" in project.cli("restore", "-b", "a", "good", "--", "nothing", check=False).stderr
+    project.cli("undo")
+    assert project.run("a", "cat", "one").stdout == "bad\n"
+    assert project.fsck() == []
+
+
+def test_a_discarded_branch_comes_back_until_it_is_forgotten(project: Mounted) -> None:
+    before = project.json("branch show", "a")
+    project.cli("discard", "a")
+    assert "a" not in [found["name"] for found in project.json("branch list")]
+    assert project.json("undo", "--list") == [{"kind": "discard", "branch": "a", "snapshot": "a-1"}]
+    project.cli("undo")
+    assert project.run("a", "cat", "d/new").stdout == "new\n"
+    after = project.json("branch show", "a")
+    assert (after["id"], after["changed"]) == (before["id"], before["changed"])
+    project.cli("discard", "a", "--forget")
+    assert project.cli("undo", check=False).returncode == 1
+    assert project.fsck() == []
+
+
+def test_undo_survives_a_kill(project: Mounted) -> None:
+    project.cli("snapshot create", "-b", "a", "good")
+    project.run("a", "sh", "-c", "echo later > d/new")
+    project.cli("restore", "-b", "a", "good")
+    project.kill()
+    project.mount()
+    project.cli("undo")
+    assert project.run("a", "cat", "d/new").stdout == "later\n"
+
+
+def test_gc_frees_what_undo_would_need(project: Mounted) -> None:
+    project.run("a", "sh", "-c", "head -c 3000000 /dev/urandom > big")
+    project.cli("discard", "a")
+    assert project.json("gc")["freed_bytes"] < 3_000_000
+    assert project.json("gc", "--forget-undo")["freed_bytes"] >= 3_000_000
+    assert project.json("undo", "--list") == []
+    assert project.fsck() == []
+
+
+def test_old_snapshots_go_and_named_ones_stay(project: Mounted) -> None:
+    for number in range(4):
+        project.run("a", "sh", "-c", f"echo {number} > n")
+        project.cli("snapshot create", "-b", "a")
+    project.cli("snapshot create", "-b", "a", "mine")
+    names = [found["name"] for found in project.json("snapshot list", "-b", "a")]
+    assert [found["name"] for found in project.json("prune", "--max-count", "2", "--dry-run")] == names[:2]
+    project.cli("policy set", "retention.max_count", "1")
+    assert project.cli("prune").stdout.endswith("3 snapshots deleted\n")
+    assert [found["name"] for found in project.json("snapshot list", "-b", "a")] == [names[3], "mine"]
+    assert len(project.json("prune", "--max-age", "0.001s", "--no-keep-tagged")) == 2
+    for wrong in (["retention.max_count", "many"], ["retention.max_age", "soon"], ["no.such", "1"]):
+        assert project.cli("policy set", *wrong, check=False).returncode == 1
+    assert project.json("policy show")["retention.max_count"] == "1"
+
+
+def test_a_run_leaves_a_snapshot_before_and_after(project: Mounted) -> None:
+    project.cli("run", "-b", "a", "--snapshot", "--", "sh", "-c", "echo later > d/new", check=True)
+    tags = [(found["kind"], found["tag"].split(":")[0]) for found in project.json("snapshot list", "-b", "a")]
+    assert tags == [("run", "before"), ("run", "after")]
+    before = project.json("snapshot list", "-b", "a")[0]["name"]
+    project.cli("restore", "-b", "a", before)
+    assert project.run("a", "cat", "d/new").stdout == "new\n"
+
+
+def test_the_log_is_a_graph(project: Mounted) -> None:
+    project.cli("merge", "a", "b", "--into", "main")
+    lines = project.cli("log").stdout.splitlines()
+    assert any(line.startswith("o branch ") for line in lines)
+    assert any("|\\" in line for line in lines)
+    merged = next(found for found in project.json("log", "main") if found["tag"] == "after merge")
+    ids = {found["id"]: found["branch"] for found in project.json("snapshot list")}
+    assert {ids[number] for number in merged["merged"]} | {ids.get(merged["parent"], "a")} >= {"a", "b"}
