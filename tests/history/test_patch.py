@@ -1,5 +1,6 @@
 """Patches between two trees, applied with the real git; what they read and what they count."""
 
+import contextlib
 import os
 import shutil
 import stat
@@ -8,7 +9,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from agentfsd.core import attributes, data, namespace
 from agentfsd.core.attributes import NewAttributes
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import join
 from agentfsd.errors import Refusal
 from agentfsd.history import compare, patch
 from agentfsd.history.compare import FilePatch
@@ -268,18 +270,9 @@ MOVES: Files = {
     b"dir/a": (PLAIN, b"a\n" * 10),
     b"dir/b\xff c": (PLAIN, b"b\n" * 10),
     b"dir/deep/c": (EXEC, b"c\n" * 10),
+    b"dir/deep/d": (PLAIN, b"d\n" * 10),
     b"dir/gone": (PLAIN, b"gone\n"),
 }
-
-
-def renamed(changes: list[Change], moves: dict[bytes, bytes]) -> list[Change]:
-    """The changes with each pair of a deletion and an addition that *moves* (new to old) knows as a rename."""
-    gone = set(moves.values())
-    return [
-        replace(change, status="R", old_path=moves[change.path]) if change.path in moves else change
-        for change in changes
-        if change.path in moves or not (change.status == "D" and change.path in gone)
-    ]
 
 
 def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
@@ -290,7 +283,7 @@ def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Ca
     opened.write("y y", LINES + b"more\n")
     opened.write("z", b"nothing of it\n")
     attributes.setattr_(opened.tree(), opened.tree().walk(b"x"), NewAttributes(mode=0o755))
-    found = compared(opened, renamed(opened.overlay.diff(None, "main"), moves))
+    found = compared(opened)
     text = text_of(found)
     assert b"rename from plain\nrename to x\n" in text
     assert b"similarity index 9" in text
@@ -306,24 +299,17 @@ def test_two_files_that_change_places_do_so_in_the_copy(opened: Opened, copy: by
     start(MOVES)
     for old, new in ((b"one", b"t"), (b"two", b"one"), (b"t", b"two")):
         rename(opened, old, new)
-    changes = [Change("R", b"one", 4, 4, old_path=b"two"), Change("R", b"two", 4, 4, old_path=b"one")]
-    git(copy, "apply", text=text_of(compared(opened, changes)))
-    assert files_of(copy)[b"one"] == MOVES[b"two"]
-    assert files_of(copy)[b"two"] == MOVES[b"one"]
+    git(copy, "apply", text=text_of(compared(opened)))
+    assert files_of(copy) == MOVES | {b"one": MOVES[b"two"], b"two": MOVES[b"one"]}
 
 
-def test_a_file_that_stays_is_not_renamed_away(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+def test_a_second_name_is_a_new_file(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
     start(MOVES)
     tree = opened.tree()
     for old, new in ((b"one", b"one-a"), (b"one", b"one-b"), (b"two", b"two-a")):
         namespace.link(tree, tree.walk(old), tree.root, new)
     remove(opened, b"one")
-    changes = [
-        Change("R", b"one-a", 4, 4, old_path=b"one"),
-        Change("R", b"one-b", 4, 4, old_path=b"one"),
-        Change("R", b"two-a", 4, 4, old_path=b"two"),
-    ]
-    git(copy, "apply", text=text_of(compared(opened, changes)))
+    git(copy, "apply", text=text_of(compared(opened)))
     moved = {b"one-a": MOVES[b"one"], b"one-b": MOVES[b"one"], b"two-a": MOVES[b"two"]}
     assert files_of(copy) == {path: MOVES[path] for path in MOVES if path != b"one"} | moved
 
@@ -331,22 +317,25 @@ def test_a_file_that_stays_is_not_renamed_away(opened: Opened, copy: bytes, star
 def test_a_renamed_directory_takes_along_what_is_in_it(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
     start(MOVES)
     rename(opened, b"dir", b"moved")
+    rename(opened, b"moved/deep", b"moved/deeper")
     opened.write("moved/a", b"a\n" * 11)
     opened.write("moved/new", b"new\n")
+    opened.write("moved/deeper/d", b"d\n" * 9)
     opened.unlink("moved/gone")
-    changes = [
-        Change("D", b"dir/gone", 5, -1),
-        Change("R", b"moved", 0, 0, old_path=b"dir"),
-        Change("M", b"moved/a", 20, 22),
-        Change("A", b"moved/new", -1, 4),
-    ]
+    changes = opened.overlay.diff(None, "main")
+    assert len([change for change in changes if change.status == "R"]) == 2
     opens = count_opens(opened)
     text = text_of(compared(opened, changes))
-    assert opens == {b"dir/a": 1, b"dir/gone": 1}
+    assert opens == {b"dir/a": 1, b"dir/gone": 1, b"dir/deep/d": 1}
+    assert [file.pair.path for file in compared(opened, changes, b"dir/deep/c")] == [b"moved/deeper/c"]
     git(copy, "apply", text=text)
-    expected = {path.replace(b"dir/", b"moved/"): file for path, file in MOVES.items() if path != b"dir/gone"}
-    assert files_of(copy) == expected | {b"moved/a": (PLAIN, b"a\n" * 11), b"moved/new": (PLAIN, b"new\n")}
-    assert [file.pair.path for file in compared(opened, changes, b"dir/deep")] == [b"moved/deep/c"]
+    moves = [(b"dir/deep/", b"moved/deeper/"), (b"dir/", b"moved/")]
+    expected = dict(MOVES)
+    for old, new in moves:
+        expected = {path.replace(old, new): file for path, file in expected.items()}
+    del expected[b"moved/gone"]
+    changed = {b"moved/a": b"a\n" * 11, b"moved/new": b"new\n", b"moved/deeper/d": b"d\n" * 9}
+    assert files_of(copy) == expected | {path: (PLAIN, content) for path, content in changed.items()}
 
 
 def count_opens(opened: Opened) -> Counter[bytes]:
@@ -364,6 +353,31 @@ def count_opens(opened: Opened) -> Counter[bytes]:
 
 # no link leads to itself: git apply cannot replace such a link by a directory
 TARGETS = st.sampled_from([b"nowhere", b"\xfe \n"])
+
+
+def shown(opened: Opened) -> Files:
+    """What main shows."""
+    tree, found = opened.tree(), Files()
+    todo = [(b"", tree.root)]
+    while todo:
+        path, inode = todo.pop()
+        if inode.is_dir:
+            todo += [(join(path, name), tree.lookup(inode, name)) for name in tree.names(inode)]
+        elif inode.is_file:
+            found[path] = EXEC if inode.mode & 0o100 else PLAIN, content_of(inode)
+        else:
+            found[path] = LINK, tree.readlink(inode)
+    return found
+
+
+def content_of(inode: Inode) -> bytes:
+    data.open_(inode, os.O_RDONLY)
+    try:
+        return data.read(inode, 1 << 20, 0)
+    finally:
+        data.release(inode)
+
+
 names = st.sampled_from([b"a", b"b", b"c \xff", b'"\n'])
 paths_ = st.lists(names, min_size=1, max_size=3).map(b"/".join)
 contents = st.sampled_from([b"", b"a\n", b"a\nb\n", b"a\nb", b"\0b", b"\r\n\xe9\n", b"-- a\n++ b\n", LINES, LINES[50:] + b"x"])
@@ -379,20 +393,28 @@ def without_clashes(files: Files) -> Files:
 trees = st.dictionaries(paths_, entries, max_size=7).map(without_clashes)
 
 
-@settings(max_examples=40, deadline=None)
-@given(old=trees, new=trees)
-def test_any_two_small_trees(old: Files, new: Files) -> None:
+moves_ = st.lists(st.tuples(paths_, paths_), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(old=trees, moves=moves_, new=st.none() | trees)
+def test_any_two_small_trees(old: Files, moves: list[tuple[bytes, bytes]], new: Files | None) -> None:
+    """Some renames, of files and directories, and then whatever leads to *new* (None: nothing more)."""
     with tempfile.TemporaryDirectory() as base:
         opened, copy = Opened(Path(base)), os.fsencode(base) + b"/copy"
         try:
             put(os.fsencode(base) + b"/lower", old)
             os.mkdir(copy)
             put(copy, old)
-            change(opened, old, new)
+            for source, target in moves:
+                with contextlib.suppress(OSError):
+                    rename(opened, source, target)
+            if new is not None:
+                change(opened, shown(opened), new)
             text = text_of(compared(opened))
             if text:
                 git(copy, "apply", text=text)
-            assert files_of(copy) == new
+            assert files_of(copy) == shown(opened)
         finally:
             opened.close()
 
