@@ -33,11 +33,16 @@ def check(request: wire.DiffPatch) -> None:
         raise invalid(f"{request.context_lines} lines of context cannot be shown", f"give 0 to {MAX_CONTEXT_LINES}")
 
 
-async def make(overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, asker: Asker) -> list[wire.FilePatch]:
-    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large."""
+async def make(
+    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, asker: Asker, state: str
+) -> list[wire.FilePatch]:
+    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large.
+
+    What is compared lies in an unnamed file in the directory *state* meanwhile: $TMPDIR may be in the mount.
+    """
     old, new = overlay.side(a), overlay.side(b)
     wanted = parse(asked_paths(request))
-    with tempfile.TemporaryFile() as spool:
+    with tempfile.TemporaryFile(dir=state) as spool:
         reading = patch.read(old, new, overlay.diff(a, b), wanted, spool.fileno(), stat_only=request.stat_only)
         pairs = await drive(reading, asker)
         asker.progress(0, 0, "comparing")
