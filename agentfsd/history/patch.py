@@ -170,8 +170,10 @@ class _Reader:
         """What git's format cannot express of a change, in words."""
         if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
             found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
-        else:
+        elif one.id or two.id or one.lower_path != two.lower_path:
             found = self._attributes(one, two)
+        else:  # the same object of the lower, moved with its directory
+            found = []
         return ", ".join(part for part in found if part)
 
     def _attributes(self, one: Inode, two: Inode) -> list[str]:

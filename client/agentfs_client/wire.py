@@ -519,7 +519,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
-    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply | CapabilitiesReply | SessionReply | StatusReply
+    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
+    | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 
 _request_msgpack = msgspec.msgpack.Decoder(AnyRequest)
