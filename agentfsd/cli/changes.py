@@ -55,7 +55,8 @@ def diff(
             _show_changes(daemon.diff(new, old, wanted), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
-        found = daemon.patches(new, old, wanted, stat_only=form == "stat", context_lines=lines)
+        with output.progress() as told:
+            found = daemon.patches(new, old, wanted, stat_only=form == "stat", context_lines=lines, on_progress=told)
     if as_json:
         output.as_json(plain(found))
         return

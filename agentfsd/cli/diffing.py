@@ -36,7 +36,7 @@ def _notes(found: Sequence[wire.FilePatch]) -> Iterator[str]:
     """What the patch cannot say, in lines that `git apply` skips."""
     for patch in found:
         if patch.note:
-            yield f"# not in this patch: {output.printable(patch.path)}: {patch.note}"
+            yield f"# not in this patch: {output.printable(patch.path) or '.'}: {patch.note}"
 
 
 def _patch_lines(found: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _stat_lines(found: Sequence[wire.FilePatch], columns: int, colour: bool) -> 
 
 
 def _name(patch: wire.FilePatch) -> str:
-    name = output.printable(patch.path)
+    name = output.printable(patch.path) or "."
     return f"{output.printable(patch.old_path)} => {name}" if patch.old_path else name
 
 

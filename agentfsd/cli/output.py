@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ import click
 from agentfs_client import wire
 
 SHOWN_PATHS = 10
+_PROGRESS_AFTER_S = 0.3
 
 
 def say(text: str = "") -> None:
@@ -65,17 +66,34 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[wire.Progress], None] | None]:
-    """A bar on standard error for ControlClient's ``on_progress``; None where that is no terminal."""
+    """A bar on standard error for ControlClient's ``on_progress``, once that has gone on for a while; None where that is no
+    terminal."""
     if not sys.stderr.isatty():
         yield None
         return
+    with ExitStack() as shown:
+        begin = time.monotonic() + _PROGRESS_AFTER_S
+        show: Callable[[wire.Progress], None] | None = None
+
+        def tell(told: wire.Progress) -> None:
+            nonlocal show
+            if show is None and time.monotonic() >= begin:
+                show = _bar(shown)
+            if show is not None:
+                show(told)
+
+        yield tell
+
+
+def _bar(shown: ExitStack) -> Callable[[wire.Progress], None]:
+    """On the screen until *shown* is closed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda told: bar.update(task, completed=told.done, total=told.total or None, description=printable(told.what))
+    bar = shown.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = bar.add_task("", total=None)
+    return lambda told: bar.update(task, completed=told.done, total=told.total or None, description=printable(told.what))
 
 
 def printable(text: str) -> str:

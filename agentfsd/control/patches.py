@@ -6,13 +6,13 @@ Starting that takes 100 ms or more, so the little that is compared within a few 
 import errno
 import sys
 import tempfile
-from collections.abc import Generator
-from typing import TypeVar
 
 import msgspec
 import trio
 
 from agentfs_client import wire
+from agentfsd.control.asker import Asker
+from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history import compare, patch
@@ -20,8 +20,6 @@ from agentfsd.history.paths import parse
 
 MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
-
-_T = TypeVar("_T")
 
 
 def asked_paths(request: wire.Diff | wire.DiffPatch) -> list[bytes]:
@@ -35,13 +33,19 @@ def check(request: wire.DiffPatch) -> None:
         raise invalid(f"{request.context_lines} lines of context cannot be shown", f"give 0 to {MAX_CONTEXT_LINES}")
 
 
-async def make(overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch) -> list[wire.FilePatch]:
-    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large."""
+async def make(
+    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, asker: Asker, state: str
+) -> list[wire.FilePatch]:
+    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large.
+
+    What is compared lies in an unnamed file in the directory *state* meanwhile: $TMPDIR may be in the mount.
+    """
     old, new = overlay.side(a), overlay.side(b)
     wanted = parse(asked_paths(request))
-    with tempfile.TemporaryFile() as spool:
+    with tempfile.TemporaryFile(dir=state) as spool:
         reading = patch.read(old, new, overlay.diff(a, b), wanted, spool.fileno(), stat_only=request.stat_only)
-        pairs = await _drive(reading)
+        pairs = await drive(reading, asker)
+        asker.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:
             outcome = compare.compare(job, spool.fileno())
@@ -56,17 +60,6 @@ async def make(overlay: Overlay, a: str | None, b: str | None, request: wire.Dif
     return [_wire_patch(found) for found in outcome.patches]
 
 
-async def _drive(steps: Generator[patch.Progress, None, _T]) -> _T:
-    """Runs steps that are atomic each; others have their turn in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
-        await trio.lowlevel.checkpoint()
-
-
 async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.Outcome:
     command = [sys.executable, "-P", "-m", compare.__name__, str(spool_fd)]
     done = await trio.run_process(command, stdin=msgspec.msgpack.encode(job), capture_stdout=True, pass_fds=[spool_fd])
@@ -75,12 +68,10 @@ async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.Outcome:
 
 def _wire_patch(found: compare.FilePatch) -> wire.FilePatch:
     pair = found.pair
-    before = wire.path_fields(pair.old_path) if pair.old_path != pair.path else {}
     return wire.FilePatch(
         status=pair.status,
         **wire.path_fields(pair.path),
-        old_path=before.get("path", ""),
-        raw_old_path=before.get("raw_path", ""),
+        **wire.path_fields(pair.old_path if pair.old_path != pair.path else b"", "old_path"),
         added=found.added,
         removed=found.removed,
         is_binary=found.is_binary,

@@ -284,7 +284,7 @@ class ControlService(HistoryHandlers):
         patches.check(request)
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        return wire.PatchesReply(patches=await patches.make(self.overlay, a, b, request))
+        return wire.PatchesReply(patches=await patches.make(self.overlay, a, b, request, asker, self.info.state))
 
 
 def _decode(body: bytes) -> wire.AnyRequest:

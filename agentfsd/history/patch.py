@@ -17,7 +17,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import Refusal
 from agentfsd.history.compare import Content, Pair
-from agentfsd.history.paths import is_below, touches
+from agentfsd.history.paths import touches
 from agentfsd.types import Change
 
 MAX_FILE_BYTES = 64 << 20  # of a larger file there is no patch
@@ -59,13 +59,15 @@ def _find(tree: Tree, path: bytes | None) -> Inode | None:
 
 
 class _Files:
-    """The paths to compare, from the changes: (index of the change, status, path in old or None, path in new or None)."""
+    """The paths to compare, from the changes: (index of the change, status, path in old or None, path in new or None).
+
+    In a change below a renamed directory, what was there before goes by the directory's new name too.
+    """
 
     def __init__(self, old: Tree, new: Tree, changes: list[Change], wanted: tuple[bytes, ...]) -> None:
         self._old, self._new, self._changes, self._wanted = old, new, changes, wanted
         self._listed = {change.path for change in changes}
-        self._made = {change.path for change in changes if change.status in "AR"}
-        self._moved = {change.old_path: change.path for change in reversed(changes) if change.status == "R"}
+        self._moved = {change.path: change.old_path for change in changes if change.status == "R"}
 
     def __iter__(self) -> Iterator[tuple[int, str, bytes | None, bytes | None]]:
         for index, change in enumerate(self._changes):
@@ -74,30 +76,20 @@ class _Files:
                     yield index, status, old_path, path
 
     def _of(self, change: Change) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-        if change.status == "A":
-            yield "A", None, change.path
-        elif change.status == "D":
-            yield "D", change.path if _find(self._old, change.path) is not None else self._before(change.path), None
-        elif change.status == "R":
-            yield from self._renamed(change.old_path, change.path)
-        else:
-            yield change.status, change.old_path or self._before(change.path), change.path
+        old_path = None if change.status == "A" else self._before(change.old_path or change.path)
+        path = None if change.status == "D" else change.path
+        yield change.status, old_path, path
+        if change.status == "R" and old_path is not None:
+            yield from self._below(old_path, change.path)
 
     def _before(self, path: bytes) -> bytes:
-        """Where a path was, if a directory above it was renamed."""
-        for old_directory, directory in self._moved.items():
-            if is_below(path, directory):
-                return old_directory + path[len(directory) :]
+        """The path in the old tree: another one where a directory above was renamed."""
+        above = path
+        while above:
+            if above in self._moved:  # no such path is in the old tree, or it would not be a new name
+                return self._before(self._moved[above]) + path[len(above) :]
+            above = above.rpartition(b"/")[0]
         return path
-
-    def _renamed(self, old_path: bytes, path: bytes) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-        """One file may have moved to one place only, and from where nothing is left: else the other is a new file."""
-        stayed = old_path not in self._made and (old_path in self._listed or _find(self._new, old_path) is not None)
-        if stayed or self._moved[old_path] != path:
-            yield "A", None, path
-            return
-        yield "R", old_path, path
-        yield from self._below(old_path, path)
 
     def _below(self, old_path: bytes, path: bytes) -> Iterator[tuple[str, bytes | None, bytes | None]]:
         """What moved with its directory, and has no change of its own."""
@@ -178,8 +170,10 @@ class _Reader:
         """What git's format cannot express of a change, in words."""
         if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
             found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
-        else:
+        elif one.id or two.id or one.lower_path != two.lower_path:
             found = self._attributes(one, two)
+        else:  # the same object of the lower, moved with its directory
+            found = []
         return ", ".join(part for part in found if part)
 
     def _attributes(self, one: Inode, two: Inode) -> list[str]:

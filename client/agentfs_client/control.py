@@ -330,8 +330,11 @@ class ControlClient:
         *,
         stat_only: bool = False,
         context_lines: int = 3,
+        on_progress: OnProgress | None = None,
     ) -> list[wire.FilePatch]:
         """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed."""
         raw_paths = [os.fsencode(path) for path in paths]
-        request = wire.DiffPatch(a=a, b=b, raw_paths=raw_paths, stat_only=stat_only, context_lines=context_lines)
-        return self._ask(request, wire.PatchesReply).patches
+        request = wire.DiffPatch(
+            a=a, b=b, raw_paths=raw_paths, stat_only=stat_only, context_lines=context_lines, progress=on_progress is not None
+        )
+        return self._ask(request, wire.PatchesReply, on_progress=on_progress).patches

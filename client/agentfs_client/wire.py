@@ -150,7 +150,7 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     raw_paths: list[bytes] = []
 
 
-class DiffPatch(Request, frozen=True, kw_only=True, tag="diff.patch"):
+class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
 
     a: str | None = None

@@ -9,6 +9,8 @@ import re
 import struct
 import subprocess
 import termios
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -228,3 +230,25 @@ def test_the_client_library_gets_exact_paths_and_patches(branch: Mounted) -> Non
         assert found.path_bytes == b"\xff \n"
         assert b'"b/\\377 \\n"' in found.patch
         assert [change.path for change in daemon.diff("one", paths=["sub"])] == ["sub/deep/leaf", "sub/inner"]
+
+
+def test_nobody_compares_for_a_client_that_has_gone(branch: Mounted) -> None:
+    tasks = Path(f"/proc/{branch.record().pid}/task")
+
+    def compares() -> bool:
+        return any(path.read_text() for path in tasks.glob("*/children"))
+
+    (branch.subtree("one") / "data").write_bytes(os.urandom(60 << 20))
+    command = [*AGENTFSD, "diff", "-m", str(branch.path), "-p", "one"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as asking:
+        wait_until(compares)
+        asking.kill()
+    wait_until(lambda: not compares(), 3)  # the comparison itself takes longer
+    assert "file" in branch.cli("diff", "one", "--stat").stdout
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)

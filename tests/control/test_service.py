@@ -33,7 +33,7 @@ def service(opened: Opened) -> Iterator[ControlService]:
     opened.overlay.create_snapshot("one", "s1")
     opened.overlay.create_snapshot("two", "s2")
     bindings = Bindings()
-    info = DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+    info = DaemonInfo("0", 0, "/lower", "/mnt", str(opened.base), "pyfuse3", "hostfs", 0, os.geteuid())
     yield ControlService(opened.overlay, bindings, info)
     bindings.close()
 

@@ -1,33 +1,42 @@
 """Patches between two trees, applied with the real git; what they read and what they count."""
 
+import contextlib
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Generator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfsd.core import attributes, data, namespace
+from agentfsd.core import attributes, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history import compare, patch
-from agentfsd.history.compare import FilePatch
 from agentfsd.history.paths import among, parse
 from agentfsd.types import Change
+from tests.history.patching import (
+    EXEC,
+    LINK,
+    PLAIN,
+    Files,
+    change,
+    compared,
+    count_opens,
+    files_of,
+    git,
+    put,
+    remove,
+    rename,
+    run,
+    shown,
+    text_of,
+)
 from tests.overlays import OWNER, Opened
-
-# Path to content: (0o100644, bytes), (0o100755, bytes) or (0o120000, target). Directories are where their files are.
-Files = dict[bytes, tuple[int, bytes]]
-
-PLAIN, EXEC, LINK = 0o100644, 0o100755, 0o120000
 
 LINES = b"".join(b"%d\n" % number for number in range(300))
 OLD: Files = {
@@ -94,119 +103,6 @@ NEW: Files = {
 }
 
 
-def put(root: bytes, files: Files) -> None:
-    for path, (mode, content) in files.items():
-        place = root + b"/" + path
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        if mode == LINK:
-            os.symlink(content, place)
-        else:
-            with open(place, "wb") as file:
-                file.write(content)
-            os.chmod(place, mode & 0o777)
-
-
-def files_of(root: bytes) -> Files:
-    found: Files = {}
-    for directory, directories, names in os.walk(root):
-        if b".git" in directories:
-            directories.remove(b".git")
-        for name in names + [name for name in directories if os.path.islink(directory + b"/" + name)]:
-            place = directory + b"/" + name
-            mode = os.lstat(place).st_mode
-            if stat.S_ISLNK(mode):
-                content, git_mode = os.readlink(place), LINK
-            else:
-                content, git_mode = Path(os.fsdecode(place)).read_bytes(), EXEC if mode & 0o100 else PLAIN
-            found[os.path.relpath(place, root)] = git_mode, content
-    return found
-
-
-def change(opened: Opened, old: Files, new: Files) -> None:
-    """Makes the branch main, which shows *old*, show *new*."""
-    tree = opened.tree()
-    for path in old:
-        if new.get(path, (0,))[0] & 0o170000 != old[path][0] & 0o170000:
-            remove(opened, path)
-    for path, (mode, content) in new.items():
-        if old.get(path) == (mode, content):
-            continue
-        *parents, name = path.split(b"/")
-        directory = tree.root
-        for parent in parents:
-            directory = tree.find(directory, parent) or namespace.make(tree, directory, parent, 0o040755, OWNER)
-        if mode == LINK:
-            if tree.find(directory, name) is not None:
-                namespace.unlink(tree, directory, name)
-            namespace.make(tree, directory, name, LINK | 0o777, OWNER, target=content)
-            continue
-        inode = tree.find(directory, name) or namespace.make(tree, directory, name, mode, OWNER)
-        if path not in old or old[path][0] == LINK or old[path][1] != content:
-            data.open_(inode, os.O_WRONLY | os.O_TRUNC)
-            data.write(inode, content, 0)
-            data.release(inode)
-        attributes.setattr_(tree, inode, NewAttributes(mode=mode & 0o777))
-
-
-def remove(opened: Opened, path: bytes) -> None:
-    """A file, and the directories above it that it leaves empty."""
-    tree = opened.tree()
-    parent, _, name = path.rpartition(b"/")
-    directory = tree.walk(parent)
-    namespace.unlink(tree, directory, name)
-    while parent and tree.is_empty(directory):
-        parent, _, name = parent.rpartition(b"/")
-        directory = tree.walk(parent)
-        namespace.rmdir(tree, directory, name)
-
-
-def rename(opened: Opened, old: bytes, new: bytes) -> None:
-    tree = opened.tree()
-    (old_parent, _, old_name), (new_parent, _, new_name) = old.rpartition(b"/"), new.rpartition(b"/")
-    namespace.rename(tree, tree.walk(old_parent), old_name, tree.walk(new_parent), new_name)
-
-
-def run(steps: Generator[patch.Progress, None, list[compare.Pair]]) -> list[compare.Pair]:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: list[compare.Pair] = end.value
-            return found
-
-
-def compared(
-    opened: Opened,
-    changes: list[Change] | None = None,
-    *paths: bytes,
-    stat_only: bool = False,
-    context_lines: int = 3,
-) -> list[FilePatch]:
-    """What leads from the lower to main."""
-    old, new = opened.overlay.side(None), opened.overlay.side("main")
-    if changes is None:
-        changes = opened.overlay.diff(None, "main")
-    with tempfile.TemporaryFile() as spool:
-        steps = patch.read(old, new, changes, parse(paths), spool.fileno(), stat_only=stat_only)
-        outcome = compare.compare(compare.Job(run(steps), stat_only, context_lines), spool.fileno())
-    assert outcome.too_long_at is None
-    return outcome.patches
-
-
-def text_of(found: list[FilePatch]) -> bytes:
-    return b"".join(file.patch for file in found)
-
-
-def git(directory: bytes, *arguments: str, text: bytes = b"") -> bytes:
-    environment = {
-        "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": "/",
-        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a",
-    }  # fmt: skip
-    done = subprocess.run(["git", *arguments], cwd=directory, input=text, capture_output=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "backslashreplace")
-    return done.stdout
-
-
 @pytest.fixture
 def copy(tmp_path: Path) -> bytes:
     return os.fsencode(tmp_path / "copy")
@@ -268,18 +164,9 @@ MOVES: Files = {
     b"dir/a": (PLAIN, b"a\n" * 10),
     b"dir/b\xff c": (PLAIN, b"b\n" * 10),
     b"dir/deep/c": (EXEC, b"c\n" * 10),
+    b"dir/deep/d": (PLAIN, b"d\n" * 10),
     b"dir/gone": (PLAIN, b"gone\n"),
 }
-
-
-def renamed(changes: list[Change], moves: dict[bytes, bytes]) -> list[Change]:
-    """The changes with each pair of a deletion and an addition that *moves* (new to old) knows as a rename."""
-    gone = set(moves.values())
-    return [
-        replace(change, status="R", old_path=moves[change.path]) if change.path in moves else change
-        for change in changes
-        if change.path in moves or not (change.status == "D" and change.path in gone)
-    ]
 
 
 def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
@@ -290,7 +177,7 @@ def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Ca
     opened.write("y y", LINES + b"more\n")
     opened.write("z", b"nothing of it\n")
     attributes.setattr_(opened.tree(), opened.tree().walk(b"x"), NewAttributes(mode=0o755))
-    found = compared(opened, renamed(opened.overlay.diff(None, "main"), moves))
+    found = compared(opened)
     text = text_of(found)
     assert b"rename from plain\nrename to x\n" in text
     assert b"similarity index 9" in text
@@ -306,24 +193,17 @@ def test_two_files_that_change_places_do_so_in_the_copy(opened: Opened, copy: by
     start(MOVES)
     for old, new in ((b"one", b"t"), (b"two", b"one"), (b"t", b"two")):
         rename(opened, old, new)
-    changes = [Change("R", b"one", 4, 4, old_path=b"two"), Change("R", b"two", 4, 4, old_path=b"one")]
-    git(copy, "apply", text=text_of(compared(opened, changes)))
-    assert files_of(copy)[b"one"] == MOVES[b"two"]
-    assert files_of(copy)[b"two"] == MOVES[b"one"]
+    git(copy, "apply", text=text_of(compared(opened)))
+    assert files_of(copy) == MOVES | {b"one": MOVES[b"two"], b"two": MOVES[b"one"]}
 
 
-def test_a_file_that_stays_is_not_renamed_away(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
+def test_a_second_name_is_a_new_file(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
     start(MOVES)
     tree = opened.tree()
     for old, new in ((b"one", b"one-a"), (b"one", b"one-b"), (b"two", b"two-a")):
         namespace.link(tree, tree.walk(old), tree.root, new)
     remove(opened, b"one")
-    changes = [
-        Change("R", b"one-a", 4, 4, old_path=b"one"),
-        Change("R", b"one-b", 4, 4, old_path=b"one"),
-        Change("R", b"two-a", 4, 4, old_path=b"two"),
-    ]
-    git(copy, "apply", text=text_of(compared(opened, changes)))
+    git(copy, "apply", text=text_of(compared(opened)))
     moved = {b"one-a": MOVES[b"one"], b"one-b": MOVES[b"one"], b"two-a": MOVES[b"two"]}
     assert files_of(copy) == {path: MOVES[path] for path in MOVES if path != b"one"} | moved
 
@@ -331,39 +211,31 @@ def test_a_file_that_stays_is_not_renamed_away(opened: Opened, copy: bytes, star
 def test_a_renamed_directory_takes_along_what_is_in_it(opened: Opened, copy: bytes, start: Callable[[Files], None]) -> None:
     start(MOVES)
     rename(opened, b"dir", b"moved")
+    rename(opened, b"moved/deep", b"moved/deeper")
     opened.write("moved/a", b"a\n" * 11)
     opened.write("moved/new", b"new\n")
+    opened.write("moved/deeper/d", b"d\n" * 9)
     opened.unlink("moved/gone")
-    changes = [
-        Change("D", b"dir/gone", 5, -1),
-        Change("R", b"moved", 0, 0, old_path=b"dir"),
-        Change("M", b"moved/a", 20, 22),
-        Change("A", b"moved/new", -1, 4),
-    ]
+    changes = opened.overlay.diff(None, "main")
+    assert len([change for change in changes if change.status == "R"]) == 2
     opens = count_opens(opened)
     text = text_of(compared(opened, changes))
-    assert opens == {b"dir/a": 1, b"dir/gone": 1}
+    assert opens == {b"dir/a": 1, b"dir/gone": 1, b"dir/deep/d": 1}
+    assert [file.pair.path for file in compared(opened, changes, b"dir/deep/c")] == [b"moved/deeper/c"]
     git(copy, "apply", text=text)
-    expected = {path.replace(b"dir/", b"moved/"): file for path, file in MOVES.items() if path != b"dir/gone"}
-    assert files_of(copy) == expected | {b"moved/a": (PLAIN, b"a\n" * 11), b"moved/new": (PLAIN, b"new\n")}
-    assert [file.pair.path for file in compared(opened, changes, b"dir/deep")] == [b"moved/deep/c"]
-
-
-def count_opens(opened: Opened) -> Counter[bytes]:
-    """How often which file of the lower is opened from now on."""
-    counted: Counter[bytes] = Counter()
-    plain = opened.lower.open
-
-    def counting(path: bytes) -> int:
-        counted[path] += 1
-        return plain(path)
-
-    opened.lower.open = counting  # type: ignore[method-assign]
-    return counted
+    moves = [(b"dir/deep/", b"moved/deeper/"), (b"dir/", b"moved/")]
+    expected = dict(MOVES)
+    for old, new in moves:
+        expected = {path.replace(old, new): file for path, file in expected.items()}
+    del expected[b"moved/gone"]
+    changed = {b"moved/a": b"a\n" * 11, b"moved/new": b"new\n", b"moved/deeper/d": b"d\n" * 9}
+    assert files_of(copy) == expected | {path: (PLAIN, content) for path, content in changed.items()}
 
 
 # no link leads to itself: git apply cannot replace such a link by a directory
 TARGETS = st.sampled_from([b"nowhere", b"\xfe \n"])
+
+
 names = st.sampled_from([b"a", b"b", b"c \xff", b'"\n'])
 paths_ = st.lists(names, min_size=1, max_size=3).map(b"/".join)
 contents = st.sampled_from([b"", b"a\n", b"a\nb\n", b"a\nb", b"\0b", b"\r\n\xe9\n", b"-- a\n++ b\n", LINES, LINES[50:] + b"x"])
@@ -379,20 +251,28 @@ def without_clashes(files: Files) -> Files:
 trees = st.dictionaries(paths_, entries, max_size=7).map(without_clashes)
 
 
-@settings(max_examples=40, deadline=None)
-@given(old=trees, new=trees)
-def test_any_two_small_trees(old: Files, new: Files) -> None:
+moves_ = st.lists(st.tuples(paths_, paths_), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(old=trees, moves=moves_, new=st.none() | trees)
+def test_any_two_small_trees(old: Files, moves: list[tuple[bytes, bytes]], new: Files | None) -> None:
+    """Some renames, of files and directories, and then whatever leads to *new* (None: nothing more)."""
     with tempfile.TemporaryDirectory() as base:
         opened, copy = Opened(Path(base)), os.fsencode(base) + b"/copy"
         try:
             put(os.fsencode(base) + b"/lower", old)
             os.mkdir(copy)
             put(copy, old)
-            change(opened, old, new)
+            for source, target in moves:
+                with contextlib.suppress(OSError):
+                    rename(opened, source, target)
+            if new is not None:
+                change(opened, shown(opened), new)
             text = text_of(compared(opened))
             if text:
                 git(copy, "apply", text=text)
-            assert files_of(copy) == new
+            assert files_of(copy) == shown(opened)
         finally:
             opened.close()
 
