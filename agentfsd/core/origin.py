@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from agentfsd.core.inode import Inode, LowerIdentity
+from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.objects import clone_object
 from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.rows import OriginRow
@@ -66,14 +66,16 @@ def identity_of(row: OriginRow) -> LowerIdentity:
     return LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
 
 
-def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity | None:
-    """What the lower should have at *name*, if it has not moved since the branch changed that; None: nothing."""
-    row = tree.store.origin(directory.id, name, tree.chain) if directory.id and directory.lower_path is not None else None
+def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity:
+    """What the lower should have at *name*, if it has not moved since the branch changed that; NO_LOWER: nothing."""
+    if directory.lower_path is None:
+        return NO_LOWER
+    row = tree.store.origin(directory.id, name, tree.chain) if directory.id else None
     if row is not None:
         return identity_of(row)
-    if inode is not None and inode.id and inode.lower_path is not None:
+    if inode is not None and inode.lower_path == join(directory.lower_path, name):
         return inode.lower
-    return None
+    return NO_LOWER
 
 
 def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> bool:
@@ -81,11 +83,15 @@ def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) ->
     if directory.lower_path is None:
         return False
     before = expected(tree, directory, name, inode)
-    try:
-        found = tree.lower.stat(join(directory.lower_path, name))
-    except (FileNotFoundError, NotADirectoryError):
-        return before is not None
-    now = tree.identify(found)
-    if stat.S_ISDIR(found.st_mode):
-        return before is not None and now[:2] != before[:2]  # its other fields move with what it holds
+    now = now_in_lower(tree, join(directory.lower_path, name))
+    if now[:2] == before[:2] and inode is not None and inode.is_dir:
+        return False  # its other fields move with what it holds
     return now != before
+
+
+def now_in_lower(tree: Tree, path: bytes) -> LowerIdentity:
+    """What the lower has at *path*; NO_LOWER for nothing."""
+    try:
+        return tree.identify(tree.lower.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return NO_LOWER

@@ -1,6 +1,7 @@
 """All branches and snapshots of one lower, as one object: refs.py, branches.py, snapshots.py, past.py. Synchronous and pure of
 any transport."""
 
+import gc
 from collections.abc import Generator
 
 from agentfsd.core import diff, fsck
@@ -43,6 +44,7 @@ class Overlay(Past):
     def collecting(self) -> Generator[tuple[int, int, str], None, None]:
         """Frees all that nothing refers to, in steps; yields (done, total, what)."""
         done = 0
+        gc.collect()  # trees that were replaced are cycles, and what they have open is not freed before them
         while self.reap():
             done += 1
             yield done, 0, "freeing"

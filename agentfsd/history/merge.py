@@ -23,7 +23,7 @@ from agentfsd.core.tree import Parts, Tree
 from agentfsd.history import renames
 from agentfsd.history.objects import Objects
 
-TEXT_BYTES = 32 << 20  # larger files are not merged by lines
+TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
 
 Favor = Literal["", "ours", "theirs", "union"]
 Steps = Generator[tuple[int, int, str], None, "Outcome"]

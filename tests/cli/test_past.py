@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from tests.mounted import Mounted, agentfsd
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_old_snapshots_go_and_named_ones_stay(project: Mounted) -> None:
 
 
 def test_a_run_leaves_a_snapshot_before_and_after(project: Mounted) -> None:
-    project.cli("run", "-b", "a", "--snapshot", "--", "sh", "-c", "echo later > d/new", check=True)
+    agentfsd("run", "-m", str(project.path), "-b", "a", "--snapshot", "--", "sh", "-c", "echo later > d/new", cwd=project.path)
     tags = [(found["kind"], found["tag"].split(":")[0]) for found in project.json("snapshot list", "-b", "a")]
     assert tags == [("run", "before"), ("run", "after")]
     before = project.json("snapshot list", "-b", "a")[0]["name"]
