@@ -10,6 +10,8 @@ import stat
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
+import msgspec
+
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.lower import attributes
@@ -193,7 +195,7 @@ class Moves:
         try:
             with reach(self._lower, change.path) as (where, info):
                 if info.st_ino == change.found.ino:
-                    attributes.adjust(where, old, info)
+                    attributes.adjust(where, _without_their_times(old, info, change), info)
         except OSError as exc:
             if exc.errno not in _GONE:
                 raise
@@ -273,6 +275,13 @@ def _may_be_changed(info: os.stat_result, change: Change) -> bool:
     if not change.strict or stat.S_ISDIR(info.st_mode):
         return True  # a directory's times moved with what was done in it
     return info.st_size == change.found.size and info.st_mtime_ns in (change.found.mtime_ns, change.new.mtime_ns)
+
+
+def _without_their_times(old: Attributes, info: os.stat_result, change: Change) -> Attributes:
+    """Who wrote to a file meanwhile did so at that time, whatever is undone."""
+    if stat.S_ISDIR(info.st_mode) or info.st_mtime_ns in (old.mtime_ns, change.new.mtime_ns):
+        return old
+    return msgspec.structs.replace(old, atime_ns=info.st_atime_ns, mtime_ns=info.st_mtime_ns)
 
 
 def _either_is_directory(one: os.stat_result, two: os.stat_result | None) -> bool:

@@ -106,9 +106,13 @@ def empty(fd: int) -> None:
 
 
 def _remove_files(fd: int) -> list[bytes]:
-    """The directories that are left."""
-    with os.scandir(fd) as entries:
-        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    """The directories that are left. Opened anew: btrfs shows an older descriptor only the names from before."""
+    listed = os.open(b".", _DIRECTORY, dir_fd=fd)
+    try:
+        with os.scandir(listed) as entries:
+            found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    finally:
+        os.close(listed)
     for name, is_directory in found:
         if not is_directory:
             os.unlink(name, dir_fd=fd)

@@ -146,9 +146,9 @@ def name_of(path: bytes) -> bytes:
 @contextmanager
 def reach(lower: HostLower, path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
     """See attributes.held(), by path. Of the root and what a mount covers: what lies below."""
-    if not path:
-        directory = lower.renew(path)
-        yield b"/proc/self/fd/%d" % directory.fd, os.fstat(directory.fd)
+    covered = lower.held(path)
+    if covered is not None:
+        yield b"/proc/self/fd/%d" % covered.fd, os.fstat(covered.fd)
         return
     directory = lower.renew(parent_of(path))
     with attributes.held(directory.fd, name_of(path)) as found:
