@@ -89,7 +89,9 @@ class Moves:
     def _exchange(self, move: Move, fd: int) -> None:
         """Atomic for readers: at every moment the name leads to the old file or to the new one."""
         name = name_of(move.path)
-        replace = self._expected(move, fd, name) is not None if move.strict else move.found != ABSENT
+        replace = move.found != ABSENT
+        if replace and move.strict:
+            self._expected(move, fd, name)
         for _ in range(_TRIES):
             try:
                 kernel.rename(self._staging, move.staged, fd, name, kernel.EXCHANGE if replace else kernel.NOREPLACE)

@@ -36,6 +36,7 @@ class Staging:
         self._directories: list[tuple[bytes, Put]] = []  # parents first
         self._owner = (0, 0)  # of new files
         self._umask = 0
+        self._listed_numbers_count = True  # not so on some overlayfs
 
     def probe(self) -> bool:
         """Learns what new files are like here; whether the file system exchanges names."""
@@ -47,6 +48,7 @@ class Staging:
         for name in (b"one", b"two"):
             os.close(os.open(name, _CREATE, 0o777, dir_fd=self.fd))
         info = os.stat(b"one", dir_fd=self.fd)
+        self._listed_numbers_count = self.inode_numbers()[b"one"] == info.st_ino
         self._owner = (info.st_uid, info.st_gid)
         self._umask = 0o777 & ~info.st_mode
         try:
@@ -62,11 +64,23 @@ class Staging:
         self._count += 1
         return b"%x" % self._count
 
-    def put(self, put: Put) -> tuple[bytes, int, int]:
-        """Makes one that gets a name of its own here: name, inode number, bytes."""
+    def put(self, put: Put, told: Told) -> bytes:
+        """Makes one that gets a name of its own here. *told* gets its bytes."""
         name = self.new_name()
-        size = self._make(put, self.fd, name, name)
-        return name, os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino, size
+        told(self._make(put, self.fd, name, name))
+        return name
+
+    def inode_numbers(self) -> dict[bytes, int]:
+        """Of all that has a name of its own here."""
+        fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        try:
+            with os.scandir(fd) as entries:
+                found = {os.fsencode(entry.name): entry.inode() for entry in entries}
+        finally:
+            os.close(fd)
+        if self._listed_numbers_count:
+            return found
+        return {name: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino for name in found}
 
     def put_inside(self, puts: Iterable[Put], told: Told) -> None:
         """Those that lie in new directories, by (directory, name). *told* gets the bytes of each."""

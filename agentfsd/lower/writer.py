@@ -215,16 +215,20 @@ class _Telling:
 
 
 def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[list[Move], list[Change]]:
-    moves, changes = [], []
-    for step, found in survey.tops:
+    names = []
+    for step, _ in survey.tops:
         if isinstance(step, Put):
-            name, ino, size = staging.put(step)
-            if stat.S_ISDIR(step.attributes.mode):  # moving it may change its times
-                changes.append(Change(step.path, Identity(ino, 0, 0, 0), False, None, step.attributes))
+            names.append(staging.put(step, telling.step))
         else:
-            name, ino, size = staging.new_name(), 0, 0
-        moves.append(Move(step.path, name, ino, found, step.expected is not None))
-        telling.step(size)
+            names.append(staging.new_name())
+            telling.steps(1)
+    numbers = staging.inode_numbers()
+    moves, changes = [], []
+    for (step, found), name in zip(survey.tops, names, strict=True):
+        number = numbers.get(name, 0)
+        moves.append(Move(step.path, name, number, found, step.expected is not None))
+        if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving it may change its times
+            changes.append(Change(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
     return moves, changes
 
 
