@@ -62,9 +62,13 @@ class HostLower:
             known = self._masks | {path: _Directory(self._open_beneath(path), _FOREVER)}
             self._masks = dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Call when directories changed their names by our own doing: no path leads to one from before any more."""
         with self._lock:
             self._cache.clear()
+
+    def close(self) -> None:
+        self.forget()
         self._masks = {}
         self._root = _Directory(-1, _FOREVER)
 

@@ -70,7 +70,7 @@ class Journal(msgspec.Struct, frozen=True):
     moves: list[Move] = []
     changes: list[Change] = []
     directories: list[Times] = []  # as they were: those above the moves, and those that are moved
-    files: int = 0
+    paths: int = 0  # with those inside of new directories
     size_bytes: int = 0
     version: int = _VERSION
 

@@ -37,9 +37,8 @@ class Pending:
 
     phase: Phase
     note: Mapping[str, str]
-    moves: int
-    changes: int
-    files: int
+    paths: int  # made, replaced and removed, what lies in new directories included
+    adjusted: int
     size_bytes: int
 
 
@@ -77,12 +76,13 @@ class Commit:
             staging.put_inside(survey.inside, telling.step)
             staging.finish()
             kernel.sync_filesystem(fd)
+            telling.tell()
         finally:
             os.close(fd)
         self._file.staged(
             msgspec.structs.replace(
                 begun, control=after, exchange=exchange, moves=moves, changes=survey.changes + changes,
-                directories=survey.directories, files=telling.done, size_bytes=telling.size_bytes,
+                directories=survey.directories, paths=telling.done, size_bytes=telling.size_bytes,
             )
         )  # fmt: skip
 
@@ -108,6 +108,7 @@ class Commit:
             raise _failed(exc) from exc
         finally:
             os.close(fd)
+        self._lower.forget()
         self._file.enter("committed")
         self.clean()
 
@@ -122,6 +123,7 @@ class Commit:
             kernel.sync_filesystem(fd)
         finally:
             os.close(fd)
+        self._lower.forget()
         self._file.enter("undone")
         self.clean()
 
@@ -152,7 +154,8 @@ def stage(
     begun = Journal(staging=control.new_name(), control=before, note=note)
     commit = Commit(lower, JournalFile.create(journal_directory, begun))
     try:
-        commit.stage(survey, _control_after(before, survey), _Telling(len(steps), progress, cancelled))
+        telling = _Telling(len(survey.tops) + len(survey.inside), progress, cancelled)
+        commit.stage(survey, _control_after(before, survey), telling)
     except OSError as exc:
         commit.clean()
         raise _failed(exc) from exc
@@ -168,7 +171,7 @@ def pending(journal_directory: str) -> Pending | None:
     if file is None:
         return None
     found = file.journal
-    return Pending(file.phase, found.note, len(found.moves), len(found.changes), found.files, found.size_bytes)
+    return Pending(file.phase, found.note, found.paths, len(found.changes), found.size_bytes)
 
 
 def resume(lower: HostLower, journal_directory: str, progress: Progress | None = None) -> bool:
@@ -208,6 +211,9 @@ class _Telling:
         if self.done < self._next:
             return
         self._next = self.done + _ASK_EVERY
+        self.tell()
+
+    def tell(self) -> None:
         if self._progress is not None:
             self._progress(self.done, self._total, self.size_bytes)
         if self._cancelled is not None and self._cancelled():

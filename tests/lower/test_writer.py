@@ -189,6 +189,20 @@ def test_every_file_system(whole: Whole, disk: Path) -> None:
     check_commit(*whole(disk))
 
 
+@pytest.mark.parametrize("disk", ["btrfs"], indirect=True)
+def test_a_subvolume_in_the_lower_is_refused_by_name(disk: Path) -> None:
+    made = Workspace(disk)
+    made.root.mkdir()
+    subprocess.run(["btrfs", "-q", "subvolume", "create", made.root / "volume"], check=True)
+    made.open()
+    with pytest.raises(Refusal, match="'volume' lies on another file system or subvolume") as caught:
+        made.stage(put("fine"), put("volume/f"))
+    assert caught.value.errno == errno.EXDEV
+    made.check_no_trace()
+    made.commit(put("fine"))
+    made.lower.close()
+
+
 def test_steps_need_no_order(workspace: Workspace) -> None:
     new = [put("n/a/f"), Put(b"n-b", attributes(DIRECTORY)), Put(b"n/a", attributes(DIRECTORY)), Put(b"n", attributes(DIRECTORY))]
     workspace.commit(*new, put("n-b/f"), Remove(b"dir/sub/leaf"), Remove(b"dir"))
@@ -315,6 +329,8 @@ def test_progress_is_told_and_a_commit_can_be_cancelled(workspace: Workspace) ->
     assert told[-1][1:] == (200, told[-1][0] * 3)
     assert exact(workspace.root) == before
     workspace.check_no_trace()
+    workspace.stage(*steps, progress=lambda *now: told.append(now)).abort()
+    assert told[-1] == (200, 200, 600)
 
 
 def test_a_pending_commit_says_what_it_is(workspace: Workspace) -> None:
@@ -322,7 +338,7 @@ def test_a_pending_commit_says_what_it_is(workspace: Workspace) -> None:
     workspace.stage(put("f"), Adjust(b"dir", attributes(DIRECTORY)))
     found = writer.pending(str(workspace.state))
     assert found is not None
-    assert (found.phase, found.note, found.moves, found.changes, found.size_bytes) == ("applying", {"branch": "b"}, 1, 1, 3)
+    assert (found.phase, found.note, found.paths, found.adjusted, found.size_bytes) == ("applying", {"branch": "b"}, 1, 1, 3)
     with pytest.raises(Refusal) as caught:
         workspace.stage(put("g"))
     assert caught.value.code == "commit-pending"
@@ -535,6 +551,9 @@ workspace.commit(
 assert (root / "f").stat().st_uid == 65534
 assert oct((root / "d").stat().st_mode) == "0o40555" and (root / "d" / "g").read_text() == "new"
 assert os.listxattr(root / "x") == ["user.x"]
+workspace.commit(put("shared/f"), Adjust(b"shared", attributes(0o40777, uid=0, gid=0)))
+with pytest.raises(Refusal, match="'shared' belongs to somebody else"):
+    workspace.stage(put("shared/g"), Adjust(b"shared", attributes(0o40755, uid=0, gid=0)))
 (root / "shut" / "in").mkdir(parents=True)
 (root / "shut").chmod(0o555)
 for step in (put("shut/f"), Remove(b"shut/in"), Remove(b"shut")):
@@ -557,6 +576,8 @@ def test_an_ordinary_user_keeps_the_owner_and_is_told_what_may_not_be_written(tm
         (base / "root").mkdir()
         for path in (base, base / "root"):
             os.chown(path, 65534, 65534)
+        (base / "root" / "shared").mkdir()
+        (base / "root" / "shared").chmod(0o777)
         done = subprocess.run([sys.executable, "-c", AS_NOBODY, base], capture_output=True, text=True, check=False)
         assert done.stdout == "fine\n", done.stderr
     finally:
