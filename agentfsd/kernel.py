@@ -11,6 +11,11 @@ _SYNC_FILE_RANGE_WRITE = 2
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 
+NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
+_renameat2 = getattr(_libc, "renameat2", None)  # glibc 2.28
+if _renameat2 is not None:
+    _renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:
     """fsync(2) of a directory, so that the names of new files in it survive power loss."""
@@ -30,11 +35,25 @@ def sync_mount(mountpoint: str) -> None:
     """syncfs(2): writes the dirty pages of one file system, and waits."""
     fd = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if _libc.syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), mountpoint)
+        sync_filesystem(fd)
     finally:
         os.close(fd)
+
+
+def sync_filesystem(fd: int) -> None:
+    """Likewise by any descriptor in it, but not one of O_PATH."""
+    if _libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def rename(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> None:
+    """renameat2(2) from a name in one directory to a name in another. EINVAL where a flag is unknown."""
+    if _renameat2 is None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    if _renameat2(source_fd, source, target_fd, target, flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fsdecode(target))
 
 
 def allocate(fd: int, mode: int, offset: int, length: int) -> None:

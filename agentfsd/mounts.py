@@ -49,6 +49,26 @@ def mount_table(pid: int | str = "self") -> list[Mounted]:
     return found
 
 
+def mounted_beneath(directory_fd: int) -> list[bytes]:
+    """Where something is mounted beneath a directory, seen from the mount it is held in; paths relative to it."""
+    held = mount_id(directory_fd)
+    prefix = os.readlink(f"/proc/self/fd/{directory_fd}").rstrip("/") + "/"
+    found = []
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            fields = line.split(maxsplit=5)
+            mountpoint = _unescape(fields[4])
+            if int(fields[1]) == held and mountpoint.startswith(prefix) and mountpoint != prefix:
+                found.append(os.fsencode(mountpoint[len(prefix) :]))
+    return found
+
+
+def mount_id(fd: int) -> int:
+    """The mount in which a descriptor was opened, as the first field of mountinfo has it."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(b"mnt_id:"))
+
+
 def mount_at(path: str) -> Mounted | None:
     """The topmost mount exactly at a resolved path."""
     matching = [mounted for mounted in mount_table() if mounted.mountpoint == path]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from agentfsd import kernel
-from agentfsd.backstore.copy import copy_content, touch_atime, write_all
+from agentfsd.copying import copy_content, touch_atime, write_all
 from agentfsd.types import ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW

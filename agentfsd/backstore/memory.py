@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from agentfsd import kernel
-from agentfsd.backstore.copy import copy, copy_content, data_bytes, round_up, touch_atime, write_all
+from agentfsd.copying import copy, copy_content, data_bytes, round_up, touch_atime, write_all
 from agentfsd.types import ContentFile
 
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)

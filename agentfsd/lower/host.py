@@ -62,9 +62,13 @@ class HostLower:
             known = self._masks | {path: _Directory(self._open_beneath(path), _FOREVER)}
             self._masks = dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Call when directories changed their names by our own doing: no path leads to one from before any more."""
         with self._lock:
             self._cache.clear()
+
+    def close(self) -> None:
+        self.forget()
         self._masks = {}
         self._root = _Directory(-1, _FOREVER)
 
@@ -76,7 +80,7 @@ class HostLower:
             raise _no_path()
         return self._directory(parent), name
 
-    def _held(self, path: bytes) -> _Directory | None:
+    def held(self, path: bytes) -> _Directory | None:
         """The root and the masks: their names may lead into a mount, so they are known by descriptor alone."""
         return self._masks.get(path) if path else self._root
 
@@ -121,7 +125,7 @@ class HostLower:
     # -- types.Lower
 
     def stat(self, path: bytes) -> os.stat_result:
-        held = self._masks.get(path) if path else self._root  # _held() without the cost of a call
+        held = self._masks.get(path) if path else self._root  # held() without the cost of a call
         if held is not None:
             return os.fstat(held.fd)
         directory, name = self._place(path)
@@ -129,7 +133,7 @@ class HostLower:
 
     def open(self, path: bytes) -> int:
         """ESTALE when what is there is no regular file any more."""
-        if self._held(path) is not None:
+        if self.held(path) is not None:
             raise _no_file()
         directory, name = self._place(path)
         # Looked at first: to open a FIFO wakes its writers, and to open a device may do anything.
@@ -156,7 +160,7 @@ class HostLower:
             os.close(fd)
 
     def readlink(self, path: bytes) -> bytes:
-        if self._held(path) is not None:
+        if self.held(path) is not None:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         directory, name = self._place(path)
         return os.readlink(name, dir_fd=directory.fd)
@@ -186,7 +190,7 @@ class HostLower:
 
     def _reach(self, path: bytes) -> tuple[_Directory, bytes]:
         """A path for calls that take no directory descriptor; it is good while the first value is held."""
-        held = self._held(path)
+        held = self.held(path)
         if held is not None:
             return held, b"/proc/self/fd/%d/." % held.fd
         directory, name = self._place(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.backstore import copy
+from agentfsd import copying
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.types import Backstore, ContentFile
@@ -257,7 +257,7 @@ def test_a_failed_clone_leaves_nothing(store: Backstore, source: int, monkeypatc
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "copy_file_range", fail)
-        broken.setattr(copy, "_FICLONE", 0)
+        broken.setattr(copying, "_FICLONE", 0)
         with pytest.raises(OSError, match="broken"):
             store.clone(source, 1)
     assert list(store.ids()) == [9]

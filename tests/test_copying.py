@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.backstore import copy
+from agentfsd import copying
 
 MIB = 1 << 20
 
@@ -58,7 +58,7 @@ def test_a_device_without_reflink_is_not_asked_again(pair: Pair, reflinks: list[
     known: set[int] = set()
     for _ in range(2):
         os.ftruncate(pair.target, 0)
-        copy.copy_content(pair.source, pair.target, known)
+        copying.copy_content(pair.source, pair.target, known)
         assert pair.same()
     assert known == {os.fstat(pair.source).st_dev}
 
@@ -67,7 +67,7 @@ def test_a_device_without_reflink_is_not_asked_again(pair: Pair, reflinks: list[
 def test_one_files_refusal_says_nothing_of_its_device(pair: Pair, reflinks: list[int], answer: int) -> None:
     reflinks.append(answer)
     known: set[int] = set()
-    copy.copy_content(pair.source, pair.target, known)
+    copying.copy_content(pair.source, pair.target, known)
     assert pair.same()
     assert known == set()
 
@@ -75,7 +75,7 @@ def test_one_files_refusal_says_nothing_of_its_device(pair: Pair, reflinks: list
 def test_a_full_disk_is_no_reason_to_copy(pair: Pair, reflinks: list[int]) -> None:
     reflinks.append(errno.ENOSPC)
     with pytest.raises(OSError) as caught:
-        copy.copy_content(pair.source, pair.target, set())
+        copying.copy_content(pair.source, pair.target, set())
     assert caught.value.errno == errno.ENOSPC
     assert os.fstat(pair.target).st_size == 0
 
@@ -84,10 +84,10 @@ def test_a_full_disk_is_no_reason_to_copy(pair: Pair, reflinks: list[int]) -> No
 def test_holes_in_the_middle_and_at_the_end_are_kept(pair: Pair, by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if by_hand:
         monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)  # what it says of files of /proc
-    copy.copy(pair.source, pair.target)
+    copying.copy(pair.source, pair.target)
     assert pair.same()
     assert os.fstat(pair.target).st_size == 16 * MIB
-    assert copy.data_bytes(pair.target) == copy.data_bytes(pair.source) == 2 * MIB
+    assert copying.data_bytes(pair.target) == copying.data_bytes(pair.source) == 2 * MIB
 
 
 def test_where_holes_cannot_be_found_all_is_data(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +96,8 @@ def test_where_holes_cannot_be_found_all_is_data(pair: Pair, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "lseek", refuse)
-        assert copy.data_bytes(pair.source) == 16 * MIB
-        copy.copy(pair.source, pair.target)
+        assert copying.data_bytes(pair.source) == 16 * MIB
+        copying.copy(pair.source, pair.target)
     assert pair.same()
 
 
@@ -109,21 +109,21 @@ def test_a_source_that_shrinks_meanwhile_ends_the_copy(pair: Pair, monkeypatch: 
         return real(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", cut)
-    copy.copy(pair.source, pair.target)
+    copying.copy(pair.source, pair.target)
     assert os.pread(pair.target, 10, 0) == os.pread(pair.source, 10, 0)
 
 
 def test_data_is_counted_in_whole_pages(tmp_path: Path) -> None:
     with open(tmp_path / "f", "w+b") as file:
-        assert copy.data_bytes(file.fileno()) == 0
+        assert copying.data_bytes(file.fileno()) == 0
         file.write(b"x")
         file.flush()
-        assert copy.data_bytes(file.fileno()) == mmap.PAGESIZE
+        assert copying.data_bytes(file.fileno()) == mmap.PAGESIZE
 
 
 def test_a_write_that_is_cut_short_is_continued(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:1000], offset))
     data = os.urandom(2500)
-    assert copy.write_all(pair.target, data, 7) == 2500
+    assert copying.write_all(pair.target, data, 7) == 2500
     assert os.pread(pair.target, 9999, 0) == b"\0" * 7 + data

@@ -1,0 +1,301 @@
+"""Moves what was staged into the lower, name by name, and back again.
+
+Whether a move was made is told by what the staging directory holds: the staged inode, or what came out in its place. So
+both ways can be begun anew at any time. It writes no journal.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+import msgspec
+
+from agentfsd import kernel
+from agentfsd.errors import Refusal
+from agentfsd.lower import attributes
+from agentfsd.lower.host import HostLower
+from agentfsd.lower.journal import Change, Journal, Move, Times
+from agentfsd.lower.plan import ABSENT, Attributes, Drifted, Identity
+from agentfsd.lower.survey import identity, name_of, parent_of, reach
+
+Told = Callable[[int], None]
+
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+_ASIDE = b".aside"  # behind a staged name: the original, where names cannot be exchanged
+_TRIES = 8
+
+
+class _Drift(Exception):
+    pass
+
+
+class Moves:
+    """One commit's names. ``staging_fd`` may be any descriptor of its directory."""
+
+    def __init__(self, lower: HostLower, journal: Journal, staging_fd: int) -> None:
+        self._lower, self._journal, self._staging = lower, journal, staging_fd
+        self._put = self._exchange if journal.exchange else self._replace
+
+    # -- forward
+
+    def apply(self, again: bool, told: Told) -> None:
+        """*again*: a part may have been done. Drifted for what somebody else changed: some moves are done then."""
+        drifted = []
+        for directory_fd, moves in self._by_directory():
+            for move in moves:
+                try:
+                    if directory_fd < 0:
+                        raise _Drift
+                    if not (again and self._is_done(move)):
+                        (self._put if move.ino else self._remove)(move, directory_fd)
+                except _Drift:
+                    drifted.append(move.path)
+            told(len(moves))
+            if drifted:
+                raise Drifted(drifted)
+        for change in sorted(self._journal.changes, key=lambda change: change.path, reverse=True):
+            self._change(change)
+
+    def _by_directory(self) -> Iterator[tuple[int, list[Move]]]:
+        """The directory's descriptor is -1 when it is gone."""
+        for parent, group in groupby(self._journal.moves, key=lambda move: parent_of(move.path)):
+            moves = list(group)
+            try:
+                directory = self._lower.renew(parent)
+            except OSError as exc:
+                if exc.errno not in _GONE:
+                    raise
+                yield -1, moves
+            else:
+                yield directory.fd, moves
+
+    def _is_done(self, move: Move) -> bool:
+        out = _look(self._staging, self._original(move))
+        if move.ino == 0:
+            done = out is not None
+        else:
+            staged = _look(self._staging, move.staged)
+            done = staged is None or staged.st_ino != move.ino
+        if done and move.strict:
+            _check_out(move, out)
+        return done
+
+    def _original(self, move: Move) -> bytes:
+        """The name in the staging directory where the original is, once the move was made."""
+        return move.staged if move.ino == 0 or self._journal.exchange else move.staged + _ASIDE
+
+    def _exchange(self, move: Move, fd: int) -> None:
+        """Atomic for readers: at every moment the name leads to the old file or to the new one."""
+        name = name_of(move.path)
+        replace = move.found != ABSENT
+        if replace and move.strict:
+            self._expected(move, fd, name)
+        for _ in range(_TRIES):
+            try:
+                kernel.rename(self._staging, move.staged, fd, name, kernel.EXCHANGE if replace else kernel.NOREPLACE)
+                break
+            except OSError as exc:
+                if exc.errno not in (errno.ENOENT, errno.EEXIST):
+                    raise
+                if move.strict:
+                    raise _Drift from None
+                replace = not replace
+        else:
+            raise _Drift
+        if replace and move.strict:
+            self._check_or_return(move, fd)
+
+    def _remove(self, move: Move, fd: int) -> None:
+        name = name_of(move.path)
+        if move.strict:
+            self._expected(move, fd, name)
+        try:
+            self._rename_new(fd, name, self._staging, move.staged)
+        except FileNotFoundError:
+            if move.strict:
+                raise _Drift from None
+            return
+        if move.strict:
+            self._check_or_return(move, fd)
+
+    def _expected(self, move: Move, fd: int, name: bytes) -> os.stat_result | None:
+        """What is there, when it is what the commit was made for."""
+        info = _look(fd, name)
+        if (info is None) != (move.found == ABSENT) or (info is not None and not _is_same(info, move.found)):
+            raise _Drift
+        return info
+
+    def _check_or_return(self, move: Move, fd: int) -> None:
+        """Who changed it after the look gets it back."""
+        try:
+            _check_out(move, _look(self._staging, self._original(move)))
+        except _Drift:
+            self._undo_move(move, fd)
+            raise
+
+    def _replace(self, move: Move, fd: int) -> None:
+        """Where names cannot be exchanged: a second name keeps the original, then rename(2) puts the new file over it."""
+        name, aside = name_of(move.path), move.staged + _ASIDE
+        if _look(self._staging, aside) is None:
+            there = self._expected(move, fd, name) if move.strict else _look(fd, name)
+            if there is not None:
+                self._set_aside(there, move, fd, name)
+        os.rename(move.staged, name, src_dir_fd=self._staging, dst_dir_fd=fd)
+
+    def _set_aside(self, there: os.stat_result, move: Move, fd: int, name: bytes) -> None:
+        aside = move.staged + _ASIDE
+        if not _either_is_directory(there, _look(self._staging, move.staged)):
+            try:
+                os.link(name, aside, src_dir_fd=fd, dst_dir_fd=self._staging, follow_symlinks=False)
+            except OSError as exc:
+                if exc.errno not in (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+            else:
+                return
+        os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=self._staging)  # for a moment nothing is there: no other way
+
+    def _rename_new(self, source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
+        if self._journal.exchange:
+            kernel.rename(source_fd, source, target_fd, target, kernel.NOREPLACE)
+        elif _look(target_fd, target) is None:
+            os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+        else:
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    def _change(self, change: Change) -> None:
+        """Once the names are right: this can be repeated, and nobody else's file is touched."""
+        try:
+            with reach(self._lower, change.path) as (where, info):
+                if _may_be_changed(info, change):
+                    attributes.adjust(where, change.new, info)
+                    return
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise
+        if change.strict:
+            raise Drifted([change.path])
+
+    # -- back
+
+    def undo(self, told: Told) -> None:
+        """Every original where it was, with the times of the directories. Refusal names what is in the way of one."""
+        blocked = []
+        for change in sorted(self._journal.changes, key=lambda change: change.path):
+            if change.old is not None:
+                self._change_back(change, change.old)
+        for directory_fd, moves in self._by_directory():
+            blocked += [move for move in moves if not self._undo_move(move, directory_fd)]
+            told(len(moves))
+        for times in sorted(self._journal.directories, key=lambda times: times.path, reverse=True):
+            self._set_times(times)
+        if blocked:
+            raise _in_the_way(self._journal, blocked, self._original(blocked[0]))
+
+    def _change_back(self, change: Change, old: Attributes) -> None:
+        try:
+            with reach(self._lower, change.path) as (where, info):
+                if info.st_ino == change.found.ino:
+                    attributes.adjust(where, _without_their_times(old, info, change), info)
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise
+
+    def _undo_move(self, move: Move, fd: int) -> bool:
+        """False when something else stands where the original is to go."""
+        original = _look(self._staging, self._original(move))
+        if original is not None and original.st_ino == move.ino:
+            return True  # not made, or undone
+        there = _look(fd, name_of(move.path)) if fd >= 0 else None
+        ours = there is not None and there.st_ino == move.ino
+        if original is None:
+            if ours and _look(self._staging, move.staged) is None:
+                self._rename_new(fd, name_of(move.path), self._staging, move.staged)
+            return True
+        if fd < 0:
+            return False
+        if there is not None and not ours:
+            return not self._journal.exchange and there.st_ino == original.st_ino
+        return self._put_back(move, fd, there, original)
+
+    def _put_back(self, move: Move, fd: int, there: os.stat_result | None, original: os.stat_result) -> bool:
+        name, out = name_of(move.path), self._original(move)
+        if there is not None and self._journal.exchange:
+            kernel.rename(self._staging, out, fd, name, kernel.EXCHANGE)
+            return True
+        if there is not None and not _either_is_directory(there, original):
+            os.rename(out, name, src_dir_fd=self._staging, dst_dir_fd=fd)
+            return True
+        if there is not None:
+            os.rename(name, move.staged, src_dir_fd=fd, dst_dir_fd=self._staging)
+        try:
+            self._rename_new(self._staging, out, fd, name)
+        except FileExistsError:
+            return False
+        return True
+
+    def _set_times(self, times: Times) -> None:
+        try:
+            with reach(self._lower, times.path) as (where, info):
+                if info.st_ino == times.ino and info.st_mtime_ns != times.mtime_ns:
+                    os.utime(where, ns=(times.atime_ns, times.mtime_ns))
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise
+
+
+def _look(fd: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError as exc:
+        if exc.errno not in _GONE:
+            raise
+        return None
+
+
+def _is_same(info: os.stat_result, found: Identity) -> bool:
+    """The change time of a file with several names may have moved with another of them, by our own doing."""
+    several = info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode)
+    return identity(info) == (found._replace(ctime_ns=info.st_ctime_ns) if several else found)
+
+
+def _check_out(move: Move, out: os.stat_result | None) -> None:
+    """What a move brought out of the lower: being moved changes the change time, and on XFS a directory's other one."""
+    if out is None or out.st_ino == move.ino:
+        expected = move.found == ABSENT
+    else:
+        same_content = (out.st_size, out.st_mtime_ns) == (move.found.size, move.found.mtime_ns)
+        expected = out.st_ino == move.found.ino and (same_content or stat.S_ISDIR(out.st_mode))
+    if not expected:
+        raise _Drift
+
+
+def _may_be_changed(info: os.stat_result, change: Change) -> bool:
+    if info.st_ino != change.found.ino or stat.S_IFMT(info.st_mode) != stat.S_IFMT(change.new.mode):
+        return False
+    if not change.strict or stat.S_ISDIR(info.st_mode):
+        return True  # a directory's times moved with what was done in it
+    return info.st_size == change.found.size and info.st_mtime_ns in (change.found.mtime_ns, change.new.mtime_ns)
+
+
+def _without_their_times(old: Attributes, info: os.stat_result, change: Change) -> Attributes:
+    """Who wrote to a file meanwhile did so at that time, whatever is undone."""
+    if stat.S_ISDIR(info.st_mode) or info.st_mtime_ns in (old.mtime_ns, change.new.mtime_ns):
+        return old
+    return msgspec.structs.replace(old, atime_ns=info.st_atime_ns, mtime_ns=info.st_mtime_ns)
+
+
+def _either_is_directory(one: os.stat_result, two: os.stat_result | None) -> bool:
+    return stat.S_ISDIR(one.st_mode) or (two is not None and stat.S_ISDIR(two.st_mode))
+
+
+def _in_the_way(journal: Journal, blocked: list[Move], original: bytes) -> Refusal:
+    first = blocked[0]
+    return Refusal(
+        errno.EEXIST, "in-the-way",
+        f"{len(blocked)} files cannot be put back because somebody else made others there meanwhile, {os.fsdecode(first.path)!r} "
+        "among them; all else was undone",
+        f"its original is .agentfs/{os.fsdecode(journal.staging)}/{os.fsdecode(original)} in the lower; move what is there away "
+        "and abort again",
+    )  # fmt: skip
