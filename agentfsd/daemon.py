@@ -25,7 +25,8 @@ from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.control.file import ControlFile
-from agentfsd.control.service import ControlService, DaemonInfo
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.service import ControlService
 from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal

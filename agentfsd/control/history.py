@@ -6,7 +6,9 @@ from typing import Protocol
 
 from agentfs_client import wire
 from agentfsd import runtime
+from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
+from agentfsd.control.info import DaemonInfo
 from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.past import Retention, parse_age
@@ -24,6 +26,8 @@ class HistoryHandlers:
     """Part of ControlService, which has the rest."""
 
     overlay: Overlay
+    bindings: Bindings
+    info: DaemonInfo
     _flush: Flush
     _settle: Callable[[], Awaitable[None]]
 

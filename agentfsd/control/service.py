@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -16,7 +15,9 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control import patches
 from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
-from agentfsd.control.history import Flush, HistoryHandlers, author_of, wire_snapshot
+from agentfsd.control.committing import CommitHandlers
+from agentfsd.control.history import Flush, author_of, wire_snapshot
+from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
@@ -34,27 +35,11 @@ _SENTENCE_CHARACTERS = 500
 _R = TypeVar("_R", bound=wire.Request)
 
 
-@dataclass
-class DaemonInfo:
-    """What the status of a daemon consists of, apart from its branches."""
-
-    version: str
-    pid: int
-    lower: str
-    mountpoint: str
-    state: str
-    session: str
-    backstore: str
-    started_ns: int
-    owner_uid: int
-    capabilities: dict[str, str] = field(default_factory=dict)
-
-
 async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
-class ControlService(HistoryHandlers):
+class ControlService(CommitHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes;
     ``attach(descriptor, branch id, io, device)`` serves a connection of its own for a branch, and says how."""
@@ -352,4 +337,5 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.DiffPatch: _S._diff_patch, wire.Log: _S._log, wire.Restore: _S._restore, wire.Merge: _S._merge,
     wire.Undo: _S._undo, wire.UndoList: _S._undo_list,
     wire.Prune: _S._prune, wire.CollectGarbage: _S._gc, wire.PolicyGet: _S._policy_get, wire.PolicySet: _S._policy_set,
+    wire.Commit: _S._commit, wire.CommitEnd: _S._commit_end,
 }  # fmt: skip

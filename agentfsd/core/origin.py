@@ -10,7 +10,7 @@ from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.objects import clone_object
 from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.rows import OriginRow
-from agentfsd.metadata.store import Transaction
+from agentfsd.metadata.store import GARBAGE, Transaction
 
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
 
@@ -40,6 +40,19 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     elif not base:
         return
     tree.store.put_origin(old._replace(layer=tree.head, base=base))
+
+
+def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
+    """After a commit: what the lower has at *path* now is what the branch made of it."""
+    tree = directory.tree
+    now = now_in_lower(tree, path)
+    base = 0
+    if now != NO_LOWER:
+        base = _keep_content(tx, tree, path, tree.lower.stat(path))
+    old = tree.store.origin(directory.id, name, tree.chain)
+    if old is not None and old.base and old.layer == tree.head:
+        tree.store.put_object(old.base, GARBAGE)
+    tree.store.put_origin(OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
 def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:

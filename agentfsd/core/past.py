@@ -93,7 +93,7 @@ class Past(Snapshots, Branches):
         False, and nothing has changed, when the branch has moved on since. *merged*: (branch or snapshot id, its sealed layer).
         """
         branch, merged = self._branches[branch_id], list(merged)
-        if layers.parents(self.store)[branch.head] != seen or not layers.is_empty(self.store, branch.head):
+        if not self.is_still(branch_id, seen):
             return False
         with self.store.transaction() as tx:
             self._remember(tx, branch, kind, author_pid, author)
@@ -107,6 +107,17 @@ class Past(Snapshots, Branches):
         self._detach(branch_id)
         self._drop_old(branch_id)
         return True
+
+    def is_still(self, branch_id: str, seen: int) -> bool:
+        """Whether a branch is what it was when its state was sealed as layer *seen*."""
+        head = self._branches[branch_id].head
+        return layers.parents(self.store).get(head) == seen and layers.is_empty(self.store, head)
+
+    def become_bare(self, branch_id: str) -> None:
+        """After a commit: the branch is the lower as it is now."""
+        with self.store.transaction() as tx:
+            self._put_in_place(tx, branch_id, 0)
+        self._detach(branch_id)
 
     def _keep_merged(self, tx: Transaction, source: str, layer: int, target: str, author_pid: int, author: str) -> None:
         """A state that was merged stays known: it is the base of the next merge of the two."""

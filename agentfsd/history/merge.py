@@ -22,6 +22,7 @@ from agentfsd.core.transplant import Look, look_of
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.history import renames
 from agentfsd.history.objects import Objects
+from agentfsd.history.paths import touches
 
 TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
 
@@ -63,13 +64,17 @@ class Rules:
     markers: bool = False
 
 
-def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules) -> Steps:
-    """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still."""
+def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = ()) -> Steps:
+    """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still.
+
+    *wanted*: what *theirs* changed at other paths stays out.
+    """
     mine: dict[bytes, Pair] = {}
     his: dict[bytes, Pair] = {}
     for side, changes in ((ours, mine), (theirs, his)):
         for pair in diff.pairs(parts, base, side):
-            changes[pair.path] = pair
+            if changes is mine or touches(wanted, pair.path):
+                changes[pair.path] = pair
             if len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
     merger = _Merger(rules, mine, his)
@@ -240,6 +245,14 @@ class _Merger:
         elif merged is None:
             self._conflict(path, "add/add", "added on both sides", Step(path, his))
         return merged
+
+
+def merge_texts(base: bytes | None, ours: bytes, theirs: bytes, rules: Rules) -> bytes | None:
+    """Three-way, by lines; None for what is no text, or where both changed the same lines."""
+    sides = [base, ours, theirs]
+    if any(b"\0" in (side or b"")[:8000] or len(side or b"") > TEXT_BYTES for side in sides):
+        return None
+    return _merge_lines(Objects(), sides, rules)
 
 
 def _merge_lines(objects: Objects, sides: list[bytes | None], rules: Rules) -> bytes | None:

@@ -38,9 +38,13 @@ Progress = Generator[tuple[int, int, str], None, Merged]
 
 
 def merge_branches(
-    overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False
+    overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
+    wanted: tuple[bytes, ...] = (),
 ) -> Progress:  # fmt: skip
-    """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed."""
+    """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
+
+    *wanted*: only these paths; that is no merge that a later one could start from.
+    """
     target_id = overlay.branch_row(target).id
     ids = [overlay.find(source).id for source in sources]
     if target_id in ids:
@@ -48,7 +52,7 @@ def merge_branches(
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -67,7 +71,7 @@ def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tupl
 
 
 def _attempt(
-    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool
+    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool, wanted: tuple[bytes, ...]
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
     """None when the target was changed meanwhile."""
     result = Merged()
@@ -79,12 +83,12 @@ def _attempt(
             base_layer = overlay.common_layer([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
-            if base_layer == seen and now is ours:
+            if base_layer == seen and now is ours and not wanted:
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in overlay.differences(ours, theirs)]
             else:
                 base = held.enter_context(overlay.pinned(base_layer, read_only=True))
-                outcome = yield from merge(overlay.parts, base, now, theirs, rules)
+                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted)
                 result.conflicts += outcome.conflicts
                 result.how = "merged"
                 if now is ours or now.read_only:
@@ -94,6 +98,7 @@ def _attempt(
             merged.append((source, theirs.head))
         if result.how == "nothing" or result.conflicts or dry_run:
             return result
+        merged = [] if wanted else merged
         return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 

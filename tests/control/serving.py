@@ -9,7 +9,8 @@ from pathlib import Path
 import trio
 
 from agentfsd.binding.table import Bindings
-from agentfsd.control.service import ControlService, DaemonInfo
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.service import ControlService
 from agentfsd.control.socket import SocketServer, listen
 from tests.overlays import Opened
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.file import ControlFile
+from agentfsd.control.info import DaemonInfo
 from agentfsd.control.peer import Peer
-from agentfsd.control.service import ControlService, DaemonInfo
+from agentfsd.control.service import ControlService
 from agentfsd.core import namespace
 from agentfsd.core.overlay import Overlay
 from agentfsd.types import Caller

@@ -15,7 +15,8 @@ import trio
 
 from agentfsd.binding.table import Bindings
 from agentfsd.control.file import ControlFile
-from agentfsd.control.service import ControlService, DaemonInfo
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.service import ControlService
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.reactor import Reactor

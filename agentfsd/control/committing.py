@@ -1,0 +1,126 @@
+"""commit: a branch into the branch that it was made from, or into the real directory, and ending one that was interrupted."""
+
+import errno
+import json
+import logging
+from base64 import b64decode, b64encode
+from typing import Any
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.asker import Asker
+from agentfsd.control.history import HistoryHandlers, asked_paths, author_of, merge_reply
+from agentfsd.control.slices import cancelled, drive
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal
+from agentfsd.history import commit, merging, paths
+from agentfsd.history.merge import Conflict, Rules
+from agentfsd.history.merging import Merged
+from agentfsd.lower import writer
+from agentfsd.lower.host import HostLower
+from agentfsd.lower.plan import Drifted
+from agentfsd.metadata.rows import BranchRow
+
+log = logging.getLogger(__name__)
+
+
+class CommitHandlers(HistoryHandlers):
+    """Part of ControlService. One commit into the lower at a time."""
+
+    _committing = False
+
+    async def _commit(self, request: wire.Commit, asker: Asker) -> wire.MergeReply:
+        branch = self.overlay.branch_row(request.branch or asker.branch)
+        parent = self.overlay.parent_of(branch.id)
+        wanted = paths.parse(asked_paths(request))
+        await self._flush(branch.id)
+        if parent is None:
+            return await self._exclusively(self._commit_to_lower, branch, wanted, request, asker)
+        rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
+        steps = merging.merge_branches(
+            self.overlay, [branch.id], parent.id, rules, author_of(asker), dry_run=request.dry_run, wanted=wanted
+        )  # fmt: skip
+        merged = await drive(steps, asker)
+        await self._settle()
+        return merge_reply(merged, parent.name)
+
+    async def _commit_to_lower(
+        self, branch: BranchRow, wanted: tuple[bytes, ...], request: wire.Commit, asker: Asker
+    ) -> wire.MergeReply:  # fmt: skip
+        rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
+        into = self.info.lower
+        if writer.pending(self.info.state) is not None:
+            hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
+            raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
+        with self.overlay.frozen(branch.id) as tree:
+            plan = await drive(commit.plan(self.overlay, tree, wanted, rule), asker)
+            if plan.conflicts or request.dry_run or not plan.steps:
+                how = "lower" if plan.steps else "nothing"
+                return merge_reply(Merged(how, plan.changed, plan.conflicts), into)
+            conflicts = await self._write(plan, branch, tree, not wanted and not self._in_use(branch.id), asker)
+        await self._settle()
+        return merge_reply(Merged("lower", plan.changed, conflicts), into)
+
+    async def _write(self, plan: commit.Plan, branch: BranchRow, tree: Tree, whole: bool, asker: Asker) -> list[Conflict]:
+        """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""
+        changed = json.dumps([b64encode(path).decode() for path in plan.changed])
+        note = {"branch": branch.id, "layer": str(tree.head), "whole": "yes" if whole else "", "paths": changed}
+
+        def write() -> None:
+            made = writer.stage(
+                self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
+                progress=lambda done, total, size: asker.progress(done, total, "writing"),
+            )  # fmt: skip
+            made.apply(lambda done, total, size: asker.progress(done, total, "replacing"))
+
+        try:
+            await trio.to_thread.run_sync(write)
+        except Drifted as exc:
+            return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
+        commit.settle(self.overlay, branch.id, tree.head, plan.changed, whole=whole)
+        return []
+
+    async def _commit_end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
+        return await self._exclusively(self._end, request, asker)
+
+    async def _end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
+        pending = writer.pending(self.info.state)
+        if pending is None:
+            raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
+        end = writer.abort if request.abort else writer.resume
+
+        def work() -> bool:
+            return end(self._lower(), self.info.state, lambda done, total, size: asker.progress(done, total, "replacing"))
+
+        changed = [b64decode(path) for path in json.loads(pending.note["paths"])]
+        try:
+            done = await trio.to_thread.run_sync(work)
+        except Drifted as exc:
+            conflicts = [Conflict(path, "drift", "changed in the real directory since") for path in exc.paths]
+            return merge_reply(Merged("nothing", [], conflicts), self.info.lower)
+        if done:
+            note = pending.note
+            whole = bool(note["whole"]) and not self._in_use(note["branch"])
+            commit.settle(self.overlay, note["branch"], int(note["layer"]), changed, whole=whole)
+        await self._settle()
+        return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)
+
+    async def _exclusively(self, work: Any, *arguments: Any) -> wire.MergeReply:
+        if self._committing:
+            raise Refusal(errno.EBUSY, "commit-under-way", "another commit into the real directory is under way", "wait for it")
+        self._committing = True
+        try:
+            reply: wire.MergeReply = await work(*arguments)
+            return reply
+        finally:
+            self._committing = False
+
+    def _in_use(self, branch_id: str) -> bool:
+        return any(binding.branch_id == branch_id for binding in self.bindings.bindings())
+
+    def _lower(self) -> HostLower:
+        lower = self.overlay.parts.lower
+        if not isinstance(lower, HostLower):
+            raise Refusal(errno.EROFS, "read-only-lower", "this lower cannot be written")
+        return lower

@@ -1,0 +1,19 @@
+"""What a daemon says of itself."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class DaemonInfo:
+    """What the status of a daemon consists of, apart from its branches."""
+
+    version: str
+    pid: int
+    lower: str
+    mountpoint: str
+    state: str
+    session: str
+    backstore: str
+    started_ns: int
+    owner_uid: int
+    capabilities: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,306 @@
+"""Committing a branch into the lower: which steps that takes, what moved there meanwhile, and what the branch is afterwards.
+
+The steps are taken by lower/writer.py, in another thread: nothing here writes to the lower.
+"""
+
+import os
+import stat
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from agentfsd.core import diff, origin
+from agentfsd.core.diff import Pair
+from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.transplant import look_of
+from agentfsd.core.tree import Tree, join
+from agentfsd.history import links
+from agentfsd.history.merge import Conflict, Rules, content_of, merge_texts
+from agentfsd.history.paths import touches
+from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.types import Backstore, Lower
+
+Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
+
+
+@dataclass(slots=True)
+class Plan:
+    """``changed``: every path that will be different in the lower."""
+
+    steps: list[Step] = field(default_factory=list)
+    changed: list[bytes] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
+    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
+    pairs: dict[bytes, Pair] = {}
+    for pair in diff.pairs(overlay.parts, overlay.side(None), tree, times=True):
+        pairs[pair.path] = pair
+        if len(pairs) % 50 == 0:
+            yield len(pairs), 0, "changes"
+    chosen = _with_directories(pairs, wanted) if wanted else pairs
+    planner = _Planner(tree, rule)
+    for done, pair in enumerate(chosen.values()):
+        planner.add(pair)
+        yield done, len(chosen), "comparing with the lower"
+    planner.add_links()
+    return planner.plan
+
+
+def _with_directories(pairs: dict[bytes, Pair], wanted: tuple[bytes, ...]) -> dict[bytes, Pair]:
+    """What is wanted, and the new directories that it lies in."""
+    needed = {path for path in pairs if touches(wanted, path)}
+    for path in list(needed):
+        if pairs[path].new is not None:
+            parts = path.split(b"/")
+            above = (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+            needed.update(name for name in above if name in pairs and _is_new(pairs[name]))
+    return {path: pair for path, pair in pairs.items() if path in needed}
+
+
+def _is_new(pair: Pair) -> bool:
+    return pair.old is None or "type" in pair.what
+
+
+class _Planner:
+    def __init__(self, tree: Tree, rule: Rule) -> None:
+        self._tree, self._rule = tree, rule
+        self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
+        self._puts: dict[bytes, Put] = {}
+        self._linked: list[Inode] = []
+        self.plan = Plan()
+
+    def add(self, pair: Pair) -> None:
+        """Call in the order of diff.pairs: a directory before what it holds."""
+        path = pair.path
+        if self._rule == "force" or not self._moved(pair):
+            self._step(pair, None)
+        elif self._may_stay(pair):
+            return
+        elif self._rule == "merge" and _both_files(pair):
+            self._merge(pair)
+        else:
+            there = "deleted" if pair.old is None else "changed"
+            self.plan.conflicts.append(Conflict(path, "drift", f"{there} in the real directory since the branch changed it"))
+
+    def _may_stay(self, pair: Pair) -> bool:
+        """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
+        if pair.old is None or pair.new is None or {"content", "type"} & set(pair.what):
+            return False
+        return set(pair.what) == {"times"} or (self._rule == "merge" and pair.new.is_dir)
+
+    # -- what moved
+
+    def _moved(self, pair: Pair) -> bool:
+        """Whether the lower has something else at that path than when the branch changed it."""
+        node, path = self._tree.root, b""
+        *above, name = pair.path.split(b"/")
+        if not pair.path:
+            return False
+        for part in above:
+            path = join(path, part)
+            row = self._tree.store.origin(node.id, part, self._tree.chain) if node.id else None
+            child = self._tree.find(node, part)
+            if child is None or not child.is_dir:
+                return row is None or _changed_since(self._tree.lower, pair.path, row.since_ns)
+            node = child
+        row = self._tree.store.origin(node.id, name, self._tree.chain) if node.id else None
+        now = origin.now_in_lower(self._tree, pair.path)
+        if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
+            return self._directory_moved(pair.new, now)
+        before = origin.identity_of(row) if row is not None else _own_identity(pair)
+        if pair.old is not None and pair.old.is_dir and row is not None:
+            return now[:2] != before[:2] or _changed_below(self._tree.lower, pair.path, row.since_ns)
+        return now != before
+
+    @staticmethod
+    def _directory_moved(inode: Inode, now: LowerIdentity) -> bool:
+        """Its change time moves with what it holds, too: in doubt its attributes have moved."""
+        return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
+
+    def _merge(self, pair: Pair) -> None:
+        assert pair.new is not None
+        base = self._base(pair)
+        if base is None:
+            message = "changed on both sides, and what it was before is not kept"
+            self.plan.conflicts.append(Conflict(pair.path, "drift", message))
+            return
+        assert pair.old is not None
+        merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules())
+        if merged is None:
+            message = "changed in the real directory and in the branch, on the same lines or not as text"
+            self.plan.conflicts.append(Conflict(pair.path, "content", message))
+        else:
+            self._step(pair, merged)
+
+    def _base(self, pair: Pair) -> bytes | None:
+        """What the file was when the branch first changed it."""
+        if pair.within is None or not pair.within.id:
+            return None
+        row = self._tree.store.origin(pair.within.id, pair.path.rpartition(b"/")[2], self._tree.chain)
+        if row is None or not (row.base or row.lower_size == 0):
+            return None
+        if not row.base:
+            return b""
+        with open(ObjectContent(self._tree.backstore, row.base, row.lower_size).open(), "rb") as file:
+            file.seek(0)
+            return file.read()
+
+    # -- steps
+
+    def _step(self, pair: Pair, content: bytes | None) -> None:
+        path = pair.path
+        self.plan.changed.append(path)
+        if any(path.startswith(gone + b"/") for gone in _directories(path) if gone in self._displaced) and pair.new is None:
+            return
+        expected = None if self._rule == "force" else self._identity(path)
+        if pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir):
+            self._displaced.add(path)
+        if pair.new is None:
+            self.plan.steps.append(Remove(path, expected))
+        elif _is_new(pair) or "content" in pair.what:
+            self._put(path, pair.new, expected, content)
+        else:
+            self.plan.steps.append(Adjust(path, _attributes(pair.new), expected if not pair.new.is_dir else None))
+
+    def _identity(self, path: bytes) -> Identity:
+        found = origin.now_in_lower(self._tree, path)
+        return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
+
+    def _put(self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None) -> None:
+        attributes = self._tree.attributes(inode)
+        link = inode.id if not inode.is_dir and attributes.nlink > 1 else 0
+        source: Content | None = None
+        if inode.is_file:
+            source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
+        target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
+        put = Put(path, _attributes(inode), source, target, attributes.rdev, link, expected)
+        self._puts[path] = put
+        self.plan.steps.append(put)
+        if link and inode not in self._linked:
+            self._linked.append(inode)
+
+    def _source(self, inode: Inode, size: int) -> Content:
+        if inode.content:
+            return ObjectContent(self._tree.backstore, inode.content, size)
+        assert inode.lower_path is not None
+        return LowerContent(self._tree.lower, inode.lower_path, size)
+
+    def add_links(self) -> None:
+        """A file with several names is made anew under all of them, or they would part."""
+        adjusted = {step.path: step for step in self.plan.steps if isinstance(step, Adjust)}
+        for inode in self._linked:
+            for path in links.names(self._tree, inode):
+                if path in self._puts:
+                    continue
+                if path in adjusted:
+                    self.plan.steps.remove(adjusted[path])
+                else:
+                    self.plan.changed.append(path)
+                expected = None if self._rule == "force" else self._identity(path)
+                self._put(path, inode, expected, None)
+        self.plan.steps.sort(key=lambda step: step.path)
+
+
+def _attributes(inode: Inode) -> Attributes:
+    look = look_of(inode)
+    return Attributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+
+
+def _own_identity(pair: Pair) -> LowerIdentity:
+    """As it was when only its attributes were changed; NO_LOWER for what the branch made where the lower had nothing."""
+    if pair.new is not None and pair.new.id and pair.new.lower_path == pair.path:
+        return pair.new.lower
+    return NO_LOWER
+
+
+def _both_files(pair: Pair) -> bool:
+    return pair.old is not None and pair.new is not None and pair.old.is_file and pair.new.is_file
+
+
+def _directories(path: bytes) -> Iterable[bytes]:
+    parts = path.split(b"/")
+    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _changed_since(lower: Lower, path: bytes, since_ns: int) -> bool:
+    try:
+        return lower.stat(path).st_ctime_ns > since_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
+def _changed_below(lower: Lower, path: bytes, since_ns: int) -> bool:
+    """Whether anything in a directory of the lower, or it itself, changed after that."""
+    if _changed_since(lower, path, since_ns):
+        return True
+    for entry in lower.readdir(path):
+        below = join(path, entry.name)
+        if _changed_since(lower, below, since_ns):
+            return True
+        if stat.S_ISDIR(lower.stat(below).st_mode) and _changed_below(lower, below, since_ns):
+            return True
+    return False
+
+
+# -- where contents come from, for the thread that writes
+
+
+class ObjectContent(NamedTuple):
+    backstore: Backstore
+    number: int
+    size: int
+
+    def open(self) -> int:
+        found = self.backstore.open(self.number)
+        try:
+            return os.dup(found.fileno())
+        finally:
+            found.close()
+
+
+class LowerContent(NamedTuple):
+    lower: Lower
+    path: bytes
+    size: int
+
+    def open(self) -> int:
+        return self.lower.open(self.path)
+
+
+class BytesContent:
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def open(self) -> int:
+        fd = os.memfd_create("merged")
+        os.write(fd, self._data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+
+# -- afterwards
+
+
+def settle(overlay: Overlay, branch_id: str, seen: int, paths: list[bytes], *, whole: bool) -> None:
+    """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
+
+    *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
+    """
+    if not overlay.has_tree(branch_id):
+        return
+    if whole and overlay.is_still(branch_id, seen) and not any(inode.opens for inode in overlay.branch_tree(branch_id).loaded()):
+        overlay.become_bare(branch_id)
+        return
+    tree = overlay.branch_tree(branch_id)
+    with overlay.store.transaction() as tx:
+        for path in paths:
+            parent, _, name = path.rpartition(b"/")
+            try:
+                directory = tree.walk(parent)
+            except OSError:
+                continue
+            if path and directory.id and directory.is_dir:
+                origin.renew(tx, directory, name, path)
