@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
+from agentfsd import runtime
 from agentfsd.control.events import LIMIT
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 
@@ -282,10 +284,13 @@ def test_a_watcher_that_is_killed_or_does_not_read_hurts_nobody(mounted: Mounted
     mounted.cli("branch create", "b")
     killed = command(mounted)
     with watching(mounted, "b") as events:
-        killed.kill()
         script = f"import os\nfor n in range({2 * LIMIT // 3}):\n    os.mkdir('d')\n    os.rmdir('d')\n"
-        mounted.run("b", sys.executable, "-c", script)
+        working = mounted.start("b", sys.executable, "-c", script, view="namespace")
+        time.sleep(1)
+        killed.kill()
+        assert working.wait(3 * WAIT_S) == 0
         assert mounted.fsck() == []
+        assert "failed" not in Path(runtime.State(str(mounted.state)).log).read_text()
         told = 0
         while (event := next(events)).kind != "lost":
             told += 1
