@@ -453,7 +453,8 @@ class Event(Reply, frozen=True, kw_only=True, tag="event"):
     modified: told at the first write, then at most every 0.2 s while writing goes on, and after the last. renamed:
     ``old_path`` became ``path``, which may have been another file. attributes: mode, owner, times or extended attributes.
     restore, merge, commit, undo, discard: the whole tree may be another one; what differs is not told.
-    ``name``: of the snapshot; of a restore's ref; merged refs; the snapshot of an undo; the old name of a renamed branch; what a created branch was made from.
+    ``name``: of the snapshot, also of an undo's; of a restore's ref; the refs that were merged, with spaces; the old name of a
+    renamed branch; what a created branch was made from.
     ``pid``: the process that did it, or that was bound; 0 where the daemon does not know.
     lost: the client read too slowly, and ``count`` events are missing here.
     """
