@@ -3,7 +3,7 @@
 import click
 
 from agentfsd import __version__
-from agentfsd.cli import branches, changes, checks, merging, mounting, past, processes, running, snapshots
+from agentfsd.cli import branches, changes, checks, merging, mounting, past, processes, running, snapshots, watching
 from agentfsd.cli.common import Group
 
 
@@ -24,7 +24,7 @@ for _command in (
     mounting.mount, mounting.umount, mounting.status, checks.doctor, checks.fsck, running.run, running.shell,
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
-    merging.merge, merging.commit,
+    merging.merge, merging.commit, watching.watch,
 ):  # fmt: skip
     main.add_command(_command)
 

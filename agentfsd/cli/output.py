@@ -40,6 +40,11 @@ def as_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=True))
 
 
+def as_json_line(value: Any) -> None:
+    """For programs that read on: one object on a line."""
+    click.echo(json.dumps(value, ensure_ascii=True))
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A rich table on a terminal, aligned columns under upper-case headers elsewhere."""
     if sys.stdout.isatty():
@@ -104,6 +109,11 @@ def printable(text: str) -> str:
 def when(time_ns: int) -> str:
     """A point in time, local, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
+
+
+def clock(time_ns: int) -> str:
+    """The time of day, local, to the millisecond."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(time_ns // 10**9))}.{time_ns // 10**6 % 1000:03d}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

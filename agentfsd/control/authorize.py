@@ -12,7 +12,7 @@ from agentfsd.types import Caller
 # What a bound process may ask at all; each is then held to its own branch.
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
-    wire.SnapshotShow, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore,
+    wire.SnapshotShow, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events,
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
         raise _outside("that request")
     if isinstance(request, wire.BranchShow | wire.Log):
         _check_own(request.ref, bound_to, overlay)
-    elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList):
+    elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList | wire.Events):
         _check_own(request.branch, bound_to, overlay)
     elif isinstance(request, wire.SnapshotShow):
         _check_snapshot(request.ref, bound_to, overlay)

@@ -42,6 +42,8 @@ class CommitHandlers(HistoryHandlers):
             self.overlay, [branch.id], parent.id, rules, author_of(asker), dry_run=request.dry_run, wanted=wanted
         )  # fmt: skip
         merged = await drive(steps, asker)
+        if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
+            self._tell("commit", parent.id, asker.caller.pid, name=branch.name)
         await self._settle()
         return merge_reply(merged, parent.name)
 
@@ -79,6 +81,7 @@ class CommitHandlers(HistoryHandlers):
         except Drifted as exc:
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         commit.settle(self.overlay, branch.id, tree.head, plan.changed, whole=whole)
+        self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
 
     async def _commit_end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:

@@ -10,6 +10,7 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.slices import drive
+from agentfsd.core.news import Happening, Kind
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.past import Retention, parse_age
 from agentfsd.history import merging, paths
@@ -31,6 +32,10 @@ class HistoryHandlers:
     _flush: Flush
     _settle: Callable[[], Awaitable[None]]
 
+    def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "") -> None:
+        """At once after it was done: before anything is awaited."""
+        self.overlay.tell(Happening(kind, branch_id, pid, branch=branch, name=name))
+
     async def _merge(self, request: wire.Merge, asker: Asker) -> wire.MergeReply:
         target = self.overlay.branch_row(request.target or asker.branch)
         sources = [self.overlay.find(source).id for source in request.sources]
@@ -38,6 +43,8 @@ class HistoryHandlers:
         await self._flush()
         steps = merging.merge_branches(self.overlay, sources, target.id, rules, author_of(asker), dry_run=request.dry_run)
         merged = await drive(steps, asker)
+        if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
+            self._tell("merge", target.id, asker.caller.pid, name=" ".join(request.sources))
         await self._settle()
         return merge_reply(merged, target.name)
 
@@ -48,9 +55,12 @@ class HistoryHandlers:
         if wanted:
             steps = merging.restore_paths(self.overlay, branch.id, found.id, wanted, author)
             changed = await drive(steps, asker)
+            if changed:
+                self._tell("restore", branch.id, author.pid, name=found.name)
             message = f"{len(changed)} paths of {branch.name} are as in {request.ref} again"
         else:
             self.overlay.restore(branch.id, found.id, author.pid, author.command)
+            self._tell("restore", branch.id, author.pid, name=found.name)
             message = f"{branch.name} is at {request.ref} again"
         await self._settle()
         return wire.Done(message=message)
@@ -59,6 +69,7 @@ class HistoryHandlers:
         author = author_of(asker)
         await self._flush()
         undone = self.overlay.undo(author.pid, author.command)
+        self._tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
         await self._settle()
         return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
 

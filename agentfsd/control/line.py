@@ -43,6 +43,14 @@ class Line:
         except OSError:
             pass  # it does not read, or has gone: progress is all that it misses
 
+    async def send(self, *messages: wire.Reply) -> None:
+        """Waits as long as the client does not read: call within hold(). ClientGone."""
+        frames = b"".join(wire.frame(wire.encode(message, json=self._as_json)) for message in messages)
+        try:
+            await self._stream.send_all(frames)
+        except trio.BrokenResourceError:
+            raise ClientGone from None
+
     async def hold(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Does *work* while the client is there. Once that has closed its end, *work* is cancelled; then ClientGone."""
         done: list[_T] = []

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from agentfsd.control import patches
 from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.committing import CommitHandlers
+from agentfsd.control.events import Watcher, stream
 from agentfsd.control.history import Flush, author_of, wire_snapshot
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
@@ -25,6 +26,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.snapshots import RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
+from agentfsd.metadata.rows import BranchRow
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 _GONE = "(deleted)"
 _SENTENCE_CHARACTERS = 500
 
-_R = TypeVar("_R", bound=wire.Request)
+_HOLD_THE_LINE = (wire.LongRequest, wire.Events)  # given up when the client goes away
 
 
 async def _nothing(branch_id: str | None = None) -> None:
@@ -88,7 +90,7 @@ class ControlService(CommitHandlers):
         authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply
-        if line is not None and isinstance(request, wire.LongRequest):
+        if line is not None and isinstance(request, _HOLD_THE_LINE):
             reply = await line.hold(lambda: handler(self, request, asker))
         else:
             reply = await handler(self, request, asker)
@@ -136,6 +138,11 @@ class ControlService(CommitHandlers):
         self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
+    async def _events(self, request: wire.Events, asker: Asker) -> wire.Done:
+        branch_id = self.overlay.branch_row(request.branch).id if request.branch is not None else asker.bound_to
+        await stream(Watcher(self.overlay, branch_id), asker, self.bindings)
+        return wire.Done(message="the branch has gone")
+
     # -- branches
 
     def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
@@ -156,7 +163,9 @@ class ControlService(CommitHandlers):
     async def _branch_create(self, request: wire.BranchCreate, asker: Asker) -> wire.BranchReply:
         source = self._pin(request.source)
         await self._flush()
-        return wire.BranchReply(branch=self._wire_branch(self.overlay.create_branch(request.name, source)))
+        made = self.overlay.create_branch(request.name, source)
+        self._tell("branch-created", made.id, asker.caller.pid, name=made.base)
+        return wire.BranchReply(branch=self._wire_branch(made))
 
     async def _branch_list(self, request: wire.BranchList, asker: Asker) -> wire.BranchesReply:
         return wire.BranchesReply(branches=self._branches())
@@ -167,21 +176,29 @@ class ControlService(CommitHandlers):
         return wire.BranchReply(branch=self._wire_branch(info, busy))
 
     async def _branch_rename(self, request: wire.BranchRename, asker: Asker) -> wire.BranchReply:
-        return wire.BranchReply(branch=self._wire_branch(self.overlay.rename_branch(request.ref, request.new_name)))
+        old = self.overlay.branch_row(request.ref).name
+        renamed = self.overlay.rename_branch(request.ref, request.new_name)
+        self._tell("branch-renamed", renamed.id, asker.caller.pid, name=old)
+        return wire.BranchReply(branch=self._wire_branch(renamed))
 
     async def _branch_delete(self, request: wire.BranchDelete, asker: Asker) -> wire.Done:
-        self._check_unused(request.ref)
-        self.overlay.delete_branch(request.ref)
+        row = self._unused(request.ref)
+        self.overlay.delete_branch(row.id)
+        self._tell("branch-deleted", row.id, asker.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"deleted branch {request.ref}")
 
     async def _discard(self, request: wire.Discard, asker: Asker) -> wire.Done:
-        self._check_unused(request.ref)
-        self.overlay.discard(request.ref, keep=request.keep)
+        row = self._unused(request.ref)
+        self.overlay.discard(row.id, keep=request.keep)
+        self._tell("discard", row.id, asker.caller.pid, branch=row.name)
+        if not self.overlay.has_tree(row.id):
+            self._tell("branch-deleted", row.id, asker.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"discarded {request.ref}")
 
-    def _check_unused(self, ref: str) -> None:
+    def _unused(self, ref: str) -> BranchRow:
+        """A branch in which no process is."""
         row = self.overlay.branch_row(ref)
         pids = [binding.pid for binding in self.bindings.bindings() if binding.branch_id == row.id]
         if pids:
@@ -190,6 +207,7 @@ class ControlService(CommitHandlers):
                 errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {len(pids)} processes ({shown})",
                 "end them, or unbind them with `agentfsd unbind PID`",
             )  # fmt: skip
+        return row
 
     async def _bind(self, request: wire.BranchBind, asker: Asker) -> wire.Done:
         row = self.overlay.branch_row(request.branch)
@@ -201,6 +219,7 @@ class ControlService(CommitHandlers):
                 self.bindings.bind_brood(asker.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
+        self._tell("bound", row.id, request.pid)
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
@@ -213,10 +232,13 @@ class ControlService(CommitHandlers):
         return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
 
     async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
+        branch_id = self.bindings.branch_of(request.pid)
         if not self.bindings.unbind(request.pid):
             raise Refusal(
                 errno.ESRCH, "not-bound", f"process {request.pid} has no binding of its own", "`agentfsd bindings` shows them"
             )
+        if branch_id is not None:
+            self._tell("unbound", branch_id, request.pid)
         return wire.Done(message=f"process {request.pid} sees {DEFAULT_BRANCH} from now on")
 
     def _bindings(self) -> list[wire.Binding]:
@@ -241,6 +263,7 @@ class ControlService(CommitHandlers):
         await self._flush(branch)
         author, kind = author_of(asker), RUN if request.around_run else ""
         made = self.overlay.create_snapshot(branch, request.name, request.tag, author.pid, author.command, kind)
+        self._tell("snapshot", branch, author.pid, name=made.name)
         return wire.SnapshotReply(snapshot=wire_snapshot(made))
 
     async def _snapshot_list(self, request: wire.SnapshotList, asker: Asker) -> wire.SnapshotsReply:
@@ -252,7 +275,10 @@ class ControlService(CommitHandlers):
         return wire.SnapshotReply(snapshot=wire_snapshot(self.overlay.count_snapshot(request.ref)))
 
     async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: Asker) -> wire.Done:
-        self.overlay.delete_snapshot(request.ref)
+        row = self.overlay.snapshot_row(request.ref)
+        self.overlay.delete_snapshot(row.id)
+        branch = "" if self.overlay.has_tree(row.branch_id) else row.branch
+        self._tell("snapshot-deleted", row.branch_id, asker.caller.pid, branch=branch, name=row.name)
         await self._settle()
         return wire.Done(message=f"deleted snapshot {request.ref}")
 
@@ -328,7 +354,7 @@ def _wire_change(change: Change) -> wire.Change:
 _S = ControlService
 _HANDLERS: dict[type[wire.Request], object] = {
     wire.Hello: _S._hello, wire.Status: _S._status, wire.Capabilities: _S._capabilities, wire.Fsck: _S._fsck,
-    wire.Shutdown: _S._shut, wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
+    wire.Events: _S._events,    wire.Shutdown: _S._shut, wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
     wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,

@@ -120,6 +120,11 @@ def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, l
     return os.copy_file_range(fd, written.fileno(), length, from_offset, to_offset)
 
 
+def changed_since(inode: Inode, time_ns: int) -> bool:
+    """Whether an open file's data may have been changed at that time or later."""
+    return inode.tree.data_stat(inode).st_mtime_ns >= time_ns
+
+
 def copy_size(inode: Inode) -> int:
     """Bytes that the next write would copy first; 0 when it can write in place."""
     return 0 if copyup.is_owned(inode) else inode.tree.data_stat(inode).st_size

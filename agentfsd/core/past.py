@@ -37,6 +37,7 @@ class Deed:
 
     kind: str
     branch: str
+    branch_id: str
     snapshot: str
 
 
@@ -157,7 +158,8 @@ class Past(Snapshots, Branches):
 
     def deeds(self) -> list[Deed]:
         """What can be undone, the last first."""
-        return [Deed(row.kind, row.branch.name, self._snapshots[row.snapshot].name) for row in sorted(self._deeds.values())[::-1]]
+        rows = sorted(self._deeds.values(), reverse=True)
+        return [Deed(row.kind, row.branch.name, row.branch_id, self._snapshots[row.snapshot].name) for row in rows]
 
     def undo(self, author_pid: int = 0, author: str = "") -> Deed:
         """Takes back the last restore, merge or discard that was not taken back yet. What was done since is in a snapshot."""
@@ -180,7 +182,7 @@ class Past(Snapshots, Branches):
                     self._add_snapshot(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
                 self._put_in_place(tx, branch.id, snapshot.layer)
         self._detach(row.branch_id)
-        return Deed(row.kind, row.branch.name, snapshot.name)
+        return Deed(row.kind, row.branch.name, row.branch_id, snapshot.name)
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
         if self._branch_named(old.name) is not None:

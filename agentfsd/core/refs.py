@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from agentfsd.core import copyup, reap
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
+from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.errors import Refusal, not_found
 from agentfsd.metadata import layers
@@ -37,6 +38,7 @@ class Refs:
         self._numbers = itertools.count(1)
         self._trees: dict[str, Tree] = {}
         self._replaced: WeakSet[Tree] = WeakSet()  # what of them is still open, or known to the kernel
+        self.listeners: list[Listener] = []  # whoever follows what happens in branches; those who make it happen tell()
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
         if self._branch_named(DEFAULT_BRANCH) is None:
             with store.transaction() as tx:
@@ -93,6 +95,10 @@ class Refs:
             self._replaced.add(tree)
             for listener in self.on_replaced:
                 listener(tree)
+
+    def tell(self, happening: Happening) -> None:
+        for listener in self.listeners:
+            listener(happening)
 
     # -- finding by name
 

@@ -11,6 +11,7 @@ import trio
 
 from agentfsd.core import copyup, data
 from agentfsd.core.inode import WHITEOUT, Attributes, Inode
+from agentfsd.core.news import Happening, Kind
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
@@ -26,11 +27,12 @@ _THREAD_BYTES = 4 << 20
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "passed", "privileged", "writes")
+    __slots__ = ("inode", "opener", "passed", "privileged", "since_ns", "writes")
 
     def __init__(self, inode: Inode, privileged: bool, writes: bool) -> None:
         self.inode, self.privileged, self.writes = inode, privileged, writes
         self.passed = False  # the kernel reads and writes the content object itself
+        self.opener = self.since_ns = 0  # and if so: whose thread opened it, and when
 
 
 class DirHandle:
@@ -252,6 +254,13 @@ class Base:
         """After a file changed: other connections that know it."""
         if len(self.connections.all) > 1 and self.connections.file_changed(self, inode, data=data):
             self.unsettled = True
+
+    def tell(self, kind: Kind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
+        """After a change, while somebody listens (ask ``overlay.listeners`` first: usually nobody does)."""
+        tree = inode.tree
+        if tree.detached or (not inode.nlink and kind != "deleted"):
+            return
+        self.overlay.tell(Happening(kind, tree.id, self.bindings.process_of(tid), inode, path, old_path))
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""

@@ -27,6 +27,8 @@ class FileHandlers(Virtual, Base):
             return Shown(self.virtual_attributes(node), NOW_S)
         found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
         attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
+        if self.overlay.listeners:
+            self.tell("attributes" if new.size is None else "modified", found, ctx.pid)
         reply = self.shown(node, found)
         self._attributes_changed(number, found, data=new.size is not None)
         return reply
@@ -62,11 +64,15 @@ class FileHandlers(Virtual, Base):
         """*in_group*: the caller may set an ACL and leave the setgid bit."""
         found = self.inode(number, ctx)
         attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
+        if self.overlay.listeners:
+            self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     def removexattr(self, number: int, name: bytes, ctx: Context) -> None:
         found = self.inode(number, ctx)
         attributes.removexattr(found.tree, found, name)
+        if self.overlay.listeners:
+            self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     # -- data
@@ -84,7 +90,7 @@ class FileHandlers(Virtual, Base):
         if self.connections.moves_atime and data.note_access(found, flags):
             self.notifier.expire_attributes_now(number)
         if flags & os.O_TRUNC:
-            self.file_changed(found, data=True)
+            self.data_changed(found, ctx.pid)
         return self.open_handle(found, flags, ctx), found
 
     def truncated(self, inode: Inode, *, keeps_setid: bool) -> None:
@@ -131,11 +137,19 @@ class FileHandlers(Virtual, Base):
             raise PermissionError(errno.EACCES, "read-only")
         return handle.channel.write(text)
 
-    def write(self, inode: Inode, buffer: bytes | memoryview, offset: int, *, keeps_setid: bool) -> int:
-        """Call copy_ahead() first when must_copy() says so."""
+    def write(self, inode: Inode, buffer: bytes | memoryview, offset: int, *, keeps_setid: bool, tid: int = 0) -> int:
+        """Call copy_ahead() first when must_copy() says so. *tid*: who writes, where the kernel says so."""
         written = data.write(inode, buffer, offset, privileged=keeps_setid)
         self.file_changed(inode, data=True)
+        if self.overlay.listeners:
+            self.tell("modified", inode, tid)
         return written
+
+    def data_changed(self, inode: Inode, tid: int) -> None:
+        """After another change of a file's data."""
+        self.file_changed(inode, data=True)
+        if self.overlay.listeners:
+            self.tell("modified", inode, tid)
 
     def may_keep_setid(self, handle_number: int) -> bool:
         """By who opened the file, where the kernel does not say who writes."""
@@ -145,6 +159,8 @@ class FileHandlers(Virtual, Base):
     def release(self, handle_number: int) -> None:
         handle = self.handles.pop(handle_number, None)
         if isinstance(handle, FileHandle):
+            if handle.since_ns and self.overlay.listeners and data.changed_since(handle.inode, handle.since_ns):
+                self.tell("modified", handle.inode, handle.opener)
             data.release(handle.inode)
             self.writers -= handle.writes
         elif isinstance(handle, TextHandle) and handle.channel is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from agentfsd.core import data, namespace
 from agentfsd.core.inode import Inode
 from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.base import Base, DirHandle
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
@@ -58,6 +58,8 @@ class NameHandlers(Virtual, Base):
         """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
+        if self.overlay.listeners:
+            self.tell("created", made, ctx.pid)
         return parent, directory, made
 
     def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Context) -> Entry:
@@ -89,6 +91,8 @@ class NameHandlers(Virtual, Base):
         elif flags & os.O_EXCL:
             raise FileExistsError(errno.EEXIST, "name exists")
         data.open_(found, flags)
+        if flags & os.O_TRUNC and self.overlay.listeners:
+            self.tell("modified", found, ctx.pid)
         try:
             reply = self.reply(parent, name, found)
         except BaseException:
@@ -120,6 +124,8 @@ class NameHandlers(Virtual, Base):
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
         namespace.link(tree, node.inode, directory, new_name)
+        if self.overlay.listeners:
+            self.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
         reply = self.reply(parent, new_name, node.inode)
         self.file_changed(node.inode, data=False)
         self.changed(parent, directory, new_name)
@@ -127,7 +133,10 @@ class NameHandlers(Virtual, Base):
 
     def unlink(self, parent_inode: int, name: bytes, ctx: Context) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
-        self.file_changed(namespace.unlink(tree, directory, name), data=False)
+        gone = namespace.unlink(tree, directory, name)
+        if self.overlay.listeners:
+            self.tell("deleted", gone, ctx.pid, join(directory.path, name))
+        self.file_changed(gone, data=False)
         self.changed(parent, directory, name)
 
     def rmdir(self, parent_inode: int, name: bytes, ctx: Context) -> None:
@@ -136,6 +145,8 @@ class NameHandlers(Virtual, Base):
         if found.is_dir and tree.is_empty(found):
             self._part_from_others(parent, [(parent, name, found)])
         namespace.rmdir(tree, directory, name)
+        if self.overlay.listeners:
+            self.tell("deleted", found, ctx.pid, join(directory.path, name))
         node = self.nodes.seen(parent, name, tree.id)
         if node is not None:
             self.nodes.unlink_directory(node)
@@ -169,7 +180,10 @@ class NameHandlers(Virtual, Base):
             raise OSError(errno.EXDEV, "another view")
         source, target = tree.lookup(old_dir, name_old), tree.find(new_dir, name_new)
         self._part_from_others(old_parent, [(old_parent, name_old, source), (new_parent, name_new, target)])
+        paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.listeners else ()
         namespace.rename(tree, old_dir, name_old, new_dir, name_new, flags)
+        if paths and source is not target:
+            self._tell_renamed(source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)
         moved = self.nodes.seen(old_parent, name_old, tree.id) if source.is_dir else None
         replaced = self.nodes.seen(new_parent, name_new, tree.id) if target is not None and target.is_dir else None
         if replaced is not None and not flags & RENAME_EXCHANGE:
@@ -184,6 +198,11 @@ class NameHandlers(Virtual, Base):
             new_parent.names.add(name_new)
         self.changed(old_parent, old_dir, name_old)
         self.changed(new_parent, new_dir, name_new)
+
+    def _tell_renamed(self, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: Context) -> None:
+        self.tell("renamed", source, ctx.pid, new, old)
+        if exchanged is not None:
+            self.tell("renamed", exchanged, ctx.pid, old, new)
 
     # -- listing
 

@@ -104,6 +104,60 @@ class SocketTransport:
         self._socket.close()
 
 
+class EventStream:
+    """What happens in branches from the moment it was made: an iterator over a conversation that is given over to it.
+
+    It ends when the one branch that it is about has gone; DaemonGoneError when the daemon ends. close(), or leaving it as a
+    context manager, ends the conversation.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __iter__(self) -> "EventStream":
+        return self
+
+    def __next__(self) -> wire.Event:
+        try:
+            reply = _read(self._transport.further)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(reply, wire.Event):
+            return reply
+        self.close()
+        if isinstance(reply, wire.Done):
+            raise StopIteration
+        raise _unexpected(reply, wire.Event)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> "EventStream":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _read(receive: Callable[[], bytes]) -> wire.AnyReply:
+    """One reply; AgentFSError for whatever keeps it from us."""
+    try:
+        return wire.decode_reply(receive())
+    except msgspec.DecodeError as exc:
+        raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
+    except AgentFSError:
+        raise
+    except OSError as exc:
+        raise DaemonGoneError(exc.errno or errno.EIO, "daemon-gone", f"the daemon does not answer: {exc}") from exc
+
+
+def _unexpected(reply: wire.AnyReply, expected: type[wire.Reply]) -> AgentFSError:
+    if isinstance(reply, wire.Error):
+        return from_reply(reply)
+    return ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
+
+
 class ControlClient:
     """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal."""
 
@@ -139,18 +193,9 @@ class ControlClient:
     def _ask(
         self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> _R:
-        try:
-            reply = self._exchange(wire.encode(request), descriptors, on_progress)
-        except msgspec.DecodeError as exc:
-            raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
-        except AgentFSError:
-            raise
-        except OSError as exc:
-            raise DaemonGoneError(exc.errno or errno.EIO, "daemon-gone", f"the daemon does not answer: {exc}") from exc
-        if isinstance(reply, wire.Error):
-            raise from_reply(reply)
+        reply = self._exchange(wire.encode(request), descriptors, on_progress)
         if not isinstance(reply, expected):
-            raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")
+            raise _unexpected(reply, expected)
         return reply
 
     def _exchange(self, body: bytes, descriptors: Sequence[int], on_progress: OnProgress | None) -> wire.AnyReply:
@@ -162,11 +207,11 @@ class ControlClient:
         if not self._usable:
             raise DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
         try:
-            reply = wire.decode_reply(self._transport.exchange(body, descriptors))
+            reply = _read(lambda: self._transport.exchange(body, descriptors))
             while isinstance(reply, wire.Progress):
                 if on_progress is not None:
                     on_progress(reply)
-                reply = wire.decode_reply(self._transport.further())
+                reply = _read(self._transport.further)
         except BaseException:
             self.close()
             raise
@@ -188,6 +233,16 @@ class ControlClient:
     def shutdown(self, *, force: bool = False) -> None:
         """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
         self._ask(wire.Shutdown(force=force), wire.Done)
+
+    def events(self, branch: str | None = None) -> EventStream:
+        """What happens in a branch (None: in every one, for a bound process in its own) from now on.
+
+        Over the socket only. This conversation is given over to it: nothing else can be asked any more. A ``timeout_s`` of
+        connect() is how long it may be quiet.
+        """
+        self._ask(wire.Events(branch=branch), wire.EventsOk)
+        self._usable = False
+        return EventStream(self._transport)
 
     # -- branches
 

@@ -247,6 +247,13 @@ class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
     pass
 
 
+class Events(Request, frozen=True, kw_only=True, tag="events"):
+    """What happens in a branch from now on; on the socket only. EventsOk comes at once, then Event after Event until the
+    client closes its end, or Done when the branch has gone. ``branch`` None: every branch, for a bound caller its own."""
+
+    branch: str | None = None
+
+
 class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     """Asks the daemon to unmount and end; *force* also while the mount is in use."""
 
@@ -257,7 +264,7 @@ AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage | PolicyGet
-    | PolicySet | Fsck | Shutdown
+    | PolicySet | Fsck | Events | Shutdown
 )  # fmt: skip
 
 # -- replies
@@ -321,12 +328,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def path_bytes(self) -> bytes:
-        return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
+        return _exact(self.path, self.raw_path)
 
-    @property
-    def old_path_bytes(self) -> bytes:
-        """Where a renamed file was; b"" for any other change."""
-        return base64.b64decode(self.raw_old_path) if self.raw_old_path else self.old_path.encode()
+
+def _exact(path: str, raw_path: str) -> bytes:
+    return base64.b64decode(raw_path) if raw_path else path.encode()
 
 
 def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
@@ -363,11 +369,11 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def path_bytes(self) -> bytes:
-        return base64.b64decode(self.raw_path) if self.raw_path else self.path.encode()
+        return _exact(self.path, self.raw_path)
 
     @property
     def old_path_bytes(self) -> bytes:
-        return base64.b64decode(self.raw_old_path) if self.raw_old_path else self.old_path.encode()
+        return _exact(self.old_path, self.raw_old_path)
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -427,6 +433,51 @@ class Progress(Reply, frozen=True, kw_only=True, tag="progress"):
     done: int
     total: int
     what: str
+
+
+class EventsOk(Reply, frozen=True, kw_only=True, tag="events.ok"):
+    """From here on nothing is missed."""
+
+
+EventKind = Literal[
+    "created", "modified", "deleted", "renamed", "attributes",
+    "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
+    "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
+    "lost",
+]  # fmt: skip
+
+
+class Event(Reply, frozen=True, kw_only=True, tag="event"):
+    """What happened in ``branch``. Paths, relative to its root and written as in Change, where it happened to a file.
+
+    modified: told at the first write, then at most every 0.2 s while writing goes on, and after the last. renamed:
+    ``old_path`` became ``path``, which may have been another file. attributes: mode, owner, times or extended attributes.
+    restore, merge, commit, undo, discard: the whole tree may be another one; what differs is not told.
+    ``name``: of the snapshot, also of an undo's; of a restore's ref; the refs that were merged, with spaces; the old name of a
+    renamed branch; what a created branch was made from.
+    ``pid``: the process that did it, or that was bound; 0 where the daemon does not know.
+    lost: the client read too slowly, and ``count`` events are missing here.
+    """
+
+    kind: EventKind
+    branch: str
+    time_ns: int
+    path: str = ""
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    is_dir: bool = False
+    pid: int = 0
+    name: str = ""
+    count: int = 0
+
+    @property
+    def path_bytes(self) -> bytes:
+        return _exact(self.path, self.raw_path)
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return _exact(self.old_path, self.raw_old_path)
 
 
 class BranchReply(Reply, frozen=True, kw_only=True, tag="branch"):
@@ -520,8 +571,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 
 AnyReply = (
-    HelloOk | Done | Error | Progress | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply | BindingsReply
-    | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
+    HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
+    | BindingsReply | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
     | CapabilitiesReply | SessionReply | StatusReply
 )  # fmt: skip
 

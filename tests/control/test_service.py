@@ -115,6 +115,7 @@ WRONG: dict[str, tuple[str, wire.Request]] = {
     "restore-missing": ("no-such-branch or snapshot", wire.Restore(ref="missing")),
     "restore-missing-branch": ("no-such-branch", wire.Restore(ref="s1", branch="missing")),
     "restore-itself": ("invalid", wire.Restore(ref="one", branch="one")),
+    "events-by-file": ("socket-only", wire.Events()),
     "version": ("wrong-version", wire.Status(version=99)),
 }  # fmt: skip
 
@@ -193,7 +194,7 @@ BOUND_MAY_NOT: list[wire.Request] = [
     wire.SnapshotDelete(ref="s1"), wire.BranchShow(ref="two"), wire.SnapshotCreate(branch="two"),
     wire.SnapshotShow(ref="s2"), wire.Diff(b="two"), wire.Diff(a="main", b="one"), wire.Log(ref="two"),
     wire.DiffPatch(b="two"), wire.DiffPatch(a="main", b="one"),
-    wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(),
+    wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(), wire.Events(branch="two"),
 ]  # fmt: skip
 
 

@@ -131,7 +131,7 @@ class Requests:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
         name = decode.name(body[fuse.CREATE_IN.size :])
         handle, inode, entry = self.ops.create(node, name, mode & PERMISSIONS, flags, _masked(ctx, umask))
-        return [fuse.pack_entry(entry), self._opened(handle, inode)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx)]
 
     def tmpfile(self, node: int, ctx: Context, body: memoryview) -> Reply:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
@@ -139,7 +139,7 @@ class Requests:
         if self._zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
             self._release(handle)
             handle = 0
-        return [fuse.pack_entry(entry), self._opened(handle, inode)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx)]
 
     # -- listing
 
@@ -259,9 +259,9 @@ class Requests:
         handle, inode = self.ops.open(node, flags, ctx)
         if flags & os.O_TRUNC:
             self.ops.truncated(inode, keeps_setid=not open_flags & fuse.OPEN_KILL_SUIDGID)
-        return [self._opened(handle, inode)]
+        return [self._opened(handle, inode, ctx)]
 
-    def _opened(self, handle: int, inode: Inode) -> bytes:
+    def _opened(self, handle: int, inode: Inode, ctx: Context) -> bytes:
         """The reply to an open. Pages stay good: see Base.reply for who has them dropped."""
         opened = self.ops.handles.get(handle)
         if self._backings is None or not inode.is_file or not isinstance(opened, FileHandle):
@@ -270,6 +270,8 @@ class Requests:
         if not backing:
             return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
         opened.passed = True
+        if opened.writes:
+            opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
         self.ops.file_changed(inode, data=True)  # others must not rely on what they have cached of it
         return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_PASSTHROUGH, backing)
 
@@ -321,16 +323,16 @@ class Requests:
             return self._write_text(handle, bytes(content))
         keeps_setid = not flags & fuse.WRITE_KILL_SUIDGID
         if not copyup.is_owned(inode) and self.ops.must_copy(inode):
-            return self._write_later(inode, bytes(content), offset, keeps_setid)
-        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid), 0)]
+            return self._write_later(inode, bytes(content), offset, keeps_setid, ctx)
+        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid), 0)]
 
     async def _write_text(self, handle: int, text: bytes) -> Parts:
         await self.ops.write_text(handle, text)
         return [fuse.SIZE_OUT.pack(len(text), 0)]
 
-    async def _write_later(self, inode: Inode, content: bytes, offset: int, keeps_setid: bool) -> Parts:
+    async def _write_later(self, inode: Inode, content: bytes, offset: int, keeps_setid: bool, ctx: Context) -> Parts:
         await self.ops.copy_ahead(inode)
-        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid), 0)]
+        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid), 0)]
 
     def fsync(self, node: int, ctx: Context, body: memoryview) -> Reply:
         handle, flags, _ = fuse.FSYNC_IN.unpack_from(body)
@@ -345,7 +347,7 @@ class Requests:
         handle, offset, length, mode, _ = fuse.FALLOCATE_IN.unpack_from(body)
         if mode & ~_KEEP_SIZE_BITS:
             raise OSError(errno.EOPNOTSUPP, "no such kind of allocation")
-        return self._allocate(self._regular(node, handle, ctx), mode, offset, length)
+        return self._allocate(self._regular(node, handle, ctx), mode, offset, length, ctx)
 
     def _regular(self, node: int, handle: int, ctx: Context) -> Inode:
         inode = self._file(node, handle, ctx)
@@ -353,10 +355,10 @@ class Requests:
             raise OSError(errno.EINVAL, "no regular file")
         return inode
 
-    async def _allocate(self, inode: Inode, mode: int, offset: int, length: int) -> Parts:
+    async def _allocate(self, inode: Inode, mode: int, offset: int, length: int, ctx: Context) -> Parts:
         await self._ready(inode)
         data.allocate(inode, mode, offset, length)
-        self.ops.file_changed(inode, data=True)
+        self.ops.data_changed(inode, ctx.pid)
         return None
 
     async def _ready(self, inode: Inode) -> None:
@@ -368,19 +370,19 @@ class Requests:
         return [fuse.LSEEK_OUT.pack(data.seek(self._regular(node, handle, ctx), offset, whence))]
 
     def copy_file_range(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        return self._copy(*self._copy_orders(node, ctx, body), packed=fuse.SIZE_OUT)
+        return self._copy(*self._copy_orders(node, ctx, body), ctx, packed=fuse.SIZE_OUT)
 
     def copy_file_range_64(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        return self._copy(*self._copy_orders(node, ctx, body), packed=fuse.COPIED_OUT)
+        return self._copy(*self._copy_orders(node, ctx, body), ctx, packed=fuse.COPIED_OUT)
 
     def _copy_orders(self, node: int, ctx: Context, body: memoryview) -> tuple[Inode, int, Inode, int, int]:
         handle, offset, to_node, to_handle, to_offset, length, _ = fuse.COPY_FILE_RANGE_IN.unpack_from(body)
         return self._regular(node, handle, ctx), offset, self._regular(to_node, to_handle, ctx), to_offset, length
 
-    async def _copy(self, source: Inode, offset: int, target: Inode, to: int, length: int, *, packed: Any) -> Parts:
+    async def _copy(self, source: Inode, offset: int, target: Inode, to: int, length: int, ctx: Context, *, packed: Any) -> Parts:
         await self._ready(target)
         copied = data.copy_range(source, offset, target, to, min(length, _COPY_BYTES))
-        self.ops.file_changed(target, data=True)
+        self.ops.data_changed(target, ctx.pid)
         return [packed.pack(copied) if packed is fuse.COPIED_OUT else packed.pack(copied, 0)]
 
     def ioctl(self, node: int, ctx: Context, body: memoryview) -> Reply:

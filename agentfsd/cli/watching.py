@@ -1,0 +1,42 @@
+"""watch."""
+
+import click
+
+from agentfs_client import wire
+from agentfsd.cli import output
+from agentfsd.cli.common import client, mount_option, plain
+
+
+@click.command()
+@click.argument("branch", required=False)
+@mount_option
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line.")
+def watch(branch: str | None, named: str | None, as_json: bool) -> None:
+    """Show what happens in a branch as it happens, or in all of them: time, what, branch, path.
+
+    Ends with Ctrl-C (exit code 130), with the branch (0), or with the daemon (1). A file that is written all the time is shown
+    as modified five times a second. Restoring or discarding a branch is one line, whatever it changes; `agentfsd diff` says what.
+
+    \b
+    Example:
+      agentfsd watch
+      agentfsd watch fix-1 --json | jq -r 'select(.kind == "created").path'
+    """
+    with client(named) as daemon, daemon.events(branch) as events:
+        output.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends this")
+        for event in events:
+            if as_json:
+                output.as_json_line(plain(event))
+            else:
+                output.say(f"{output.clock(event.time_ns)}  {event.kind:<16} {event.branch:<16} {_subject(event)}".rstrip())
+
+
+def _subject(event: wire.Event) -> str:
+    if event.kind == "lost":
+        return f"({output.plural(event.count, 'event')} not shown: this reader was too slow)"
+    if event.kind in ("bound", "unbound"):
+        return f"process {event.pid}"
+    if not event.path:
+        return event.name or "."
+    path = output.printable(event.path) + "/" * event.is_dir
+    return f"{output.printable(event.old_path)} -> {path}" if event.old_path else path
