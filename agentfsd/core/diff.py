@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentfsd.core import origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import ROOT_ID, Inode
+from agentfsd.core.inode import ROOT_ID, Attributes, Inode
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
@@ -122,7 +122,7 @@ class _Walker:
             return ("type",)
         one, two = self.old.attributes(old), self.new.attributes(new)
         what = []
-        if not same_content(old, new):
+        if not _same(old, new, one, two):
             what.append("content")
         if one.mode != two.mode:
             what.append("mode")
@@ -137,19 +137,17 @@ class _Walker:
 
 def same_content(old: Inode, new: Inode) -> bool:
     """Whether two inodes of one type hold the same: data, target or device number (a directory: always)."""
+    return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
+
+
+def _same(old: Inode, new: Inode, one: Attributes, two: Attributes) -> bool:
     if old.is_file:
-        return _same_data(old, new)
+        if old.content == new.content and (old.content or old.lower_path == new.lower_path):
+            return True
+        return one.size == two.size and _same_bytes(old, new)
     if stat.S_ISLNK(old.mode):
         return old.tree.readlink(old) == new.tree.readlink(new)
-    return old.is_dir or old.tree.attributes(old).rdev == new.tree.attributes(new).rdev
-
-
-def _same_data(old: Inode, new: Inode) -> bool:
-    if old.content == new.content and (old.content or old.lower_path == new.lower_path):
-        return True
-    if old.tree.data_stat(old).st_size != new.tree.data_stat(new).st_size:
-        return False
-    return _same_bytes(old, new)
+    return old.is_dir or one.rdev == two.rdev
 
 
 def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:

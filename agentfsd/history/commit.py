@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.core import diff, origin
+from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.diff import Pair
 from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
+from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.transplant import look_of
 from agentfsd.core.tree import Tree, join
 from agentfsd.history import links
 from agentfsd.history.merge import Conflict, Rules, content_of, merge_texts
@@ -70,6 +71,8 @@ class _Planner:
         self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
         self._puts: dict[bytes, Put] = {}
         self._linked: list[Inode] = []
+        self._reached: dict[bytes, tuple[Inode | None, int | None]] = {}
+        self._looked_at: tuple[bytes, LowerIdentity] = (b"", NO_LOWER)
         self.plan = Plan()
 
     def add(self, pair: Pair) -> None:
@@ -95,25 +98,40 @@ class _Planner:
 
     def _moved(self, pair: Pair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
-        node, path = self._tree.root, b""
-        *above, name = pair.path.split(b"/")
         if not pair.path:
             return False
-        for part in above:
-            path = join(path, part)
-            row = self._tree.store.origin(node.id, part, self._tree.chain) if node.id else None
-            child = self._tree.find(node, part)
-            if child is None or not child.is_dir:
-                return row is None or _changed_since(self._tree.lower, pair.path, row.since_ns)
-            node = child
+        parent, _, name = pair.path.rpartition(b"/")
+        node, since_ns = self._reach(parent)
+        if node is None:
+            return since_ns is None or _changed_since(self._tree.lower, pair.path, since_ns)
         row = self._tree.store.origin(node.id, name, self._tree.chain) if node.id else None
-        now = origin.now_in_lower(self._tree, pair.path)
+        now = self._now(pair.path)
         if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
             return self._directory_moved(pair.new, now)
         before = origin.identity_of(row) if row is not None else _own_identity(pair)
         if pair.old is not None and pair.old.is_dir and row is not None:
             return now[:2] != before[:2] or _changed_below(self._tree.lower, pair.path, row.since_ns)
         return now != before
+
+    def _reach(self, path: bytes) -> tuple[Inode | None, int | None]:
+        """The branch's directory at *path*; where it has none (any more), None and when that was noted."""
+        if path not in self._reached:
+            node: Inode | None = self._tree.root
+            since_ns = None
+            for part in path.split(b"/") if path else ():
+                assert node is not None
+                row = self._tree.store.origin(node.id, part, self._tree.chain) if node.id else None
+                node = self._tree.find(node, part)
+                if node is None or not node.is_dir:
+                    node, since_ns = None, row.since_ns if row is not None else None
+                    break
+            self._reached = {path: (node, since_ns)}  # the next one is most often in the same directory
+        return self._reached[path]
+
+    def _now(self, path: bytes) -> LowerIdentity:
+        if path != self._looked_at[0]:
+            self._looked_at = path, origin.now_in_lower(self._tree, path)
+        return self._looked_at[1]
 
     @staticmethod
     def _directory_moved(inode: Inode, now: LowerIdentity) -> bool:
@@ -163,10 +181,11 @@ class _Planner:
         elif _is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content)
         else:
-            self.plan.steps.append(Adjust(path, _attributes(pair.new), expected if not pair.new.is_dir else None))
+            attributes = _as_told(pair.new, self._tree.attributes(pair.new))
+            self.plan.steps.append(Adjust(path, attributes, expected if not pair.new.is_dir else None))
 
     def _identity(self, path: bytes) -> Identity:
-        found = origin.now_in_lower(self._tree, path)
+        found = self._now(path)
         return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
 
     def _put(self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None) -> None:
@@ -176,7 +195,7 @@ class _Planner:
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
-        put = Put(path, _attributes(inode), source, target, attributes.rdev, link, expected)
+        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected)
         self._puts[path] = put
         self.plan.steps.append(put)
         if link and inode not in self._linked:
@@ -204,9 +223,9 @@ class _Planner:
         self.plan.steps.sort(key=lambda step: step.path)
 
 
-def _attributes(inode: Inode) -> Attributes:
-    look = look_of(inode)
-    return Attributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+def _as_told(inode: Inode, found: Shown) -> Attributes:
+    """For the writer."""
+    return Attributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
 
 
 def _own_identity(pair: Pair) -> LowerIdentity:
