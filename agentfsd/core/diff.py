@@ -10,7 +10,7 @@ from agentfsd.core import origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
-from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.core.tree import Foretold, Parts, Tree, join
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
@@ -28,23 +28,31 @@ class Pair(NamedTuple):
     new: Inode | None
     what: tuple[str, ...]
     within: Inode | None = None  # the new tree's directory that holds (or held) the name
+    shown: Attributes | None = None  # of the new side, where they were looked at
 
 
 def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair]:
     """Every path that differs, a directory before what is in it; also each name below one that came or went.
 
-    With *times* modification times count too.
+    With *times* modification times count too, and a file whose size is the same and whose time is not is not read: its
+    content is taken to be another. The trees must hold still.
     """
     walker = _Walker(old, new, _Touched(parts.store, old, new), times)
-    for pair in walker.directory(b"", old.root, new.root, itself=True):
-        yield pair
-        yield from _below(walker, pair)
+    try:
+        for pair in walker.directory(b"", old.root, new.root, itself=True):
+            yield pair
+            yield from _below(walker, pair)
+    finally:
+        old.foretold = new.foretold = None
 
 
 def between(parts: Parts, old: Tree, new: Tree) -> list[Change]:
     """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds."""
     walker = _Walker(old, new, _Touched(parts.store, old, new), times=False)
-    found = [_change(walker, *one) for one in _with_renames(walker, walker.directory(b"", old.root, new.root, itself=True))]
+    try:
+        found = [_change(walker, *one) for one in _with_renames(walker, walker.directory(b"", old.root, new.root, itself=True))]
+    finally:
+        old.foretold = new.foretold = None
     return sorted(found, key=lambda change: change.path)
 
 
@@ -53,24 +61,24 @@ class _Touched:
 
     def __init__(self, store: Store, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
-        self.inodes: set[int] = set()
-        changed_dirs: set[int] = set()
-        for layer in old.chain ^ new.chain:
-            names, inodes = store.touched(layer)
-            for directory, name in names:
+        layers = old.chain ^ new.chain
+        dirs, rows = set[int](), Foretold()
+        for layer in layers:
+            for directory, name in store.names_in(layer):
                 self.names.setdefault(directory, set()).add(name)
-                changed_dirs.add(directory)
-            self.inodes.update(inodes)
-        self._mark_way_up(store, old.chain | new.chain, changed_dirs | self.inodes)
+                dirs.add(directory)
+            rows.add(store, layer)
+        old.foretold = new.foretold = rows
+        self._mark_way_up(store, old.chain | new.chain, dirs | rows.inodes.keys(), rows)
 
-    def _mark_way_up(self, store: Store, chain: frozenset[int], start: set[int]) -> None:
+    def _mark_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Foretold) -> None:
         """Enters every name that leads to something touched."""
         todo, seen = list(start), set(start)
         while todo:
             child = todo.pop()
             if child == ROOT_ID:
                 continue
-            for directory, name, layer in store.names_of(child):
+            for directory, name, layer in rows.names[child] if child in rows.names else store.names_of(child):
                 if layer in chain:
                     self.names.setdefault(directory, set()).add(name)
                     if directory not in seen:
@@ -92,19 +100,21 @@ class _Walker:
         else:
             names = set(self.old.names(old)) | set(self.new.names(new))
         for name in sorted(names):
-            yield from self._pair(join(path, name), self.old.find(old, name), self.new.find(new, name), new)
+            yield from self._pair(join(path, name), self.old.look(old, name), self.new.look(new, name), new)
 
-    def _pair(self, path: bytes, old: Inode | None, new: Inode | None, within: Inode) -> Iterator[Pair]:
-        if old is None and new is None:
-            return
+    def _pair(
+        self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode
+    ) -> Iterator[Pair]:  # fmt: skip
         if old is None or new is None:
-            yield Pair(path, old, new, (), within)
+            if old is not None or new is not None:
+                yield Pair(path, old and old[0], new and new[0], (), within, new and new[1])
             return
-        what = self.differences(old, new)
+        (one, _), (two, shown) = old, new
+        what = self._differences(*old, *new)
         if what:
-            yield Pair(path, old, new, what, within)
-        if old.is_dir and new.is_dir:
-            yield from self.directory(path, old, new)
+            yield Pair(path, one, two, what, within, shown)
+        if one.is_dir and two.is_dir:
+            yield from self.directory(path, one, two)
 
     def below(self, pair: Pair) -> Iterator[Pair]:
         """The names directly inside a directory that came, went, or took the place of something else."""
@@ -118,9 +128,13 @@ class _Walker:
 
     def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
         assert old is not None and new is not None
+        return self._differences(old, self.old.attributes(old), new, self.new.attributes(new))
+
+    def _differences(self, old: Inode, one: Attributes, new: Inode, two: Attributes) -> tuple[str, ...]:
         if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
             return ("type",)
-        one, two = self.old.attributes(old), self.new.attributes(new)
+        if self._times and old.is_file and (one.size != two.size or one.mtime_ns != two.mtime_ns) and new.has_own_data:
+            return ("content",)
         what = []
         if not _same(old, new, one, two):
             what.append("content")

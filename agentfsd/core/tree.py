@@ -29,6 +29,27 @@ class Parts(NamedTuple):
     root_dev: int
 
 
+class Foretold:
+    """Rows that were read all at once, for work that needs many of them."""
+
+    def __init__(self) -> None:
+        self.inodes: dict[int, list[InodeRow]] = {}
+        self.objects: dict[int, int] = {}
+        self.names: dict[int, list[tuple[int, bytes, int]]] = {}
+
+    def add(self, store: Store, layer: int) -> None:
+        """All versions of every inode that has a row in *layer*, with the objects and names of these."""
+        known = self.inodes.keys() - ()
+        for row in store.inodes_touched(layer):
+            if row.id not in known:
+                self.inodes.setdefault(row.id, []).append(row)
+                self.names.setdefault(row.id, [])
+        for child, directory, name, found_in in store.names_touched(layer):
+            if child not in known:
+                self.names[child].append((directory, name, found_in))
+        self.objects.update(store.objects_touched(layer))
+
+
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
@@ -39,6 +60,7 @@ class Tree:
         self.chain = frozenset(chain)
         self.read_only = read_only
         self.passed: set[Inode] = set()  # files whose content objects the kernel writes without asking us
+        self.foretold: Foretold | None = None
         self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
@@ -143,7 +165,8 @@ class Tree:
         """A stored inode, reached as *name* in *parent*."""
         known = self._by_id.get(inode_id)
         if known is None:
-            row = self._newest(self.store.inode_versions(inode_id))
+            told = self.foretold.inodes.get(inode_id) if self.foretold is not None else None
+            row = self._newest(self.store.inode_versions(inode_id) if told is None else told)
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)
@@ -152,7 +175,8 @@ class Tree:
         return known
 
     def _remember(self, inode: Inode, row: InodeRow) -> Inode:
-        inode.load(row, self.store.object_layer(row.content) if row.content else 0)
+        layer = self.foretold.objects.get(row.content) if self.foretold is not None else None
+        inode.load(row, layer if layer is not None else self.store.object_layer(row.content) if row.content else 0)
         self._by_id[inode.id] = inode
         return inode
 

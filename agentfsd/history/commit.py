@@ -72,7 +72,7 @@ class _Planner:
         self._puts: dict[bytes, Put] = {}
         self._linked: list[Inode] = []
         self._reached: dict[bytes, tuple[Inode | None, int | None]] = {}
-        self._looked_at: tuple[bytes, LowerIdentity] = (b"", NO_LOWER)
+        self._origins = tree.store.origins(tree.chain)
         self.plan = Plan()
 
     def add(self, pair: Pair) -> None:
@@ -104,8 +104,8 @@ class _Planner:
         node, since_ns = self._reach(parent)
         if node is None:
             return since_ns is None or _changed_since(self._tree.lower, pair.path, since_ns)
-        row = self._tree.store.origin(node.id, name, self._tree.chain) if node.id else None
-        now = self._now(pair.path)
+        row = self._origins.get((node.id, name))
+        now = _in_lower(pair)
         if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
             return self._directory_moved(pair.new, now)
         before = origin.identity_of(row) if row is not None else _own_identity(pair)
@@ -120,18 +120,13 @@ class _Planner:
             since_ns = None
             for part in path.split(b"/") if path else ():
                 assert node is not None
-                row = self._tree.store.origin(node.id, part, self._tree.chain) if node.id else None
+                row = self._origins.get((node.id, part))
                 node = self._tree.find(node, part)
                 if node is None or not node.is_dir:
                     node, since_ns = None, row.since_ns if row is not None else None
                     break
             self._reached = {path: (node, since_ns)}  # the next one is most often in the same directory
         return self._reached[path]
-
-    def _now(self, path: bytes) -> LowerIdentity:
-        if path != self._looked_at[0]:
-            self._looked_at = path, origin.now_in_lower(self._tree, path)
-        return self._looked_at[1]
 
     @staticmethod
     def _directory_moved(inode: Inode, now: LowerIdentity) -> bool:
@@ -157,7 +152,7 @@ class _Planner:
         """What the file was when the branch first changed it."""
         if pair.within is None or not pair.within.id:
             return None
-        row = self._tree.store.origin(pair.within.id, pair.path.rpartition(b"/")[2], self._tree.chain)
+        row = self._origins.get((pair.within.id, pair.path.rpartition(b"/")[2]))
         if row is None or not (row.base or row.lower_size == 0):
             return None
         if not row.base:
@@ -171,25 +166,23 @@ class _Planner:
     def _step(self, pair: Pair, content: bytes | None) -> None:
         path = pair.path
         self.plan.changed.append(path)
-        if any(path.startswith(gone + b"/") for gone in _directories(path) if gone in self._displaced) and pair.new is None:
+        if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
             return
-        expected = None if self._rule == "force" else self._identity(path)
+        expected = None if self._rule == "force" else _identity(_in_lower(pair))
         if pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir):
             self._displaced.add(path)
         if pair.new is None:
             self.plan.steps.append(Remove(path, expected))
         elif _is_new(pair) or "content" in pair.what:
-            self._put(path, pair.new, expected, content)
+            self._put(path, pair.new, expected, content, pair.shown)
         else:
             attributes = _as_told(pair.new, self._tree.attributes(pair.new))
             self.plan.steps.append(Adjust(path, attributes, expected if not pair.new.is_dir else None))
 
-    def _identity(self, path: bytes) -> Identity:
-        found = self._now(path)
-        return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
-
-    def _put(self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None) -> None:
-        attributes = self._tree.attributes(inode)
+    def _put(
+        self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None, shown: Shown | None = None
+    ) -> None:  # fmt: skip
+        attributes = shown or self._tree.attributes(inode)
         link = inode.id if not inode.is_dir and attributes.nlink > 1 else 0
         source: Content | None = None
         if inode.is_file:
@@ -218,7 +211,7 @@ class _Planner:
                     self.plan.steps.remove(adjusted[path])
                 else:
                     self.plan.changed.append(path)
-                expected = None if self._rule == "force" else self._identity(path)
+                expected = None if self._rule == "force" else _identity(origin.now_in_lower(self._tree, path))
                 self._put(path, inode, expected, None)
         self.plan.steps.sort(key=lambda step: step.path)
 
@@ -226,6 +219,16 @@ class _Planner:
 def _as_told(inode: Inode, found: Shown) -> Attributes:
     """For the writer."""
     return Attributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
+
+
+def _in_lower(pair: Pair) -> LowerIdentity:
+    """What the lower had at that path when the two were compared, a moment ago."""
+    return pair.old.lower if pair.old is not None else NO_LOWER
+
+
+def _identity(found: LowerIdentity) -> Identity:
+    """For the writer."""
+    return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
 
 
 def _own_identity(pair: Pair) -> LowerIdentity:

@@ -336,11 +336,24 @@ class Store:
     def all_dentries(self) -> Iterator[tuple[int, bytes, int, int]]:
         return self.db.execute("SELECT dir, name, layer, child FROM dentry")
 
-    def touched(self, layer: int) -> tuple[list[tuple[int, bytes]], list[int]]:
-        """The names (directory, name) and the inode ids that have a row in a layer."""
-        names = list(self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,)))
-        inodes = [row[0] for row in self.db.execute("SELECT id FROM inode WHERE layer = ?", (layer,))]
-        return names, inodes
+    def names_in(self, layer: int) -> Iterator[tuple[int, bytes]]:
+        """(directory, name) of every row of a layer."""
+        return self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,))
+
+    def inodes_touched(self, layer: int) -> Iterator[InodeRow]:
+        """Every version of each inode that has one in a layer."""
+        query = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id IN (SELECT id FROM inode WHERE layer = ?)"
+        return map(InodeRow._make, self.db.execute(query, (layer,)))
+
+    def names_touched(self, layer: int) -> Iterator[tuple[int, int, bytes, int]]:
+        """(child, directory, name, layer) of every row that leads to one of these."""
+        query = "SELECT child, dir, name, layer FROM dentry WHERE child IN (SELECT id FROM inode WHERE layer = ?)"
+        return self.db.execute(query, (layer,))
+
+    def objects_touched(self, layer: int) -> Iterator[tuple[int, int]]:
+        """(object, layer that owns it) of what is the content of a row in a layer."""
+        query = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ?)"
+        return self.db.execute(query, (layer,))
 
     # -- what the lower had
 
@@ -348,6 +361,14 @@ class Store:
         """What the lower had under a name when the chain first hid or changed it."""
         rows = map(OriginRow._make, self.db.execute(_ORIGIN_SELECT, (directory, name)))
         return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
+
+    def origins(self, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
+        """Everything that origin() would find."""
+        found: dict[tuple[int, bytes], OriginRow] = {}
+        for row in map(OriginRow._make, self.db.execute(f"SELECT {_ORIGIN_COLUMNS} FROM origin ORDER BY layer")):
+            if row.layer in chain:
+                found[row.dir, row.name] = row
+        return found
 
     def put_origin(self, row: OriginRow) -> None:
         self.db.execute(_ORIGIN_UPSERT, row)
