@@ -33,8 +33,8 @@ def read(where: Where, info: os.stat_result) -> Attributes:
 
 def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) -> None:
     """For a new file, which has *owner* and the permission bits *mode* (-1: not known) and no extended attributes."""
-    if (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner):
-        mode = -1  # chown(2) clears setuid
+    if (wanted.uid, wanted.gid) != owner:
+        _own(where, wanted, owner)  # before the mode: it clears setuid
     for name, value in wanted.xattrs.items():
         _set_xattr(where, name, value)
         mode = -1  # an ACL changes the group's bits

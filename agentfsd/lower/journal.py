@@ -76,7 +76,7 @@ class Journal(msgspec.Struct, frozen=True):
 
 
 class JournalFile:
-    """The one journal in a directory. OSError where it cannot be written; Refusal when it cannot be read."""
+    """The one journal in a directory. Refusal when it cannot be written or read."""
 
     def __init__(self, directory: str, phase: Phase, journal: Journal) -> None:
         self._directory, self.phase, self.journal = directory, phase, journal
@@ -136,17 +136,26 @@ def _path(directory: str, phase: str) -> str:
 
 
 def _write(directory: str, phase: Phase, journal: Journal) -> None:
-    new = _path(directory, "new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_new(directory, journal)
+        os.rename(_path(directory, "new"), _path(directory, phase))
+        kernel.sync_directory(directory)
+    except OSError as exc:
+        raise Refusal(
+            exc.errno or errno.EIO, "journal-failed",
+            f"the journal of the commit could not be written into {directory}: {exc.strerror}", "nothing was changed",
+        ) from exc  # fmt: skip
+
+
+def _write_new(directory: str, journal: Journal) -> None:
+    fd = os.open(_path(directory, "new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         content = memoryview(msgspec.msgpack.encode(journal))
         while content:
             content = content[os.write(fd, content) :]
         os.fsync(fd)
-        os.rename(new, _path(directory, phase))
     except BaseException:
-        os.unlink(new)
+        os.unlink(_path(directory, "new"))
         raise
     finally:
         os.close(fd)
-    kernel.sync_directory(directory)

@@ -90,7 +90,15 @@ class Commit:
         """The last phase, and the only one after a commit that was never staged."""
         found = self._file.journal
         done = self._file.phase == "committed"
-        control.remove(self._lower, found.staging, found.control, found.control.root_after if done else found.control.root_before)
+        times = found.control.root_after if done else found.control.root_before
+        try:
+            control.remove(self._lower, found.staging, found.control, times)
+        except OSError as exc:
+            raise Refusal(
+                exc.errno or errno.EIO, "cleaning-failed",
+                f"the commit is {'done' if done else 'undone'}, but .agentfs/{os.fsdecode(found.staging)} of the lower could not "
+                f"be removed: {exc.strerror}", "agentfsd commit --resume tries again",
+            ) from exc  # fmt: skip
         self._file.remove()
 
     def _forward(self, again: bool, progress: Progress | None) -> None:

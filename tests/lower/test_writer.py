@@ -348,6 +348,63 @@ def test_a_pending_commit_says_what_it_is(workspace: Workspace) -> None:
         workspace.abort()
 
 
+def test_a_journal_that_cannot_be_read_or_followed_is_said_so(workspace: Workspace) -> None:
+    workspace.stage(put("file"))
+    shutil.rmtree(workspace.root / ".agentfs")
+    for end in (workspace.resume, workspace.abort):
+        with pytest.raises(Refusal) as caught:
+            end()
+        assert caught.value.code == "staging-gone"
+    (journal,) = workspace.state.iterdir()
+    assert str(journal) in caught.value.hint
+    for content in (b"", b"\xff" * 100, journal.read_bytes()[:-1]):
+        journal.write_bytes(content)
+        with pytest.raises(Refusal) as caught:
+            writer.pending(str(workspace.state))
+        assert caught.value.code == "bad-journal"
+    assert (workspace.root / "file").read_text() == "old"
+
+
+def test_a_journal_that_cannot_be_written_is_refused(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = exact(workspace.root)
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        if len(data) > 500:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data)
+
+    with monkeypatch.context() as patched:  # the first one is small, and can be written
+        patched.setattr(os, "write", write)
+        with pytest.raises(Refusal) as caught:
+            workspace.stage(*(put(f"f{number}") for number in range(20)))
+    assert (caught.value.code, caught.value.errno) == ("journal-failed", errno.ENOSPC)
+    workspace.check_no_trace()
+    workspace.state.rmdir()
+    with pytest.raises(Refusal) as caught:
+        workspace.stage(put("file"))
+    assert (caught.value.code, caught.value.errno) == ("journal-failed", errno.ENOENT)
+    assert exact(workspace.root) == before
+
+
+@pytest.mark.parametrize("disk", ["ext4"], indirect=True)
+def test_an_original_that_cannot_be_removed_does_not_undo_the_commit(disk: Path) -> None:
+    made = Workspace(disk)
+    (made.root / "dir").mkdir(parents=True)
+    (made.root / "dir" / "kept").write_text("for ever")
+    made.open()
+    subprocess.run(["chattr", "+i", made.root / "dir" / "kept"], check=True)
+    with pytest.raises(Refusal, match="the commit is done, but") as caught:
+        made.commit(Remove(b"dir"), put("file"))
+    assert caught.value.code == "cleaning-failed"
+    assert sorted(os.listdir(made.root)) == [".agentfs", "file"]
+    (kept,) = made.root.glob(".agentfs/*/*/kept")
+    subprocess.run(["chattr", "-i", kept], check=True)
+    assert made.abort()
+    made.check_no_trace()
+    made.lower.close()
+
+
 # -- somebody else changes the lower
 
 

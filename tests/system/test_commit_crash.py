@@ -27,7 +27,8 @@ SEED = int(os.environ.get("AGENTFSD_COMMIT_SEED", "1"))
 class Load:
     """A lower, the tree it is to become, and a process that commits the one into the other."""
 
-    def __init__(self, base: Path, **environment: str) -> None:
+    def __init__(self, base: Path, kills: int, **environment: str) -> None:
+        self.kills = kills
         self.root, self.wanted, self.state = base / "root", base / "wanted", base / "state"
         make_lower(self.root, FILES)
         make_wanted(self.wanted, self.root, FILES)
@@ -84,7 +85,7 @@ def kill(pidfd: int) -> None:
 
 @pytest.fixture(params=["exchange", "no-exchange"])
 def load(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Load]:
-    made = Load(tmp_path, **({"AGENTFSD_NO_EXCHANGE": "1"} if request.param == "no-exchange" else {}))
+    made = Load(tmp_path, KILLS) if request.param == "exchange" else Load(tmp_path, KILLS // 4, AGENTFSD_NO_EXCHANGE="1")
     yield made
     made.end()
 
@@ -107,7 +108,7 @@ def test_a_commit_killed_anywhere_is_finished_or_undone(load: Load) -> None:
     took_s = time.monotonic() - begun
     load.check(True)
     chance = random.Random(SEED)
-    points = sorted(chance.sample(range(1, calls + 1), min(KILLS, calls)))
+    points = sorted(chance.sample(range(1, calls + 1), min(load.kills, calls)))
     for number, point in enumerate(points):
         load.reset()
         if number % 4 == 3:
@@ -121,7 +122,7 @@ def test_what_finishes_or_undoes_it_may_be_killed_as_well(load: Load) -> None:
     load.reset()
     calls = load.calls("commit")
     chance = random.Random(SEED + 1)
-    for number in range(KILLS // 2):
+    for number in range(load.kills // 3):
         load.reset()
         assert load.do("commit", chance.randrange(calls // 3, calls)) == "killed"
         for _ in range(3):
