@@ -217,7 +217,7 @@ def _key(inode: Inode | None) -> _Key:
 
 
 def _change(walker: _Walker, old_path: bytes, pair: Pair) -> Change:
-    path, old, new, what, within = pair
+    path, old, new, what, within, _ = pair
     if old_path:
         status = "R"
     elif old is None or new is None:
