@@ -95,7 +95,7 @@ class _Walker:
         """What differs below two directories, not what is below a name that only one of them has."""
         if itself and (what := self.differences(old, new)):
             yield Pair(path, old, new, what)
-        if old.id == new.id or (old.lower_path is not None and old.lower_path == new.lower_path):
+        if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
             names = self._touched.names.get(old.id, set()) | self._touched.names.get(new.id, set())
         else:
             names = set(self.old.names(old)) | set(self.new.names(new))

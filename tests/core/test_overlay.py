@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import attributes, data
+from agentfsd.core import attributes, data, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
 from tests.overlays import Opened
@@ -208,3 +208,24 @@ def test_numbers_of_inodes_and_objects_are_not_used_twice(opened: Opened) -> Non
         seen.add(opened.write(f"f{len(seen)}", b"").id)
         opened.reopen()
     assert len(seen) == 3
+
+
+def test_diff_sees_what_a_moved_directory_brings_to_a_name_that_was_there(opened: Opened) -> None:
+    for name in ("a", "b"):
+        (opened.base / "lower" / name / "deep").mkdir(parents=True)
+        (opened.base / "lower" / name / "deep" / "file").write_text(name)
+    tree = opened.tree()
+    namespace.rename(tree, tree.root, b"b", tree.root, b"c")
+    namespace.rename(tree, tree.root, b"a", tree.root, b"b")
+    assert (b"b/deep/file", "M") in [(change.path, change.status) for change in opened.overlay.diff(None, "main")]
+
+
+def test_diff_sees_what_a_directory_that_was_made_anew_lacks(opened: Opened) -> None:
+    opened.mkdir("d")
+    opened.write("d/f", b"f")
+    opened.overlay.create_snapshot("main", "s")
+    opened.unlink("d/f")
+    tree = opened.tree()
+    namespace.rmdir(tree, tree.root, b"d")
+    opened.mkdir("d")
+    assert [(change.path, change.status) for change in opened.overlay.diff("s", "main")] == [(b"d/f", "D")]
