@@ -11,15 +11,14 @@ import struct
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import IO, BinaryIO
 
 import msgspec
 
 from agentfsd.errors import Refusal
-from agentfsd.exchange.stored import store
-from agentfsd.exchange.tree import Chunks, Entry, Source, Step, walk
+from agentfsd.exchange.stored import store, stream
+from agentfsd.exchange.tree import Entry, Source, Step, walk
 
 MANIFEST = "manifest.json"
 FILES = "files/"
@@ -28,7 +27,7 @@ MAX_NAME_BYTES = 65535  # a field of two bytes
 
 _SPOOL_BYTES = 1 << 24
 _ZIP64_FROM = 1 << 31
-_ZEROS = bytes(1 << 16)
+_CHUNK = 1 << 16
 _UNIX = 3  # "version made by": external attributes are st_mode
 _DIRECTORY_BIT = 0x10  # MS-DOS attribute
 
@@ -62,7 +61,7 @@ class _ArchiveWriter:
         """What other readers see: names that are no UTF-8, or that some take for a path of Windows, are escaped."""
         name = FILES + entry.path.decode("utf-8", "surrogateescape")
         if "\\" in name or not _is_utf8(entry.path):
-            name = "".join(f"%{os.fsencode(char)[0]:02X}" if char == "\\" or "\udc80" <= char <= "\udcff" else char for char in name)
+            name = "".join(f"%{os.fsencode(char)[0]:02X}" if char == "\\" or _is_stray(char) else char for char in name)
         free, number = name, 1
         while self._is_taken(free):
             number += 1
@@ -86,7 +85,7 @@ class _ArchiveWriter:
         info.compress_type = zipfile.ZIP_DEFLATED if entry.is_file else zipfile.ZIP_STORED
         size = 0
         with self._archive.open(info, "w", force_zip64=entry.size >= _ZIP64_FROM) as member:
-            for data in _stream(self._source.chunks(entry), entry.size) if entry.is_file else [entry.target]:
+            for data in stream(self._source.chunks(entry), entry.size) if entry.is_file else [entry.target]:
                 member.write(data)
                 size += len(data)
         self._file_count += 1
@@ -105,7 +104,7 @@ class _ArchiveWriter:
         with self._archive.open(info, "w") as member:
             member.write(head[:-1] + b', "entries": [\n')
             self._lines.seek(0)
-            while data := self._lines.read(len(_ZEROS)):
+            while data := self._lines.read(_CHUNK):
                 member.write(data)
             member.write(b"\n]}\n")
 
@@ -118,28 +117,19 @@ def _is_utf8(name: bytes) -> bool:
     return True
 
 
-def _stream(chunks: Chunks, size: int) -> Iterator[bytes]:
-    """Exactly *size* bytes, holes as zeros."""
-    position = 0
-    for offset, data in chunks:
-        yield from _zeros(offset - position)
-        yield data[: size - offset]
-        position = offset + len(data)
-    yield from _zeros(size - position)
-
-
-def _zeros(count: int) -> Iterator[bytes]:
-    while count > 0:
-        yield _ZEROS[: min(count, len(_ZEROS))]
-        count -= len(_ZEROS)
+def _is_stray(char: str) -> bool:
+    """Whether it stands for a byte that is no UTF-8."""
+    return "\udc80" <= char <= "\udcff"
 
 
 def _dos_time(mtime_ns: int) -> tuple[int, int, int, int, int, int]:
     """What the format can hold: local time from 1980 to 2107."""
-    year, *rest = time.localtime(mtime_ns // 1_000_000_000)[:6]
-    if year < 1980:
+    local = time.localtime(mtime_ns // 1_000_000_000)
+    if local.tm_year < 1980:
         return (1980, 1, 1, 0, 0, 0)
-    return (year, *rest) if year <= 2107 else (2107, 12, 31, 23, 59, 58)
+    if local.tm_year > 2107:
+        return (2107, 12, 31, 23, 59, 58)
+    return local[:6]
 
 
 def _extra(entry: Entry) -> bytes:

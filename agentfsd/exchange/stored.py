@@ -2,6 +2,8 @@
 
 import base64
 import os
+import stat
+from collections.abc import Iterator
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
@@ -10,6 +12,9 @@ from agentfsd.exchange.tree import Chunks, Entry
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
 HOLE = 1 << 16  # stretches of zeros of that size, aligned, become holes
+_ZEROS = bytes(HOLE)
+_MAX_NAME_BYTES = 255
+_TYPES = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
@@ -55,6 +60,17 @@ def restore(stored: Stored, path: bytes) -> Entry:
     )  # fmt: skip
 
 
+def is_possible(stored: Stored) -> bool:
+    """Whether a file can have such attributes: a type, an owner, a time, a device number and names of xattrs are in range."""
+    owners = (0 if stored.uid is None else stored.uid, 0 if stored.gid is None else stored.gid)
+    seconds = (stored.mtime_ns or 0) // 1_000_000_000
+    return (
+        all(0 <= owner < 2**32 - 1 for owner in owners) and -(2**33) <= seconds < 2**34 and 0 <= stored.rdev < 2**64
+        and all(len(name) <= _MAX_NAME_BYTES and "%00" not in name and "\0" not in name for name in stored.xattrs)
+        and stat.S_IFMT(stored.mode) in _TYPES and 0 <= stored.mode <= 0xFFFF and 0 <= stored.links < 2**64
+    )  # fmt: skip
+
+
 def without_holes(data: bytes, offset: int) -> Chunks:
     """The parts of *data* that are not zeros, block by block."""
     start = 0
@@ -65,3 +81,19 @@ def without_holes(data: bytes, offset: int) -> Chunks:
             start = block + HOLE
     if start < len(data):
         yield offset + start, data[start:]
+
+
+def stream(chunks: Chunks, size: int) -> Iterator[bytes]:
+    """The content of a file: exactly *size* bytes, holes as zeros."""
+    position = 0
+    for offset, data in chunks:
+        yield from _zeros(offset - position)
+        yield data[: size - offset]
+        position = offset + len(data)
+    yield from _zeros(size - position)
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    while count > 0:
+        yield _ZEROS[: min(count, len(_ZEROS))]
+        count -= len(_ZEROS)

@@ -17,7 +17,7 @@ import msgspec
 
 from agentfsd.errors import Refusal
 from agentfsd.exchange.archive import FILES, MANIFEST, VERSION
-from agentfsd.exchange.stored import Stored, restore, without_holes
+from agentfsd.exchange.stored import Stored, is_possible, restore, without_holes
 from agentfsd.exchange.tree import Chunks, Entry, Step
 
 DEFAULT_MAX_BYTES = 16 << 30
@@ -29,7 +29,6 @@ _CHUNK = 1 << 20
 _LOCAL_HEADER_BYTES = 30
 _ENCRYPTED_BITS = 0x1 | 0x40
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_TYPES = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
 
 
@@ -206,14 +205,12 @@ class Archive:
     def _described(self, stored: Stored, path: bytes, info: zipfile.ZipInfo | None) -> Entry:
         kind = stat.S_IFMT(stored.mode)
         has_member = kind in (stat.S_IFREG, stat.S_IFLNK)
-        if kind not in _TYPES or stored.mode > 0xFFFF or (not path and kind != stat.S_IFDIR):
-            raise self._bad(f"its manifest gives {_shown(path)} a type that it cannot have")
+        if not is_possible(stored) or (not path and kind != stat.S_IFDIR):
+            raise self._bad(f"its manifest gives {_shown(path)} attributes that no file can have")
         if has_member != (info is not None and not info.is_dir()) and kind != stat.S_IFDIR:
             raise self._bad(f"its manifest and its members disagree about {_shown(path)}")
         if kind == stat.S_IFDIR and info is not None and not info.is_dir():
             raise self._bad(f"its manifest and its members disagree about {_shown(path)}")
-        if not _in_range(stored):
-            raise self._bad(f"its manifest gives {_shown(path)} an owner, a time or a number that no file can have")
         entry = replace(restore(stored, path), size=info.file_size if info is not None else 0)
         return replace(entry, target=self._target(info)) if info is not None and entry.is_link else entry
 
@@ -269,15 +266,6 @@ def _mode(info: zipfile.ZipInfo) -> int:
 
 def _member_path(stored: Stored, path: bytes) -> bytes:
     return stored.name.removeprefix(FILES).removesuffix("/").encode("utf-8", "surrogateescape") if stored.name else path
-
-
-def _in_range(stored: Stored) -> bool:
-    owners = (0 if stored.uid is None else stored.uid, 0 if stored.gid is None else stored.gid)
-    seconds = (stored.mtime_ns or 0) // 1_000_000_000
-    return (
-        all(0 <= owner < 2**32 - 1 for owner in owners) and -(2**33) <= seconds < 2**34 and 0 <= stored.rdev < 2**64
-        and all(len(name) <= _MAX_NAME_BYTES and "%00" not in name and "\0" not in name for name in stored.xattrs)
-    )  # fmt: skip
 
 
 def _parents(path: bytes) -> Iterator[bytes]:

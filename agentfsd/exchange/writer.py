@@ -129,18 +129,22 @@ class _Writer:
         """Whether what is there may stay and be changed: of the same type, and no other name relies on it."""
         if stat.S_IFMT(info.st_mode) != stat.S_IFMT(entry.mode):
             return False
-        if info.st_nlink > 1 and self._claimed.setdefault(info.st_ino, entry.path) != entry.path:
-            return False
+        if info.st_nlink > 1 and not entry.loose:
+            return bool(entry.group) and self._claimed.setdefault(info.st_ino, entry.path) == entry.path
         return entry.is_file or entry.is_link or info.st_rdev == entry.rdev
 
     def _put_file(self, entry: Entry, info: os.stat_result | None) -> None:
         fd = self._beneath.fd(entry.parent)
         if info is not None and info.st_size == entry.size and self._has_content(fd, entry, info):
             return
+        mode = stat.S_IMODE(entry.mode if info is None else info.st_mode) if entry.loose else 0o600
+        if info is not None and info.st_nlink > 1:
+            os.unlink(entry.name, dir_fd=fd)  # its other names may be right as they are
+            info = None
         if info is None:
-            flags, mode = os.O_CREAT | os.O_EXCL, stat.S_IMODE(entry.mode) if entry.loose else 0o600
+            flags = os.O_CREAT | os.O_EXCL
         else:
-            flags, mode = os.O_TRUNC, 0
+            flags = os.O_TRUNC
             _may_write(self._beneath.where(entry.path), info)
         file = os.open(entry.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, mode, dir_fd=fd)
         try:
