@@ -20,6 +20,7 @@ from agentfsd.exchange.repository import NOTES, Repository
 from agentfsd.exchange.states import HEADS, REMOTE, TAGS
 from agentfsd.exchange.tree import Step
 
+_BEFORE = "refs/agentfs/before/"
 REMOTE_NOTES = REMOTE + "notes"
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/:]+@?[^/:]*:(?!/)", re.ASCII)
@@ -33,12 +34,31 @@ def is_url(text: str) -> bool:
 
 def fetch(repository: Repository, url: str, step: Step = lambda done, total: None) -> None:
     """Brings branches, tags and notes here, below refs/agentfs/remote/, where nothing else is left."""
-    for name in [name for name in repository.git.references if name.startswith(REMOTE)]:
-        repository.git.references.delete(name)
-    specs = [f"+{HEADS}*:{REMOTE}heads/*", f"+{TAGS}*:{REMOTE}tags/*", f"+{NOTES}:{REMOTE_NOTES}"]
+    _rename(repository, REMOTE, _BEFORE)  # they say what is here already, so that it does not travel again
+    specs = [f"+{HEADS}*:{REMOTE}heads/*", f"+{TAGS}*:{REMOTE}tags/*", f"+{NOTES}:{REMOTE_NOTES}", f"+HEAD:{REMOTE}HEAD"]
     remote = repository.git.remotes.create_anonymous(url)
     callbacks = _Callbacks(step)
-    _apart(url, lambda: remote.fetch(specs, callbacks=callbacks))
+    try:
+        _apart(url, lambda: remote.fetch(specs, callbacks=callbacks))
+    finally:
+        _forget(repository, _BEFORE)
+
+
+def forget(repository: Repository) -> None:
+    """What was seen at a remote is no longer of interest."""
+    _forget(repository, REMOTE)
+
+
+def _forget(repository: Repository, prefix: str) -> None:
+    for name in [name for name in repository.git.references if name.startswith(prefix)]:
+        repository.git.references.delete(name)
+
+
+def _rename(repository: Repository, prefix: str, other: str) -> None:
+    for name in [name for name in repository.git.references if name.startswith(prefix)]:
+        target = repository.git.references[name].resolve().target
+        repository.git.references.create(other + name.removeprefix(prefix), target, force=True)
+    _forget(repository, prefix)
 
 
 def push(repository: Repository, url: str, refs: list[str], step: Step = lambda done, total: None) -> int:

@@ -12,7 +12,7 @@ import shutil
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 import pygit2
@@ -36,6 +36,9 @@ class Trees:
     content: pygit2.Oid
     attributes: pygit2.Oid | None
 
+
+Oid: TypeAlias = pygit2.Oid  # these two for those who must not know pygit2
+Commit: TypeAlias = pygit2.Commit
 
 _O = TypeVar("_O", pygit2.Tree, pygit2.Blob, pygit2.Commit)
 
@@ -146,6 +149,16 @@ class Repository:
             return None
         return found if isinstance(found, pygit2.Commit) else None
 
+    def has(self, oid: pygit2.Oid) -> bool:
+        return oid in self.git
+
+    def point_head(self, prefix: str) -> None:
+        """HEAD of a new repository leads to a branch that exists, so that a clone shows something."""
+        if self.git.head_is_unborn:
+            for name in self.refs(prefix):
+                self.git.set_head(prefix + name)
+                return
+
     def find(self, ref: str) -> pygit2.Commit:
         """A branch, tag, or any other word that git has for a commit."""
         try:
@@ -224,6 +237,9 @@ def trailer_line(key: str, value: str) -> str:
     return f"{key}: {''.join(char if char.isprintable() and char != '%' else quote(char) for char in value)}\n"
 
 
+unquoted = unquote  # what `ref_name` was given
+
+
 def ref_name(name: str) -> str:
     """The name of a branch or snapshot as git takes it: two dots, a dot or `.lock` at the end are escaped."""
     name = name.replace("..", ".%2E").replace("..", ".%2E")
@@ -233,8 +249,8 @@ def ref_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """What `ref_name` was given; of other refs, as near to it as a branch's name can be."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "-", unquote(name)).lstrip("._-")
+    """As near to a name from git as the name of a branch can be."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")
     return plain[:128] or "imported"
 
 

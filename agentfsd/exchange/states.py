@@ -14,6 +14,7 @@ from agentfsd.exchange.repository import BRANCH, SNAPSHOT, STATE, TAG, Repositor
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 REMOTE = "refs/agentfs/remote/"  # what was last seen at a remote
 KNOWN = "refs/agentfs/snapshots/"  # commits that came from elsewhere, by the id of the snapshot that was made of them here
+KNOWN_BRANCHES = "refs/agentfs/branches/"  # likewise, by the id of the branch
 
 _EMAIL = "agentfs@localhost"
 
@@ -41,6 +42,11 @@ def commit_state(repository: Repository, state: State, trees: Trees, parents: li
     if trees.attributes is not None:
         repository.keep_attributes(made, trees.attributes)
     return made
+
+
+def is_same(commit: pygit2.Commit, state: State, parents: list[pygit2.Oid]) -> bool:
+    """Whether a commit says of a branch's state now what would be said again, but for the time."""
+    return trailer(commit, STATE) == state.branch_id and trailer(commit, BRANCH) == state.branch and commit.parent_ids == parents
 
 
 def snapshot_name(commit: pygit2.Commit) -> str:

@@ -85,7 +85,7 @@ class _Writer:
             wanted = {child.name for child in children}
             for name in (os.fsencode(name) for name in os.listdir(fd)):
                 if name not in wanted and not self._keep(name):
-                    self._remove_at(fd, name)
+                    _remove_at(fd, name, self._keep)
         return iter(children)
 
     # -- other entries
@@ -235,23 +235,36 @@ class _Writer:
             return None
 
     def _remove(self, entry: Entry) -> None:
-        self._remove_at(self._beneath.fd(entry.parent), entry.name)
+        _remove_at(self._beneath.fd(entry.parent), entry.name, self._keep)
 
-    def _remove_at(self, dir_fd: int, name: bytes) -> None:
-        if not stat.S_ISDIR(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
-            os.unlink(name, dir_fd=dir_fd)
-            return
-        fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
-        try:
-            _may_change(fd)
-            for inner in (os.fsencode(inner) for inner in os.listdir(fd)):
-                if not self._keep(inner):
-                    self._remove_at(fd, inner)
-            is_empty = not os.listdir(fd)
-        finally:
-            os.close(fd)
-        if is_empty:
-            os.rmdir(name, dir_fd=dir_fd)
+
+def remove_tree(path: str) -> None:
+    """Removes a directory with all that is in it, whatever the modes inside; one that is not there is no error."""
+    directory, name = os.path.split(os.path.abspath(path))
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove_at(fd, os.fsencode(name), lambda name: False)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _remove_at(dir_fd: int, name: bytes, keep: Callable[[bytes], bool]) -> None:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=dir_fd)
+        return
+    fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
+    try:
+        _may_change(fd)
+        for inner in (os.fsencode(inner) for inner in os.listdir(fd)):
+            if not keep(inner):
+                _remove_at(fd, inner, keep)
+        is_empty = not os.listdir(fd)
+    finally:
+        os.close(fd)
+    if is_empty:
+        os.rmdir(name, dir_fd=dir_fd)
 
 
 def _permissions(entry: Entry, info: os.stat_result, is_new: bool) -> int:
