@@ -1,5 +1,6 @@
 """Snapshots and branches as git history: which commits are missing, and which refs lead to them."""
 
+import errno
 import os
 import tempfile
 import time
@@ -13,11 +14,12 @@ from agentfs_client.errors import NotFoundError
 from agentfsd.cli import locate, output
 from agentfsd.cli.progress import Step, progress
 from agentfsd.cli.temporary import fixed, resolve, snapshot_path
+from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.record import Changed, Recorder
-from agentfsd.exchange.repository import NOTES, Oid, Repository, Trees, is_dotgit, ref_name
-from agentfsd.exchange.states import HEADS, KNOWN, REMOTE, TAGS, State, check_replaceable, commit_state, is_same, tag_ref
+from agentfsd.exchange.repository import NOTES, Commit, Oid, Repository, Trees, is_dotgit, ref_name
+from agentfsd.exchange.states import HEADS, KNOWN, KNOWN_BRANCHES, REMOTE, TAGS, State, commit_state, is_same, tag_ref, would_lose
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def export(mount: locate.Mount, daemon: ControlClient, order: Order) -> None:
 class _Exporter:
     def __init__(self, mount: locate.Mount, daemon: ControlClient, repository: Repository, order: Order, step: Step) -> None:
         self._mount, self._daemon, self._repository, self._order, self._step = mount, daemon, repository, order, step
+        self._imported: dict[str, Oid] = {}  # branch id -> the commit that the branch was made of
         self._commits = self._known()
         self._moves: dict[str, Oid] = {}
         self._snapshots: dict[str, wire.Snapshot] = {}
@@ -82,9 +85,13 @@ class _Exporter:
         found = self._repository.snapshots((HEADS, TAGS, REMOTE))
         own = own_path(self._mount)
         if own and os.path.isdir(own):
-            imported = Repository.open(own, make=False).refs(KNOWN)
-            found |= {number: commit.id for number, commit in imported.items() if self._repository.has(commit.id)}
+            imported = Repository.open(own, make=False)
+            found |= self._present(imported.refs(KNOWN))
+            self._imported = self._present(imported.refs(KNOWN_BRANCHES))
         return found
+
+    def _present(self, commits: dict[str, Commit]) -> dict[str, Oid]:
+        return {number: commit.id for number, commit in commits.items() if self._repository.has(commit.id)}
 
     def export(self) -> list[str]:
         """The refs that should be where they are now. None is moved before all objects are there."""
@@ -150,9 +157,26 @@ class _Exporter:
         if last is None or self._order.full or self._daemon.diff(a=last.id, b=branch.id):
             tip = self._commit_now(branch, state, last)
         assert tip is not None
-        if not self._order.force:
-            check_replaceable(self._repository, state, tip, {found.id for found in self._daemon.list_snapshots()})
-        self._moves[HEADS + ref_name(branch.name)] = tip
+        ref = self._ref(branch, state, tip)
+        if ref:
+            self._moves[HEADS + ref] = tip
+
+    def _ref(self, branch: wire.Branch, state: State, tip: Oid) -> str:
+        """What the branch is called there; "" when it is left out.
+
+        Where somebody else's branch has the name: one that was asked for is refused, others go on with their id.
+        """
+        ref, own = ref_name(branch.name), {found.id for found in self._daemon.list_snapshots()}
+        if self._order.force or not would_lose(self._repository, ref, state, tip, own):
+            return ref
+        if self._order.refs:
+            raise Refusal(
+                errno.EEXIST, "would-lose", f"branch {branch.name!r} there holds commits that are not of this overlay",
+                "import them first, rename your branch, or --force",
+            )  # fmt: skip
+        other = f"{ref}.{branch.id[-6:]}" if branch.changed else ""
+        output.note(f"another overlay's {branch.name} is there: yours is {'written as ' + other if other else 'left out'}")
+        return other
 
     def _commit_now(self, branch: wire.Branch, state: State, last: wire.Snapshot | None) -> Oid:
         """The same commit as last time when nothing has changed since."""
@@ -161,9 +185,10 @@ class _Exporter:
         with fixed(self._mount, branch) as now:
             base = self._repository.trees(old) if old is not None else None
             trees = self._record(now, last.id if last is not None else "", base)
-        for found in [*parents, *([old.id] if old is not None else [])]:
+        same = [*parents, *([self._imported[branch.id]] if branch.id in self._imported else [])]
+        for found in [*same, *([old.id] if old is not None else [])]:
             commit = self._repository.commit(found)
-            if self._repository.trees(commit) == trees and (found in parents or is_same(commit, state, parents)):
+            if self._repository.trees(commit) == trees and (found in same or is_same(commit, state, parents)):
                 return found
         self.written += 1
         return commit_state(self._repository, state, trees, parents)

@@ -3,12 +3,10 @@
 A branch's state that no snapshot holds is a commit as well; it is replaced when the branch is recorded again.
 """
 
-import errno
 from dataclasses import dataclass
 
 import pygit2
 
-from agentfsd.errors import Refusal
 from agentfsd.exchange.repository import BRANCH, SNAPSHOT, STATE, TAG, Repository, Trees, ref_name, trailer, trailer_line
 
 HEADS, TAGS = "refs/heads/", "refs/tags/"
@@ -63,14 +61,11 @@ def tag_ref(repository: Repository, name: str, number: str, commit: pygit2.Oid) 
     return TAGS + ref_name(ref)
 
 
-def check_replaceable(repository: Repository, state: State, tip: pygit2.Oid, known: set[str]) -> None:
-    """Refusal when a branch holds commits, here or at the remote, that moving it would lose. *known*: snapshots there are."""
-    for prefix, where in ((HEADS, repository.path), (REMOTE + "heads/", "the remote")):
-        old = repository.target(prefix + ref_name(state.branch))
+def would_lose(repository: Repository, ref: str, state: State, tip: pygit2.Oid, known: set[str]) -> bool:
+    """Whether a branch holds commits, here or at the remote, that moving it would lose. *known*: snapshots that there are."""
+    for old in (repository.target(HEADS + ref), repository.target(REMOTE + "heads/" + ref)):
         if old is None or old.id == tip or repository.git.descendant_of(tip, old.id):
             continue
         if trailer(old, STATE) != state.branch_id and trailer(old, SNAPSHOT) not in known:
-            raise Refusal(
-                errno.EEXIST, "would-lose", f"branch {state.branch!r} of {where} holds commits that are not of this overlay",
-                "import them first, rename your branch, or --force",
-            )  # fmt: skip
+            return True
+    return False
