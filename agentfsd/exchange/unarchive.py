@@ -26,6 +26,9 @@ _MAX_MANIFEST_BYTES = 256 << 20
 _MAX_TARGET_BYTES = 4095  # PATH_MAX, less the closing zero
 _MAX_NAME_BYTES = 255
 _CHUNK = 1 << 20
+_UNIX = 3
+_UTF8_BIT = 0x800
+_FILES = FILES.encode()
 _LOCAL_HEADER_BYTES = 30
 _ENCRYPTED_BITS = 0x1 | 0x40
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -93,17 +96,17 @@ class Archive:
         """By path below files/; names, flags, methods and declared sizes are in order."""
         found: dict[bytes, zipfile.ZipInfo] = {}
         infos = self._zip.infolist()
-        names = set()
+        paths = set()
         for info in infos:
-            name = info.orig_filename
-            self._check_path(name.removesuffix("/").encode("utf-8", "surrogateescape"))
-            if name.removesuffix("/") in names:
-                raise self._bad(f"it holds {name!r} twice")
-            names.add(name.removesuffix("/"))
+            path = _raw_name(info).removesuffix(b"/")
+            self._check_path(path)
             self._check_kind(info)
-            if name.startswith(FILES) and name != FILES:
-                found[name.removeprefix(FILES).removesuffix("/").encode()] = info
-        if MANIFEST not in names and not found:
+            if path in paths:
+                raise self._bad(f"it holds {_shown(path)} twice")
+            paths.add(path)
+            if path.startswith(_FILES):
+                found[path.removeprefix(_FILES)] = info
+        if MANIFEST.encode() not in paths and not found:
             raise self._bad("it holds neither manifest.json nor files/")
         self._check_sizes(infos, max_bytes)
         return found
@@ -261,7 +264,13 @@ class Archive:
 
 def _mode(info: zipfile.ZipInfo) -> int:
     """st_mode where the archive was made on Unix; 0 where it does not say."""
-    return info.external_attr >> 16 if info.create_system == 3 else 0
+    return info.external_attr >> 16 if info.create_system == _UNIX else 0
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    """Unix tools write a name's bytes as they are, which zipfile takes for code page 437 unless it is told otherwise."""
+    unsaid = info.create_system == _UNIX and not info.flag_bits & _UTF8_BIT
+    return info.orig_filename.encode("cp437" if unsaid else "utf-8", "surrogateescape")
 
 
 def _member_path(stored: Stored, path: bytes) -> bytes:
