@@ -150,8 +150,7 @@ class _Exporter:
 
     def _commit_branch(self, branch: wire.Branch) -> None:
         """A branch that is as its last snapshot leads to that commit; else its state now is one more."""
-        history = self._daemon.log(branch.id)
-        last = next((found for found in history if found.id in self._commits), None)
+        last = self._last_snapshot(branch)
         state = State(branch.name, branch.name, branch.id, time.time_ns(), "agentfsd")
         tip = self._commits[last.id] if last is not None else None
         if last is None or self._order.full or self._daemon.diff(a=last.id, b=branch.id):
@@ -160,6 +159,12 @@ class _Exporter:
         ref = self._ref(branch, state, tip)
         if ref:
             self._moves[HEADS + ref] = tip
+
+    def _last_snapshot(self, branch: wire.Branch) -> wire.Snapshot | None:
+        """Not one that another branch took of the very same state, as long as there is another to go on from."""
+        history = self._daemon.log(branch.id)
+        own = (found for found in history if found.branch == branch.name or found.file_count or found.name == branch.base)
+        return next(own, history[0] if history else None)
 
     def _ref(self, branch: wire.Branch, state: State, tip: Oid) -> str:
         """What the branch is called there; "" when it is left out.
