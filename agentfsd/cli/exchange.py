@@ -12,11 +12,9 @@ from agentfsd.cli.progress import Step, is_shown, progress
 from agentfsd.cli.temporary import fixed, interruptible, new_branch, resolve, snapshot_path
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
-from agentfsd.exchange.archive import write_archive
 from agentfsd.exchange.directory import Directory, count
 from agentfsd.exchange.place import new_directory, new_file
 from agentfsd.exchange.tree import Source
-from agentfsd.exchange.unarchive import Archive
 from agentfsd.exchange.writer import make_equal
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -63,7 +61,7 @@ def export(
     mount, daemon = converse(lambda: locate.find(named, revive=True))
     with daemon, interruptible():
         if repository is not None:
-            from agentfsd.cli import export_git  # pygit2 is slow to load, and every command would wait for it
+            from agentfsd.cli import export_git
 
             export_git.export(mount, daemon, export_git.Order(repository, url, arguments, full, force))
         else:
@@ -84,6 +82,8 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
 
 
 def _write_archive(source: Source, target: str, force: bool, step: Step, total: int) -> list[str]:
+    from agentfsd.exchange.archive import write_archive  # what loads slowly is loaded by those who need it
+
     with new_file(target, replace=force) as file:
         write_archive(source, file, step, total)
     return []
@@ -156,6 +156,8 @@ def _import(mount: locate.Mount, daemon: ControlClient, source: str, branch: str
             with Directory(source) as directory:
                 lacking = _make_branch(mount, daemon, branch, base, directory, step, count(source) if is_shown() else 0)
         else:
+            from agentfsd.exchange.unarchive import Archive
+
             with Archive(source, max_size, step) as archive:
                 lacking = _make_branch(mount, daemon, branch, base, archive, step, len(archive))
     output.say(f"branch {branch} made from {source}")
