@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
+from agentfs_client.errors import NotAllowedError, NotFoundError
 from agentfsd.cli import locate, output
 from agentfsd.cli.progress import Step, progress
 from agentfsd.cli.temporary import fixed, resolve, snapshot_path
@@ -118,15 +118,26 @@ class _Exporter:
         for ref in self._order.refs:
             found = resolve(self._daemon, ref)
             branches += [found] if isinstance(found, wire.Branch) else []
-            self._snapshots |= {snapshot.id: snapshot for snapshot in self._daemon.log(found.id)}
+            self._add_history(found.id)
         return branches
+
+    def _add_history(self, ref: str) -> None:
+        """With what was merged into it, as far as the caller may know of that."""
+        todo = [ref]
+        while todo:
+            try:
+                found = self._daemon.log(todo.pop())
+            except (NotFoundError, NotAllowedError):
+                continue
+            self._snapshots |= {snapshot.id: snapshot for snapshot in found}
+            todo += {other for snapshot in found for other in snapshot.merged} - self._snapshots.keys()
 
     # -- commits
 
     def _commit_snapshot(self, snapshot: wire.Snapshot) -> Oid:
         before = [self._commits[number] for number in _parents(snapshot) if number in self._commits]
         trees = self._record(snapshot, snapshot.parent)
-        author = getattr(snapshot, "author", "") or f"process {snapshot.author_pid}"
+        author = snapshot.author or f"process {snapshot.author_pid}"
         state = State(snapshot.name, snapshot.branch, "", snapshot.created_ns, author, snapshot.tag, snapshot.id)
         self.written += 1
         return commit_state(self._repository, state, trees, before)
@@ -144,7 +155,8 @@ class _Exporter:
         if self._order.full:
             return None
         try:
-            return Changed(change.path_bytes for change in self._daemon.diff(a=old, b=new))
+            changes = self._daemon.diff(a=old, b=new)
+            return Changed(path for change in changes for path in (change.path_bytes, change.old_path_bytes))
         except NotFoundError:
             return None  # it has been deleted meanwhile
 
@@ -200,5 +212,4 @@ class _Exporter:
 
 
 def _parents(snapshot: wire.Snapshot) -> list[str]:
-    merged: list[str] = getattr(snapshot, "merged", [])
-    return list(dict.fromkeys([snapshot.parent, *merged]))
+    return list(dict.fromkeys([snapshot.parent, *snapshot.merged]))

@@ -117,9 +117,10 @@ def new_branch(mount: locate.Mount, daemon: ControlClient, name: str, source: st
 
 
 def discard_branches(daemon: ControlClient, refs: list[str]) -> None:
+    """For good; those that are not there are no error."""
     for ref in reversed(refs):
         try:
-            daemon.discard(ref)
+            daemon.discard(ref, keep=False)
         except NotFoundError:
             pass
 
