@@ -17,6 +17,7 @@ from agentfsd.cli.temporary import fixed, resolve, snapshot_path
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.directory import Directory
+from agentfsd.exchange.place import undisturbed
 from agentfsd.exchange.record import Changed, Recorder
 from agentfsd.exchange.repository import NOTES, Commit, Oid, Repository, Trees, is_dotgit, ref_name
 from agentfsd.exchange.states import HEADS, KNOWN, KNOWN_BRANCHES, REMOTE, TAGS, State, commit_state, is_same, tag_ref, would_lose
@@ -41,7 +42,8 @@ def local_repository(mount: locate.Mount, path: str | None) -> Iterator[Reposito
         try:
             yield repository
         except BaseException:
-            repository.undo()
+            with undisturbed():
+                repository.undo()
             raise
 
 

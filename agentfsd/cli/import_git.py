@@ -15,11 +15,11 @@ from agentfsd.cli.temporary import (
     delete_snapshots,
     discard_branches,
     new_branch,
-    undisturbed,
 )  # fmt: skip
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
+from agentfsd.exchange.place import undisturbed
 from agentfsd.exchange.repository import (
     BRANCH,
     SNAPSHOT,

@@ -14,9 +14,8 @@ from agentfs_client.errors import AgentFSError, NotAllowedError, NotFoundError
 from agentfsd.cli import locate
 from agentfsd.cli.common import connect
 from agentfsd.errors import Refusal, not_found
+from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -26,18 +25,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _ENDING[1:]}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Whoever presses Ctrl-C again must not keep us from tidying up."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

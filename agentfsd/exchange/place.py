@@ -3,6 +3,8 @@
 import errno
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -10,6 +12,20 @@ from typing import BinaryIO
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.exchange.writer import remove_tree
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whoever presses Ctrl-C again must not keep us from tidying up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not heard there
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -26,7 +42,8 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
         else:
             os.rename(temporary, target)
     finally:
-        remove_tree(temporary)
+        with undisturbed():
+            remove_tree(temporary)
 
 
 def _check_directory(target: str, replace: bool) -> bool:
