@@ -9,7 +9,7 @@ from agentfs_client.control import ControlClient
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import converse, mount_option
 from agentfsd.cli.progress import Step, is_shown, progress
-from agentfsd.cli.temporary import fixed, interruptible, new_branch, resolve, snapshot_path
+from agentfsd.cli.temporary import fixed, interruptible, is_ours, new_branch, resolve, snapshot_path
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
 from agentfsd.exchange.directory import Directory, count
@@ -168,7 +168,7 @@ def _make_branch(
     mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: Source, step: Step, total: int
 ) -> list[str]:
     with new_branch(mount, daemon, branch, base) as directory:
-        return make_equal(directory, source, step, total)
+        return make_equal(directory, source, step, total, is_ours)
 
 
 def _report(lacking: list[str]) -> None:

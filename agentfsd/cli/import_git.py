@@ -14,6 +14,7 @@ from agentfsd.cli.temporary import (
     check_free,
     delete_snapshots,
     discard_branches,
+    is_ours,
     new_branch,
 )  # fmt: skip
 from agentfsd.errors import Refusal
@@ -63,7 +64,7 @@ def import_(mount: locate.Mount, daemon: ControlClient, order: Order) -> list[st
         if order.branch is not None:
             commit = _find(repository, order.ref)
             with new_branch(mount, daemon, order.branch, order.base) as directory:
-                lacking = make_equal(directory, Checkout(repository, repository.trees(commit)), step, keep=is_dotgit)
+                lacking = make_equal(directory, Checkout(repository, repository.trees(commit)), step, keep=_is_kept)
             words = f"branch {order.branch} made from {str(commit.id)[:10]}"
         else:
             history = _History(mount, daemon, repository, order.base, step)
@@ -86,6 +87,10 @@ def _find(repository: Repository, ref: str | None) -> Commit:
     if head is None:
         raise Refusal(errno.ENOENT, "no-such-ref", "that repository does not say which branch is meant", "name a REF")
     return head
+
+
+def _is_kept(path: bytes) -> bool:
+    return is_ours(path) or is_dotgit(path)
 
 
 class _History:
@@ -184,7 +189,7 @@ class _History:
         base = self._repository.trees(self._repository.commit(before)) if before in self._exact and before else None
         source = Checkout(self._repository, self._repository.trees(commit), base)
         directory = branch_path(self._mount, self._names[branch])
-        self._lacking += make_equal(directory, source, self._step, keep=is_dotgit)
+        self._lacking += make_equal(directory, source, self._step, keep=_is_kept)
 
     def _nearest(self, commit: Commit) -> Oid | None:
         """The next commit on the way back, along first parents, that is a snapshot here."""

@@ -54,6 +54,11 @@ def branch_path(mount: locate.Mount, name: str) -> str:
     return os.path.join(mount.mountpoint, os.fsdecode(CONTROL_DIR), "branches", name)
 
 
+def is_ours(path: bytes) -> bool:
+    """A tree from elsewhere may hold `.agentfs/control`: what is written there are requests."""
+    return path == CONTROL_DIR
+
+
 @contextmanager
 def fixed(mount: locate.Mount, found: wire.Branch | wire.Snapshot) -> Iterator[wire.Snapshot]:
     """A state that does not change: the snapshot itself, or of a branch one that is taken for the purpose."""

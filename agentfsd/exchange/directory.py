@@ -47,7 +47,7 @@ class Directory:
         return found
 
     def chunks(self, entry: Entry) -> Chunks:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # it may have become a FIFO
         fd = os.open(entry.name, flags, dir_fd=self._beneath.fd(entry.parent))
         try:
             for start, end in extents(fd, 0, os.fstat(fd).st_size):

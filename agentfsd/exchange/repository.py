@@ -254,9 +254,9 @@ def plain_name(name: str) -> str:
     return plain[:128] or "imported"
 
 
-def is_dotgit(name: bytes) -> bool:
-    """Names that git never holds: `.git`, and what HFS+ or NTFS take for it."""
-    for part in name.split(b"\\"):
+def is_dotgit(path: bytes) -> bool:
+    """Whether the last name is one that git never holds: `.git`, and what HFS+ or NTFS take for it."""
+    for part in path.rpartition(b"/")[2].split(b"\\"):
         text = unicodedata.normalize("NFC", _IGNORED_BY_HFS.sub("", part.decode("utf-8", "replace"))).lower()
         if text.partition(":")[0].rstrip(" .") in (".git", "git~1"):
             return True

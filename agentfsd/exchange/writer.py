@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from agentfsd.exchange.directory import CHUNK, extents, read_xattrs
-from agentfsd.exchange.tree import Beneath, Chunks, Entry, Source, Step
+from agentfsd.exchange.tree import Beneath, Chunks, Entry, Source, Step, join
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
@@ -21,11 +21,12 @@ def make_equal(
     source: Source,
     step: Step = lambda done, total: None,
     total: int = 0,
-    keep: Callable[[bytes], bool] = lambda name: False,
+    keep: Callable[[bytes], bool] = lambda path: False,
 ) -> list[str]:
     """Returns what could not be said here for want of permission: a path and what it lacks, each.
 
-    Names for which *keep* is true are left alone. An error leaves the target half done: work on one that nobody uses yet.
+    Paths for which *keep* is true are neither removed nor written. An error leaves the target half done: work on one that
+    nobody uses yet.
     """
     fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     writer = _Writer(fd, source, keep)
@@ -78,14 +79,19 @@ class _Writer:
         return True
 
     def _enter(self, entry: Entry, is_new: bool) -> Iterator[Entry]:
-        children = self._source.children(entry)
+        children = []
+        for child in self._source.children(entry):
+            if self._keep(child.path):
+                self._lacks(child, "it is left out: what is there under that name is not to be touched")
+            else:
+                children.append(child)
         if not is_new:
             fd = self._beneath.fd(entry.path)
             _may_change(fd)
             wanted = {child.name for child in children}
             for name in (os.fsencode(name) for name in os.listdir(fd)):
-                if name not in wanted and not self._keep(name):
-                    _remove_at(fd, name, self._keep)
+                if name not in wanted:
+                    _remove_at(fd, join(entry.path, name), self._keep)
         return iter(children)
 
     # -- other entries
@@ -235,7 +241,7 @@ class _Writer:
             return None
 
     def _remove(self, entry: Entry) -> None:
-        _remove_at(self._beneath.fd(entry.parent), entry.name, self._keep)
+        _remove_at(self._beneath.fd(entry.parent), entry.path, self._keep)
 
 
 def remove_tree(path: str) -> None:
@@ -243,14 +249,18 @@ def remove_tree(path: str) -> None:
     directory, name = os.path.split(os.path.abspath(path))
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _remove_at(fd, os.fsencode(name), lambda name: False)
+        _remove_at(fd, os.fsencode(name), lambda path: False)
     except FileNotFoundError:
         pass
     finally:
         os.close(fd)
 
 
-def _remove_at(dir_fd: int, name: bytes, keep: Callable[[bytes], bool]) -> None:
+def _remove_at(dir_fd: int, path: bytes, keep: Callable[[bytes], bool]) -> None:
+    """*path*: for *keep*; its last name is in the directory *dir_fd*. A directory in which something is kept stays too."""
+    name = path.rpartition(b"/")[2]
+    if keep(path):
+        return
     if not stat.S_ISDIR(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=dir_fd)
         return
@@ -258,8 +268,7 @@ def _remove_at(dir_fd: int, name: bytes, keep: Callable[[bytes], bool]) -> None:
     try:
         _may_change(fd)
         for inner in (os.fsencode(inner) for inner in os.listdir(fd)):
-            if not keep(inner):
-                _remove_at(fd, inner, keep)
+            _remove_at(fd, join(path, inner), keep)
         is_empty = not os.listdir(fd)
     finally:
         os.close(fd)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,28 @@ def test_one_commit_becomes_a_branch(rich: Mounted, second: Mounted, tmp_path: P
     cli(second, "import", "--git", str(repository), "-b", "at-head")
     assert differences(without_git(rich.subtree("work")), without_git(second.subtree("at-head"))) == []
     assert names(second, "snapshot list") == []
+
+
+def test_no_request_can_be_smuggled_in(rich: Mounted, tmp_path: Path) -> None:
+    """What is written to .agentfs/control of a branch would be asked in the importer's name."""
+    evil = tmp_path / "evil"
+    (evil / ".agentfs").mkdir(parents=True)
+    (evil / ".agentfs" / "control").write_text('{"op":"discard","ref":"work"}')
+    (evil / "file").write_text("")
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.write(evil / ".agentfs" / "control", "files/.agentfs/control")
+        archive.writestr("files/file", "")
+    for command in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
+    ):
+        git(evil, *command)
+    for number, source in enumerate(([str(evil)], [str(tmp_path / "evil.zip")], ["--git", str(evil)])):
+        assert "not to be touched" in cli(rich, "import", *source, "-b", f"b{number}")
+        assert (rich.subtree(f"b{number}") / "file").exists()
+        assert "work" in names(rich, "branch list")
+        assert (rich.subtree("work") / "text").read_text() == "changed\n"
 
 
 # -- Ctrl-C
