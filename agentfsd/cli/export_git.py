@@ -13,7 +13,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotAllowedError, NotFoundError
 from agentfsd.cli import locate, output
 from agentfsd.cli.progress import Step, progress
-from agentfsd.cli.temporary import fixed, resolve, snapshot_path
+from agentfsd.cli.temporary import fixed, is_temporary, resolve, snapshot_path
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.directory import Directory
@@ -114,8 +114,8 @@ class _Exporter:
     def _choose(self) -> list[wire.Branch]:
         """Branches to record as they are now; the snapshots that they and other refs need are entered."""
         if not self._order.refs:
-            self._snapshots = {found.id: found for found in self._daemon.list_snapshots()}
-            return self._daemon.list_branches()
+            self._snapshots = {found.id: found for found in self._daemon.list_snapshots() if not is_temporary(found.name)}
+            return [found for found in self._daemon.list_branches() if not is_temporary(found.name)]
         branches = []
         for ref in self._order.refs:
             found = resolve(self._daemon, ref)
@@ -131,7 +131,7 @@ class _Exporter:
                 found = self._daemon.log(todo.pop())
             except (NotFoundError, NotAllowedError):
                 continue
-            self._snapshots |= {snapshot.id: snapshot for snapshot in found}
+            self._snapshots |= {snapshot.id: snapshot for snapshot in found if not is_temporary(snapshot.name)}
             todo += {other for snapshot in found for other in snapshot.merged} - self._snapshots.keys()
 
     # -- commits
@@ -176,7 +176,7 @@ class _Exporter:
 
     def _last_snapshot(self, branch: wire.Branch) -> wire.Snapshot | None:
         """Not one that another branch took of the very same state, as long as there is another to go on from."""
-        history = self._daemon.log(branch.id)
+        history = [found for found in self._daemon.log(branch.id) if not is_temporary(found.name)]
         own = (found for found in history if found.branch == branch.name or found.file_count or found.name == branch.base)
         return next(own, history[0] if history else None)
 

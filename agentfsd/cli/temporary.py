@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import secrets
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from agentfsd.cli.common import connect
 from agentfsd.errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
+
+
+_TEMPORARY = re.compile(r"(export|import)-[0-9a-f]{12}")
 
 
 @contextmanager
@@ -44,6 +48,11 @@ def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.Snapshot:
     except NotFoundError:
         hint = "`agentfsd branch list` and `agentfsd snapshot list` show them"
         raise not_found("branch or snapshot", ref, hint) from None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a snapshot or branch belongs to an export or import that is under way."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def snapshot_path(mount: locate.Mount, name: str) -> str:

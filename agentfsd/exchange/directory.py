@@ -3,9 +3,10 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
+from agentfsd.copying import extents
 from agentfsd.exchange.tree import Beneath, Chunks, Entry, join
 
 CHUNK = 1 << 20
@@ -91,24 +92,6 @@ def read_xattrs(where: bytes) -> dict[str, bytes]:
             if exc.errno not in _NO_XATTRS:
                 raise
     return found
-
-
-def extents(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each stretch of data between two offsets."""
-    while start < end:
-        try:
-            start = os.lseek(fd, start, os.SEEK_DATA)
-            stop = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError as exc:
-            if exc.errno == errno.ENXIO:  # only a hole is left
-                return
-            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-            stop = end  # no such seeking here: all of it is data
-        if start >= end:
-            return
-        yield start, min(stop, end)
-        start = stop
 
 
 def _read(fd: int, start: int, end: int) -> Chunks:

@@ -9,7 +9,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from agentfsd.exchange.directory import CHUNK, extents, read_xattrs
+from agentfsd.copying import extents, write_all
+from agentfsd.exchange.directory import CHUNK, read_xattrs
 from agentfsd.exchange.tree import Beneath, Chunks, Entry, Source, Step, join
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -300,10 +301,8 @@ def _may_write(where: bytes, info: os.stat_result) -> None:
 
 def _fill(fd: int, chunks: Chunks, size: int) -> None:
     for offset, data in chunks:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(fd, view, offset)
-            view, offset = view[written:], offset + written
+        if write_all(fd, data, offset) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.ftruncate(fd, size)
 
 

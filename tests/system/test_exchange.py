@@ -197,9 +197,8 @@ def test_history_becomes_git_history_once(rich: Mounted, tmp_path: Path) -> None
     assert git(repository, "show", "point:text") == "changed"
     assert ".git" not in git(repository, "ls-tree", "-r", "--name-only", "work")
     (found,) = [found for found in listed(rich, "snapshot list") if found["name"] == "point"]
-    assert git(repository, "log", "-1", "--format=%an %at", "point") == (
-        f"process {found['author_pid']} {found['created_ns'] // 10**9}"
-    )
+    said = f"{found['author']} {found['created_ns'] // 10**9}"
+    assert git(repository, "log", "-1", "--format=%an %at", "point") == said
     assert git(repository, "log", "-1", "--format=%(trailers:key=Agentfs-Snapshot,valueonly)", "point") == found["id"]
 
     before = git(repository, "count-objects", "-v"), git(repository, "show-ref")
@@ -208,6 +207,18 @@ def test_history_becomes_git_history_once(rich: Mounted, tmp_path: Path) -> None
     (rich.subtree("work") / "text").write_text("more\n")
     assert "1 commit " in cli(rich, "export", "--git", str(repository))
     assert git(repository, "show", "work:text") == "more"
+
+
+def test_merge_is_a_commit_with_two_parents(rich: Mounted, tmp_path: Path) -> None:
+    repository = tmp_path / "history.git"
+    cli(rich, "branch create", "side", "--from", "point")
+    (rich.subtree("side") / "sided").write_text("side")
+    cli(rich, "snapshot create", "on-side", "-b", "side")
+    cli(rich, "merge", "side", "work")
+    cli(rich, "export", "--git", str(repository), "work")
+    assert git(repository, "show", "work:sided") == "side"
+    assert "on-side" in git(repository, "log", "--format=%s", "work^2", "--")
+    git(repository, "fsck", "--strict")
 
 
 def test_full_export_finds_what_changed_in_the_lower(rich: Mounted, tmp_path: Path) -> None:
