@@ -125,14 +125,16 @@ class _Exporter:
 
     def _add_history(self, ref: str) -> None:
         """With what was merged into it, as far as the caller may know of that."""
-        todo = [ref]
+        todo, seen = [ref], {ref}
         while todo:
             try:
                 found = self._daemon.log(todo.pop())
             except (NotFoundError, NotAllowedError):
                 continue
             self._snapshots |= {snapshot.id: snapshot for snapshot in found if not is_temporary(snapshot.name)}
-            todo += {other for snapshot in found for other in snapshot.merged} - self._snapshots.keys()
+            new = {other for snapshot in found for other in snapshot.merged} - seen
+            todo += new
+            seen |= new
 
     # -- commits
 

@@ -18,7 +18,6 @@ from agentfsd.errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
 
-
 _TEMPORARY = re.compile(r"(export|import)-[0-9a-f]{12}")
 
 
