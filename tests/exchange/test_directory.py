@@ -65,6 +65,16 @@ def test_hard_links_are_made_and_broken(source: Path, target: Path, linked: str)
     assert unlike(source, target) == []
 
 
+def test_two_files_alike_are_two(source: Path, target: Path) -> None:
+    (source / "a").write_text("same")
+    (source / "b").write_text("same")
+    os.utime(source / "a", ns=(1, 1_000_000_001))
+    (target / "a").write_text("same")
+    os.link(target / "a", target / "b")
+    copy_tree(source, target)
+    assert unlike(source, target) == []
+
+
 def test_content_is_compared_where_size_and_a_time_of_whole_seconds_are_the_same(source: Path, target: Path) -> None:
     for root, content in ((source, "right"), (target, "wrong")):
         (root / "built").write_text(content)
