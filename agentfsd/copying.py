@@ -38,35 +38,36 @@ def copy_content(source_fd: int, target_fd: int, no_reflink: set[int]) -> None:
 def copy(source_fd: int, target_fd: int) -> None:
     """Fills an empty file with the source's data, hole by hole. The file offset of the source is not kept."""
     size = os.fstat(source_fd).st_size
-    for start, end in _extents(source_fd, size):
+    for start, end in extents(source_fd, 0, size):
         _copy_range(source_fd, target_fd, start, end)
     os.ftruncate(target_fd, size)
 
 
 def data_bytes(fd: int) -> int:
     """Whole pages of memory that a copy would need. st_blocks does not say: compressed and delayed blocks count less."""
-    return sum(round_up(end) - start // mmap.PAGESIZE * mmap.PAGESIZE for start, end in _extents(fd, os.fstat(fd).st_size))
+    return sum(round_up(end) - start // mmap.PAGESIZE * mmap.PAGESIZE for start, end in extents(fd, 0, os.fstat(fd).st_size))
 
 
 def round_up(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each stretch of data."""
-    start = 0
-    while start < size:
+def extents(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of each stretch of data between two offsets."""
+    while start < end:
         try:
             start = os.lseek(fd, start, os.SEEK_DATA)
-            end = os.lseek(fd, start, os.SEEK_HOLE)
+            stop = os.lseek(fd, start, os.SEEK_HOLE)
         except OSError as exc:
             if exc.errno == errno.ENXIO:  # only a hole is left
                 return
             if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
-            end = size  # no such seeking here: all of it is data
-        yield start, min(end, size)
-        start = end
+            stop = end  # no such seeking here: all of it is data
+        if start >= end:
+            return
+        yield start, min(stop, end)
+        start = stop
 
 
 def _copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:

@@ -7,6 +7,8 @@ import os
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _SYNC_FILE_RANGE_WRITE = 2
+_libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
@@ -29,6 +31,13 @@ def sync_directory(path: str, dir_fd: int | None = None) -> None:
 def start_writeback(fd: int) -> None:
     """sync_file_range(2): has what was written to a file begin its way to the disk; does not wait."""
     _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+
+
+def exchange(one: str, two: str) -> None:
+    """renameat2(2): two names change places, at once. EINVAL where the file system cannot."""
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(two), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), two)
 
 
 def sync_mount(mountpoint: str) -> None:

@@ -12,7 +12,7 @@ from agentfsd.types import Caller
 # What a bound process may ask at all; each is then held to its own branch.
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
-    wire.SnapshotShow, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events,
+    wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events,
 )  # fmt: skip
 
 
@@ -29,6 +29,8 @@ def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overla
         )
     if bound_to is not None:
         _hold_to_branch(request, bound_to, overlay)
+        if isinstance(request, wire.SnapshotDelete) and overlay.snapshot_row(request.ref).id not in peer.made:
+            raise _outside("to delete a snapshot that this conversation has not made")
     if isinstance(request, wire.BranchBind):
         _check_target(request.pid, caller)
 

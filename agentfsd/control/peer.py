@@ -19,6 +19,7 @@ class Peer:
         self.caller = caller
         self._pidfd = _open_pidfd(caller.pid) if pidfd is None else pidfd
         self.descriptors: list[int] = []  # that came with the request
+        self.made: set[str] = set()  # ids of the snapshots that this conversation has made
 
     def check_alive(self) -> None:
         """Refusal once the process has ended. What was found out about its number before this call is then void."""

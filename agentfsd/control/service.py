@@ -94,6 +94,8 @@ class ControlService(CommitHandlers):
             reply = await line.hold(lambda: handler(self, request, asker))
         else:
             reply = await handler(self, request, asker)
+        if isinstance(request, wire.SnapshotCreate) and isinstance(reply, wire.SnapshotReply):
+            peer.made.add(reply.snapshot.id)
         return reply
 
     def _branch_name(self, branch_id: str | None) -> str:

@@ -330,6 +330,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def path_bytes(self) -> bytes:
         return _exact(self.path, self.raw_path)
 
+    @property
+    def old_path_bytes(self) -> bytes:
+        """Where a renamed file was; b"" for any other change."""
+        return _exact(self.old_path, self.raw_old_path)
+
 
 def _exact(path: str, raw_path: str) -> bytes:
     return base64.b64decode(raw_path) if raw_path else path.encode()

@@ -211,6 +211,22 @@ def test_a_bound_process_cannot_act_outside_its_branch(service: ControlService, 
     assert refused(service, request_, Caller(child, ME.uid, ME.gid)) == "outside-branch"
 
 
+def test_a_bound_process_deletes_only_what_its_conversation_has_made(service: ControlService, child: int) -> None:
+    service.bindings.bind(child, service.overlay.branch_row("one").id)
+    bound = Caller(child, ME.uid, ME.gid)
+    assert refused(service, wire.SnapshotDelete(ref="s1"), bound) == "outside-branch"
+    peers = Peer(bound), Peer(bound)
+
+    def ask_of(peer: Peer, request: wire.Request) -> wire.AnyReply:
+        return wire.decode_reply(trio.run(service.answer, wire.encode(request), peer))
+
+    assert isinstance(ask_of(peers[0], wire.SnapshotCreate(name="mine")), wire.SnapshotReply)
+    assert isinstance(ask_of(peers[1], wire.SnapshotDelete(ref="mine")), wire.Error)
+    assert isinstance(ask_of(peers[0], wire.SnapshotDelete(ref="mine")), wire.Done)
+    for peer in peers:
+        peer.close()
+
+
 def test_a_bound_process_is_told_of_its_own_branch_only(service: ControlService, child: int) -> None:
     ask(service, wire.BranchBind(pid=child, branch="one"))
     bound = Caller(child, ME.uid, ME.gid)

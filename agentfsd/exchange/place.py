@@ -1,0 +1,82 @@
+"""Files and directories that are there as a whole or not at all: made under a temporary name beside, then renamed."""
+
+import errno
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from agentfsd import kernel
+from agentfsd.errors import Refusal
+from agentfsd.exchange.writer import remove_tree
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whoever presses Ctrl-C again must not keep us from tidying up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not heard there
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def new_directory(target: str, *, replace: bool) -> Iterator[str]:
+    """A directory to fill, which becomes *target* at the end. One that is there must be empty, or *replace* be given."""
+    target = os.path.abspath(target)
+    is_full = _check_directory(target, replace)
+    temporary = _beside(target)
+    os.mkdir(temporary, 0o700)
+    try:
+        yield temporary
+        if is_full:
+            kernel.exchange(temporary, target)
+        else:
+            os.rename(temporary, target)
+    finally:
+        with undisturbed():
+            remove_tree(temporary)
+
+
+def _check_directory(target: str, replace: bool) -> bool:
+    """Whether there is something in it."""
+    if not os.path.lexists(target):
+        return False
+    if os.path.islink(target) or not os.path.isdir(target):
+        raise Refusal(errno.ENOTDIR, "not-a-directory", f"{target} is there and no directory", "name a new one")
+    is_full = bool(os.listdir(target))
+    if is_full and not replace:
+        raise Refusal(
+            errno.ENOTEMPTY, "not-empty", f"{target} is not empty", "name a new directory; --force replaces all that is in it"
+        )
+    return is_full
+
+
+@contextmanager
+def new_file(target: str, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write, which becomes *target* at the end."""
+    target = os.path.abspath(target)
+    if os.path.lexists(target) and not replace:
+        raise Refusal(errno.EEXIST, "file-exists", f"{target} is there already", "choose another name; --force replaces it")
+    temporary = _beside(target)
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(fd, "w+b") as file:
+            yield file
+        os.rename(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _beside(target: str) -> str:
+    directory, name = os.path.split(target)
+    return os.path.join(directory, f".{name[:100]}.{secrets.token_hex(4)}.part")

@@ -1,0 +1,159 @@
+"""A directory into a repository's objects: git's tree, and beside it what git cannot say. Knows no commit and no ref.
+
+Given the trees of an earlier state and what changed since, it looks at directories with changes only and reads changed files
+only; all else is taken over by its object's number.
+"""
+
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pygit2
+
+from agentfsd.exchange.directory import Directory
+from agentfsd.exchange.repository import Items, Repository, Trees, check_name, damaged
+from agentfsd.exchange.stored import Stored, is_possible, store, stream
+from agentfsd.exchange.tree import Entry, Step
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+TREE, FILE, EXECUTABLE, LINK = 0o040000, 0o100644, 0o100755, 0o120000
+ENTRIES, DIRECTORIES = b"entries", b"directories"
+
+_STREAM_FROM_BYTES = 8 << 20
+
+
+class Changed:
+    """The paths that changed, and every directory on the way to them."""
+
+    def __init__(self, paths: Iterable[bytes]) -> None:
+        self.paths = frozenset(paths)
+        self.directories = {b""}
+        for path in self.paths:
+            while path not in self.directories:
+                self.directories.add(path)
+                path = path.rpartition(b"/")[0]
+
+
+class Recorder:
+    """Writes the tree of *source* as it is. *base*: an earlier state; *changed*: since then, None for not known."""
+
+    def __init__(
+        self, repository: Repository, source: Directory, base: Trees | None = None, changed: Changed | None = None,
+        step: Step = lambda done, total: None,
+    ) -> None:  # fmt: skip
+        self._repository, self._source, self._step = repository, source, step
+        self._base = base if base is not None and base.attributes is not None else None
+        self._changed = changed if self._base is not None else None
+        self._done = 0
+
+    def record(self) -> Trees:
+        root = self._source.root()
+        old = self._base
+        before = _Before(self._repository, old.content, old.attributes) if old is not None else _Before(self._repository)
+        content, attributes = self._directory(root, before, [store(root, b"")])
+        return Trees(content if content is not None else self._repository.write_tree({}), attributes)
+
+    def _directory(self, directory: Entry, before: "_Before", said: list[Stored]) -> tuple[pygit2.Oid | None, pygit2.Oid]:
+        """None as content where git would have nothing to hold."""
+        content: Items = {}
+        inner: Items = {}
+        for entry in self._source.children(directory):
+            said.append(store(entry, entry.name))
+            self._done += 1
+            self._step(self._done, 0)
+            if entry.is_dir:
+                tree, attributes = self._inner(entry, before)
+                if tree is not None:
+                    content[entry.name] = (TREE, tree)
+                inner[entry.name] = (TREE, attributes)
+            elif entry.is_file:
+                mode = EXECUTABLE if entry.mode & stat.S_IXUSR else FILE
+                content[entry.name] = (mode, before.blob(entry, self._changed) or self._file(entry))
+            elif entry.is_link:
+                content[entry.name] = (LINK, self._repository.write_blob(entry.target))
+        beside: Items = {ENTRIES: (FILE, self._repository.write_blob(msgspec.json.encode(said)))}
+        if inner:
+            beside[DIRECTORIES] = (TREE, self._repository.write_tree(inner))
+        return self._repository.write_tree(content) if content else None, self._repository.write_tree(beside)
+
+    def _inner(self, entry: Entry, before: "_Before") -> tuple[pygit2.Oid | None, pygit2.Oid]:
+        content, attributes = before.directory(entry.name)
+        if attributes is not None and self._changed is not None and entry.path not in self._changed.directories:
+            return content, attributes
+        return self._directory(entry, _Before(self._repository, content, attributes), [])
+
+    def _file(self, entry: Entry) -> pygit2.Oid:
+        data = stream(self._source.chunks(entry), entry.size)
+        if entry.size < _STREAM_FROM_BYTES:
+            return self._repository.write_blob(b"".join(data))
+        return self._repository.git.create_blob_fromiobase(_Joined(data))
+
+
+class _Joined(io.RawIOBase):
+    """Pieces of data as a file that can be read once."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        self._rest = self._rest or next(self._pieces, b"")
+        part, self._rest = self._rest[: len(view)], self._rest[len(view) :]
+        view[: len(part)] = part
+        return len(part)
+
+
+class _Before:
+    """One directory of the earlier state."""
+
+    def __init__(self, repository: Repository, content: pygit2.Oid | None = None, attributes: pygit2.Oid | None = None) -> None:
+        self._repository = repository
+        self._content = repository.read_tree(content)
+        beside = repository.read_tree(attributes)
+        self._inner = repository.read_tree(beside[DIRECTORIES][1]) if DIRECTORIES in beside else {}
+        self._entries_blob = beside.get(ENTRIES)
+        self._said: dict[bytes, Stored] | None = None
+
+    def directory(self, name: bytes) -> tuple[pygit2.Oid | None, pygit2.Oid | None]:
+        mode, oid = self._content.get(name, (0, None))
+        return (oid if mode == TREE else None), self._inner.get(name, (0, None))[1]
+
+    def blob(self, entry: Entry, changed: Changed | None) -> pygit2.Oid | None:
+        """The object of a file whose content is as it was; None when it must be read."""
+        mode, oid = self._content.get(entry.name, (0, None))
+        if oid is None or mode not in (FILE, EXECUTABLE):
+            return None
+        if changed is not None and entry.path in changed.paths:
+            return None
+        said = self._entries().get(entry.name)
+        if said is None or (said.size, said.mtime_ns) != (entry.size, entry.mtime_ns):
+            return None  # touched, or changed in the lower
+        return oid if changed is not None or (entry.mtime_ns or 0) % 1_000_000_000 else None
+
+    def _entries(self) -> dict[bytes, Stored]:
+        if self._said is None:
+            self._said = read_entries(self._repository, self._entries_blob[1]) if self._entries_blob else {}
+        return self._said
+
+
+def read_entries(repository: Repository, blob: pygit2.Oid) -> dict[bytes, Stored]:
+    """What is said of the names in one directory; of the root itself under b""."""
+    try:
+        found = msgspec.json.decode(repository.read_blob(blob), type=list[Stored])
+        said = {stored.path_bytes(): stored for stored in found}
+    except (ValueError, RecursionError) as exc:  # msgspec's errors are ValueErrors
+        raise damaged(f"what {repository.path} says of attributes cannot be read: {exc}") from exc
+    for name, stored in said.items():
+        if name:
+            check_name(name)
+        if not is_possible(stored):
+            raise damaged(f"{repository.path} gives {os.fsdecode(name)!r} attributes that no file can have")
+    return said
