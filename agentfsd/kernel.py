@@ -7,13 +7,12 @@ import os
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _SYNC_FILE_RANGE_WRITE = 2
-_libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
+_AT_FDCWD = -100
 _renameat2 = getattr(_libc, "renameat2", None)  # glibc 2.28
 if _renameat2 is not None:
     _renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
@@ -35,9 +34,7 @@ def start_writeback(fd: int) -> None:
 
 def exchange(one: str, two: str) -> None:
     """renameat2(2): two names change places, at once. EINVAL where the file system cannot."""
-    if _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(two), _RENAME_EXCHANGE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), two)
+    rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(two), EXCHANGE)
 
 
 def sync_mount(mountpoint: str) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import diffing, locate, output, pager
+from agentfsd.cli import diffing, locate, output, pager, progress
 from agentfsd.cli.common import WithPaths, converse, json_option, mount_option, plain
 
 _CONTEXT_LINES = 3
@@ -55,7 +55,7 @@ def diff(
             _show_changes(daemon.diff(new, old, wanted), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
-        with output.progress() as told:
+        with progress.of_daemon() as told:
             found = daemon.patches(new, old, wanted, stat_only=form == "stat", context_lines=lines, on_progress=told)
     if as_json:
         output.as_json(plain(found))

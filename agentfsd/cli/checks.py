@@ -7,7 +7,7 @@ import msgspec
 
 from agentfsd import runtime
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.cli import capabilities, output
+from agentfsd.cli import capabilities, output, progress
 from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
 from agentfsd.core.overlay import Overlay
 from agentfsd.lower.host import HostLower
@@ -57,7 +57,7 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
     if state is not None:
         problems = _check_state(runtime.State(os.path.abspath(state)))
     else:
-        with client(named) as daemon, output.progress() as on_progress:
+        with client(named) as daemon, progress.of_daemon() as on_progress:
             problems = daemon.fsck(on_progress)
     if as_json:
         output.as_json(problems)

@@ -5,7 +5,7 @@ from typing import Literal
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import locate, output
+from agentfsd.cli import locate, output, progress
 from agentfsd.cli.common import EXIT_REFUSED, WithPaths, client, converse, json_option, mount_option, plain
 
 _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False), "files": ("", True), "union": ("union", False)}
@@ -44,7 +44,7 @@ def merge(
         raise click.UsageError("--strategy union takes both sides: leave out --ours and --theirs")
     sources, target = (refs, into) if into or len(refs) == 1 else (refs[:1], refs[1])
     favor, whole_files = _STRATEGIES[strategy]
-    with client(named) as daemon, output.progress() as on_progress:
+    with client(named) as daemon, progress.of_daemon() as on_progress:
         result = daemon.merge(
             sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
             on_progress=on_progress,
@@ -87,7 +87,7 @@ def commit(
     if merging and force:
         raise click.UsageError("--merge and --force exclude each other")
     mount, daemon = converse(lambda: locate.find(named, revive=True))
-    with daemon, output.progress() as on_progress:
+    with daemon, progress.of_daemon() as on_progress:
         if resume or abort:
             result, said = daemon.end_commit(abort=abort, on_progress=on_progress), "took back" if abort else "finished"
         else:

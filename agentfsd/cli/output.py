@@ -6,16 +6,12 @@ It must never know where the results come from.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from agentfs_client import wire
-
 SHOWN_PATHS = 10
-_PROGRESS_AFTER_S = 0.3
 
 
 def say(text: str = "") -> None:
@@ -67,38 +63,6 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(grid)
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[wire.Progress], None] | None]:
-    """A bar on standard error for ControlClient's ``on_progress``, once that has gone on for a while; None where that is no
-    terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with ExitStack() as shown:
-        begin = time.monotonic() + _PROGRESS_AFTER_S
-        show: Callable[[wire.Progress], None] | None = None
-
-        def tell(told: wire.Progress) -> None:
-            nonlocal show
-            if show is None and time.monotonic() >= begin:
-                show = _bar(shown)
-            if show is not None:
-                show(told)
-
-        yield tell
-
-
-def _bar(shown: ExitStack) -> Callable[[wire.Progress], None]:
-    """On the screen until *shown* is closed."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    bar = shown.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
-    task = bar.add_task("", total=None)
-    return lambda told: bar.update(task, completed=told.done, total=told.total or None, description=printable(told.what))
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,7 @@ import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfsd.cli import graph, locate, output
+from agentfsd.cli import graph, locate, output, progress
 from agentfsd.cli.common import WithPaths, client, converse, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
 from agentfsd.control import text
@@ -81,7 +81,7 @@ def restore(paths: list[bytes], ref: str, branch: str | None, named: str | None)
       agentfsd restore -b fix-1 good -- src/main.py docs
     """
     mount, daemon = converse(lambda: locate.find(named, revive=True))
-    with daemon, output.progress() as on_progress:
+    with daemon, progress.of_daemon() as on_progress:
         wanted = [locate.in_workspace(mount, path) for path in paths]
         said = daemon.restore(ref, branch, wanted, on_progress=on_progress)
     output.say(said)
@@ -164,7 +164,7 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
     Example:
       agentfsd gc --forget-undo
     """
-    with client(named) as daemon, output.progress() as on_progress:
+    with client(named) as daemon, progress.of_daemon() as on_progress:
         freed = daemon.collect_garbage(forget_undo=forget_undo, on_progress=on_progress)
     if as_json:
         output.as_json({"objects": freed.objects, "freed_bytes": freed.freed_bytes})

@@ -1,13 +1,18 @@
-"""A progress bar on standard error when somebody looks at it; nothing otherwise. Knows nothing of the work."""
+"""A progress bar on standard error, once work has gone on for a moment and somebody looks; nothing otherwise. Knows nothing of
+the work."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+
+from agentfs_client import wire
+from agentfsd.cli.output import printable
 
 Step = Callable[[int, int], None]
 
-_EVERY_S = 0.1
+_AFTER_S = 0.3  # what is over sooner would only flicker
+_EVERY_S = 0.1  # a hundred thousand files must not be drawn one by one
 
 
 def is_shown() -> bool:
@@ -17,22 +22,41 @@ def is_shown() -> bool:
 @contextmanager
 def progress(what: str) -> Iterator[Step]:
     """``with progress("exporting") as step: step(done, total)``; a total of 0 is not known. Gone again at the end."""
-    if not is_shown():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    with ExitStack() as shown:
+        bar = _Bar(shown)
+        yield lambda done, total: bar.update(done, total, what)
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        shown_at = 0.0
 
-        def step(done: int, total: int) -> None:
-            nonlocal shown_at
-            now = time.monotonic()
-            if now - shown_at >= _EVERY_S:  # a hundred thousand files must not be drawn one by one
-                shown_at = now
-                bar.update(task, completed=done, total=total or None)
+@contextmanager
+def of_daemon() -> Iterator[Callable[[wire.Progress], None] | None]:
+    """For ControlClient's ``on_progress``; None where nobody looks, so that the daemon need not tell."""
+    with ExitStack() as shown:
+        bar = _Bar(shown)
+        yield (lambda told: bar.update(told.done, told.total, printable(told.what))) if is_shown() else None
 
-        yield step
+
+class _Bar:
+    """On the screen until *shown* is closed."""
+
+    def __init__(self, shown: ExitStack) -> None:
+        self._shown = shown
+        self._next_s = time.monotonic() + _AFTER_S if is_shown() else float("inf")
+        self._draw: Callable[[int, int, str], None] | None = None
+
+    def update(self, done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        self._next_s = now + _EVERY_S
+        if self._draw is None:
+            self._draw = self._begin()
+        self._draw(done, total, what)
+
+    def _begin(self) -> Callable[[int, int, str], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        bar = self._shown.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        task = bar.add_task("", total=None)
+        return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=what)
