@@ -265,6 +265,7 @@ class ControlService(CommitHandlers):
         await self._flush(branch)
         author, kind = author_of(asker), RUN if request.around_run else ""
         made = self.overlay.create_snapshot(branch, request.name, request.tag, author.pid, author.command, kind)
+        self.overlay.apply_retention(branch)
         self._tell("snapshot", branch, author.pid, name=made.name)
         return wire.SnapshotReply(snapshot=wire_snapshot(made))
 

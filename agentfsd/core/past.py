@@ -217,10 +217,12 @@ class Past(Snapshots, Branches):
                 old[row.id] = row
         self._delete_snapshots(old.values())
 
-    def apply_retention(self) -> None:
-        """Deletes what the policy does not keep."""
-        if self.retention.max_count or self.retention.max_age_s:
-            self.prune(self.retention)
+    def apply_retention(self, branch_id: str) -> None:
+        """After a snapshot was taken: deletes those of the branch that the policy does not keep."""
+        self._drop_old(branch_id)
+        policy = self.retention
+        if policy.max_count or policy.max_age_s:
+            self.prune(policy, branch_id)
 
     def forget_deeds(self) -> None:
         """Frees what is kept for undo() alone; nothing can be undone any more."""

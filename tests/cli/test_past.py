@@ -154,6 +154,10 @@ def test_old_snapshots_go_and_named_ones_stay(project: Mounted) -> None:
     for wrong in (["retention.max_count", "many"], ["retention.max_age", "soon"], ["no.such", "1"]):
         assert project.cli("policy set", *wrong, check=False).returncode == 1
     assert project.json("policy show")["retention.max_count"] == "1"
+    for _ in range(3):
+        project.run("a", "sh", "-c", "date +%N > n")
+        project.cli("snapshot create", "-b", "a")
+    assert len(project.json("snapshot list", "-b", "a")) == 1
 
 
 def test_a_run_leaves_a_snapshot_before_and_after(project: Mounted) -> None:
