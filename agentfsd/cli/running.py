@@ -236,4 +236,5 @@ def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
         click.echo(f"  ... and {len(found) - output.SHOWN_PATHS} more", err=True)
     click.echo(f"  show it:    agentfsd diff {branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
+    click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
     click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)

@@ -165,7 +165,8 @@ class _Planner:
 
     def _step(self, pair: Pair, content: bytes | None) -> None:
         path = pair.path
-        self.plan.changed.append(path)
+        if set(pair.what) != {"times"} or (pair.new is not None and pair.new.is_file):
+            self.plan.changed.append(path)  # that a directory's time follows what changed inside is no news
         if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
             return
         expected = None if self._rule == "force" else _identity(_in_lower(pair))
