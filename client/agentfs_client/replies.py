@@ -1,0 +1,320 @@
+"""Every reply of the daemon, and the records that replies hold."""
+
+import base64
+from typing import Literal
+
+import msgspec
+
+from agentfs_client.message import Message
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower). ``last``: id of its newest
+    snapshot, or of the one it was made from; "" for none."""
+
+    name: str
+    id: str
+    base: str
+    created_ns: int
+    changed: int
+    processes: int = 0
+    last: str = ""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``file_count`` and ``bytes_changed`` count what was stored since ``parent``; -1: not counted yet."""
+
+    name: str
+    id: str
+    branch: str
+    parent: str
+    created_ns: int
+    tag: str
+    author_pid: int
+    file_count: int
+    bytes_changed: int
+    kind: str = ""  # why it was taken when nobody named it: run, safety, merge
+    author: str = ""  # command of the process that asked
+    merged: tuple[str, ...] = ()  # ids of snapshots of other branches that were merged since the parent
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pid: int
+    branch: str
+    explicit: bool
+    command: str
+    since_ns: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that differs.
+
+    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x extended attributes.
+    ``what``: all that differs, of content, type, mode, owner, xattrs. ``path`` is for people (bytes that are no UTF-8 show as
+    \\xNN); ``raw_path``, base64, is set when it is not exact. Sizes in bytes, -1 on a side that has no such file.
+    """
+
+    status: str
+    path: str
+    old_size: int
+    new_size: int
+    lower_moved: bool = False
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    what: tuple[str, ...] = ()
+
+    @property
+    def path_bytes(self) -> bytes:
+        return _exact(self.path, self.raw_path)
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        """Where a renamed file was; b"" for any other change."""
+        return _exact(self.old_path, self.raw_old_path)
+
+
+def _exact(path: str, raw_path: str) -> bytes:
+    return base64.b64decode(raw_path) if raw_path else path.encode()
+
+
+def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
+    """``path`` and ``raw_path`` of a Change (or another *field*)."""
+    try:
+        return {field: path.decode()}
+    except UnicodeDecodeError:
+        return {field: path.decode("utf-8", "backslashreplace"), f"raw_{field}": base64.b64encode(path).decode()}
+
+
+class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A changed file with its patch, which `git apply` takes; those of several files may follow each other.
+
+    Paths and status as in Change; ``old_path`` is "" unless it was renamed. ``added`` and ``removed`` count lines, -1 where
+    ``is_binary`` (or too large to be compared). Sizes in bytes, -1 on a side that has no such file. ``patch`` (base64 in JSON) is
+    empty when only counts were asked for. ``note``: what git's format cannot express (owners, empty directories, ...), in words.
+    """
+
+    status: str
+    path: str
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    added: int
+    removed: int
+    is_binary: bool
+    old_size: int
+    new_size: int
+    old_mode: int = 0  # git's, such as 0o100644; 0 where there is nothing that git knows
+    new_mode: int = 0
+    patch: bytes = b""
+    note: str = ""
+    lower_moved: bool = False
+
+    @property
+    def path_bytes(self) -> bytes:
+        return _exact(self.path, self.raw_path)
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return _exact(self.old_path, self.raw_old_path)
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that cannot be merged or committed. ``kind``: content, binary, add/add, modify/delete, rename/rename,
+    rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile)."""
+
+    path: str
+    raw_path: str = ""
+    kind: str
+    message: str
+
+
+class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As in Change."""
+
+    path: str
+    raw_path: str = ""
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
+
+    kind: str
+    branch: str
+    snapshot: str
+
+
+class Reply(Message, frozen=True, kw_only=True):
+    pass
+
+
+class HelloOk(Reply, frozen=True, kw_only=True, tag="hello.ok"):
+    version: int
+    daemon: str
+    branch: str  # the caller's
+    bound: bool
+
+
+class Done(Reply, frozen=True, kw_only=True, tag="done"):
+    """``message``: what was done, for people; "" when there is nothing to say."""
+
+    message: str = ""
+
+
+class Error(Reply, frozen=True, kw_only=True, tag="error"):
+    """``code``: a stable word for programs; ``message``: one sentence; ``hint``: what would be right."""
+
+    errno: int
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Progress(Reply, frozen=True, kw_only=True, tag="progress"):
+    """Before the reply to a long request: *done* of *total* steps (0: nobody knows), and what is being done, for people."""
+
+    done: int
+    total: int
+    what: str
+
+
+class EventsOk(Reply, frozen=True, kw_only=True, tag="events.ok"):
+    """From here on nothing is missed."""
+
+
+EventKind = Literal[
+    "created", "modified", "deleted", "renamed", "attributes",
+    "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
+    "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
+    "lost",
+]  # fmt: skip
+
+
+class Event(Reply, frozen=True, kw_only=True, tag="event"):
+    """What happened in ``branch``. Paths, relative to its root and written as in Change, where it happened to a file.
+
+    modified: told at the first write, then at most every 0.2 s while writing goes on, and after the last. renamed:
+    ``old_path`` became ``path``, which may have been another file. attributes: mode, owner, times or extended attributes.
+    restore, merge, commit, undo, discard: the whole tree may be another one; what differs is not told.
+    ``name``: of the snapshot, also of an undo's; of a restore's ref; the refs that were merged, with spaces; the old name of a
+    renamed branch; what a created branch was made from.
+    ``pid``: the process that did it, or that was bound; 0 where the daemon does not know.
+    lost: the client read too slowly, and ``count`` events are missing here.
+    """
+
+    kind: EventKind
+    branch: str
+    time_ns: int
+    path: str = ""
+    raw_path: str = ""
+    old_path: str = ""
+    raw_old_path: str = ""
+    is_dir: bool = False
+    pid: int = 0
+    name: str = ""
+    count: int = 0
+
+    @property
+    def path_bytes(self) -> bytes:
+        return _exact(self.path, self.raw_path)
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return _exact(self.old_path, self.raw_old_path)
+
+
+class BranchReply(Reply, frozen=True, kw_only=True, tag="branch"):
+    branch: Branch
+
+
+class BranchesReply(Reply, frozen=True, kw_only=True, tag="branches"):
+    branches: list[Branch]
+
+
+class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
+    snapshot: Snapshot
+
+
+class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
+    snapshots: list[Snapshot]
+
+
+class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
+    bindings: list[Binding]
+
+
+class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
+    changes: list[Change]
+
+
+class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
+    patches: list[FilePatch]
+
+
+class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
+    """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
+
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed.
+    """
+
+    how: str
+    into: str
+    changed: list[PathName]
+    conflicts: list[Conflict]
+
+
+class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
+    """What was undone, or what can be, the last first."""
+
+    deeds: list[Deed]
+
+
+class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):
+    objects: int
+    freed_bytes: int
+
+
+class PolicyReply(Reply, frozen=True, kw_only=True, tag="policy"):
+    policy: dict[str, str]
+
+
+class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
+    problems: list[str]
+
+
+class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok"):
+    capabilities: dict[str, str]
+
+
+class SessionReply(Reply, frozen=True, kw_only=True, tag="session.ok"):
+    io: str  # what was chosen
+
+
+class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
+    """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
+
+    ``session_why``: why that session, in words.
+    """
+
+    daemon: str
+    pid: int
+    lower: str
+    mountpoint: str
+    state: str
+    session: str
+    backstore: str
+    started_ns: int
+    branch: str
+    bound: bool
+    branches: list[Branch]
+    bindings: list[Binding]
+    usage: dict[str, int]
+    resources: dict[str, int] = {}
+    session_why: str = ""
+
+
+AnyReply = (
+    HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
+    | BindingsReply | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
+    | CapabilitiesReply | SessionReply | StatusReply
+)  # fmt: skip

@@ -1,0 +1,240 @@
+"""Every request that a client can make. A branch left out means the caller's own: the one it is bound to, else "main"."""
+
+from typing import Literal
+
+from agentfs_client.message import PROTOCOL_VERSION, Message
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """``version`` may be left out; a request of another version is refused. First in a socket's conversation: hello."""
+
+    version: int = PROTOCOL_VERSION
+
+
+class LongRequest(Request, frozen=True, kw_only=True):
+    """One that may take long. On the socket it is given up when the client closes its end before the reply.
+
+    ``progress``: any number of Progress may come before the reply; on the socket only.
+    """
+
+    progress: bool = False
+
+
+class Hello(Request, frozen=True, kw_only=True, tag="hello"):
+    client: str = ""
+
+
+class Status(Request, frozen=True, kw_only=True, tag="status"):
+    pass
+
+
+class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
+    pass
+
+
+class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
+    name: str
+    source: str | None = None  # any ref; None: main as it is now
+
+
+class BranchList(Request, frozen=True, kw_only=True, tag="branch.list"):
+    pass
+
+
+class BranchShow(Request, frozen=True, kw_only=True, tag="branch.show"):
+    ref: str | None = None
+
+
+class BranchRename(Request, frozen=True, kw_only=True, tag="branch.rename"):
+    ref: str
+    new_name: str
+
+
+class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):
+    ref: str
+
+
+class Discard(Request, frozen=True, kw_only=True, tag="discard"):
+    """``keep``: undo can bring it back; else its room is free at once."""
+
+    ref: str
+    keep: bool = True
+
+
+class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
+    """``brood``: whatever else the asking process starts, or becomes the parent of, is bound as well."""
+
+    pid: int
+    branch: str
+    brood: bool = False
+
+
+class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):
+    pid: int
+
+
+class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
+    pass
+
+
+class SessionAttach(Request, frozen=True, kw_only=True, tag="session.attach"):
+    """Hands a FUSE connection over, which is to show one branch; its descriptor comes along on the socket.
+
+    ``io``: how data gets to programs (auto, zero-message, passthrough, cached). ``device``: its st_dev, where it is mounted.
+    """
+
+    branch: str
+    io: str = "auto"
+    device: int = 0
+
+
+class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
+    """``around_run``: taken by itself before or after a command, and subject to retention."""
+
+    branch: str | None = None
+    name: str | None = None  # None: one is made up
+    tag: str = ""
+    around_run: bool = False
+
+
+class SnapshotList(Request, frozen=True, kw_only=True, tag="snapshot.list"):
+    branch: str | None = None  # None: all of them, or for a bound caller those of its branch
+
+
+class SnapshotShow(Request, frozen=True, kw_only=True, tag="snapshot.show"):
+    ref: str
+
+
+class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
+    ref: str
+
+
+class Diff(Request, frozen=True, kw_only=True, tag="diff"):
+    """Both left out: the lower against the caller's branch. Only b: the lower against b.
+
+    ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
+    need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
+    """
+
+    a: str | None = None
+    b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+
+
+class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
+    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
+
+    a: str | None = None
+    b: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    stat_only: bool = False
+    context_lines: int = 3
+
+
+class Log(Request, frozen=True, kw_only=True, tag="log"):
+    ref: str | None = None
+
+
+class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
+    """``paths`` and ``raw_paths`` as in diff: only these go back; none: everything, at once."""
+
+    ref: str
+    branch: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+
+
+class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
+    """Merges the refs ``sources``, in order, into the branch ``target``, all of them or none.
+
+    ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
+    ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
+    the files.
+    """
+
+    sources: list[str]
+    target: str | None = None
+    favor: Literal["", "ours", "theirs", "union"] = ""
+    whole_files: bool = False
+    markers: bool = False
+    dry_run: bool = False
+
+
+class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
+    """Applies a branch to the branch that it was made from, or to the lower when that is what it was made from.
+
+    Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
+    """
+
+    branch: str | None = None
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    force: bool = False
+    merge: bool = False
+    dry_run: bool = False
+
+
+class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):
+    """Finishes a commit into the lower that was interrupted, or with ``abort`` takes it back."""
+
+    abort: bool = False
+
+
+class Undo(Request, frozen=True, kw_only=True, tag="undo"):
+    """Takes back the last restore, merge, commit to a branch, or discard."""
+
+
+class UndoList(Request, frozen=True, kw_only=True, tag="undo.list"):
+    pass
+
+
+class Prune(Request, frozen=True, kw_only=True, tag="prune"):
+    """Deletes snapshots; left out, what `policy` says. ``max_count`` counts for each branch; 0 is no limit."""
+
+    branch: str | None = None
+    max_count: int | None = None
+    max_age: str | None = None  # such as "30d"
+    keep_tagged: bool | None = None
+    dry_run: bool = False
+
+
+class CollectGarbage(LongRequest, frozen=True, kw_only=True, tag="gc"):
+    """Frees what nothing refers to now, not in the next quiet moment. ``forget_undo``: also what is only kept for undo."""
+
+    forget_undo: bool = False
+
+
+class PolicyGet(Request, frozen=True, kw_only=True, tag="policy.get"):
+    pass
+
+
+class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
+    name: str
+    value: str
+
+
+class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
+    pass
+
+
+class Events(Request, frozen=True, kw_only=True, tag="events"):
+    """What happens in a branch from now on; on the socket only. EventsOk comes at once, then Event after Event until the
+    client closes its end, or Done when the branch has gone. ``branch`` None: every branch, for a bound caller its own."""
+
+    branch: str | None = None
+
+
+class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
+    """Asks the daemon to unmount and end; *force* also while the mount is in use."""
+
+    force: bool = False
+
+
+AnyRequest = (
+    Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
+    | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
+    | Diff | DiffPatch | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage | PolicyGet
+    | PolicySet | Fsck | Events | Shutdown
+)  # fmt: skip
