@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli import graph, locate, output, progress
-from agentfsd.cli.common import WithPaths, client, converse, json_option, mount_option, plain
+from agentfsd.cli.common import client, converse, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
 from agentfsd.control import text
 
@@ -64,12 +64,12 @@ def _snapshot_text(found: wire.Snapshot) -> str:
     return f"{found.name}{tag}  {output.when(found.created_ns)}  {amount}{output.printable(by)}"
 
 
-@click.command(cls=WithPaths)
+@click.command()
 @click.argument("ref")
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=bytes))
 @click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else the one you are in.")
 @mount_option
-@click.pass_obj
-def restore(paths: list[bytes], ref: str, branch: str | None, named: str | None) -> None:
+def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str | None) -> None:
     """Put a branch back to a snapshot, also for the processes inside it; or only PATHs (files, or directories with all below).
 
     The whole is instant. Files that are open keep the content they had; everything looked up from now on is the snapshot's.
@@ -78,7 +78,7 @@ def restore(paths: list[bytes], ref: str, branch: str | None, named: str | None)
     \b
     Example:
       agentfsd restore -b fix-1 good
-      agentfsd restore -b fix-1 good -- src/main.py docs
+      agentfsd restore -b fix-1 good src/main.py docs
     """
     mount, daemon = converse(lambda: locate.find(named, revive=True))
     with daemon, progress.of_daemon() as on_progress:
