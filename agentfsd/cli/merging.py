@@ -30,7 +30,8 @@ def merge(
     markers: bool, dry_run: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). All or nothing: with a conflict DST
-    stays as it is. `agentfsd undo` takes a merge back.
+    stays as it is. `agentfsd undo` takes a merge back. What git writes in passing (.git/index, logs) is no conflict: DST keeps
+    its index.
 
     \b
     Example:

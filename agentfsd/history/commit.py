@@ -17,7 +17,7 @@ from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
 from agentfsd.history import links
-from agentfsd.history.merge import Conflict, Rules, content_of, merge_texts
+from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
 from agentfsd.types import Backstore, Lower
@@ -135,13 +135,16 @@ class _Planner:
 
     def _merge(self, pair: Pair) -> None:
         assert pair.new is not None
+        favor = git_favor(pair.path)
+        if favor == "ours":
+            return
         base = self._base(pair)
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(Conflict(pair.path, "drift", message))
             return
         assert pair.old is not None
-        merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules())
+        merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules(favor))
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
             self.plan.conflicts.append(Conflict(pair.path, "content", message))

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from pygit2 import Oid
@@ -25,6 +25,8 @@ from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 
 TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
+
+_GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
 
 Favor = Literal["", "ours", "theirs", "union"]
 Steps = Generator[tuple[int, int, str], None, "Outcome"]
@@ -62,6 +64,19 @@ class Rules:
     favor: Favor = ""
     whole_files: bool = False
     markers: bool = False
+
+
+def git_favor(path: bytes) -> Favor:
+    """How files of a git repository come together that git writes in passing: its index, its logs, what it last did.
+
+    Otherwise no two branches in which somebody asked `git status` could be merged. Refs clash as any other text does.
+    """
+    _, found, inside = (b"/" + path).rpartition(b"/.git/")
+    if not found:
+        return ""
+    if inside.startswith(b"logs/") or b"/logs/" in inside:
+        return "union"
+    return "ours" if inside.rpartition(b"/")[2] in _GIT_PASSING else ""
 
 
 def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = ()) -> Steps:
@@ -227,9 +242,10 @@ class _Merger:
 
     def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step) -> None:
         """*theirs*: what to do where their side wins."""
-        if self._rules.favor == "theirs":
+        favor = self._rules.favor or git_favor(path)
+        if favor == "theirs":
             self.outcome.steps += theirs
-        elif self._rules.favor != "ours":
+        elif favor != "ours":
             self.outcome.conflicts.append(Conflict(path, kind, message))
 
     def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
@@ -239,7 +255,8 @@ class _Merger:
         if binary or self._rules.whole_files:
             self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, his))
             return None
-        merged = _merge_lines(self._objects, sides, self._rules)
+        rules = self._rules if self._rules.favor else replace(self._rules, favor=git_favor(path))
+        merged = _merge_lines(self._objects, sides, rules)
         if merged is None and base is not None:
             self._conflict(path, "content", "both sides changed the same lines", Step(path, his))
         elif merged is None:

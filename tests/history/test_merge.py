@@ -189,6 +189,20 @@ def test_links_empty_directories_and_times_come_along(two: Opened) -> None:
     assert two.overlay.fsck() == []
 
 
+def test_what_git_writes_in_passing_is_no_conflict(two: Opened) -> None:
+    for branch in ("ours", "theirs"):
+        two.mkdir(".git", branch)
+        two.mkdir(".git/logs", branch)
+        two.write(".git/index", b"DIRC\0" + branch.encode(), branch)
+        two.write(".git/logs/HEAD", b"first\n" + branch.encode() + b"\n", branch)
+    assert conflicts(two) == []
+    assert two.read(".git/index", "ours") == b"DIRC\0ours"
+    assert two.read(".git/logs/HEAD", "ours") == b"first\nours\ntheirs\n"
+    for branch in ("ours", "theirs"):
+        two.write(".git/HEAD", branch.encode(), branch)
+    assert conflicts(two) == [(b".git/HEAD", "add/add")]
+
+
 def test_a_second_merge_starts_from_the_first(two: Opened) -> None:
     two.write("text", edited(3, b"his"), "theirs")
     two.write("other", b"mine\n", "ours")
