@@ -10,7 +10,8 @@ from agentfsd.core import origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
-from agentfsd.core.tree import Foretold, Parts, Tree, join
+from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
@@ -64,7 +65,7 @@ class _Touched:
         layers = old.chain ^ new.chain
         dirs, rows = set[int](), Foretold()
         for layer in layers:
-            for directory, name in store.names_in(layer):
+            for directory, name in names_in(store, layer):
                 self.names.setdefault(directory, set()).add(name)
                 dirs.add(directory)
             rows.add(store, layer)

@@ -9,6 +9,7 @@ import time
 from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.objects import clone_object
 from agentfsd.core.tree import Tree, join
+from agentfsd.metadata import origins
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.metadata.store import GARBAGE, Transaction
 
@@ -23,7 +24,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     tree = directory.tree
     if directory.lower_path is None:
         return
-    old = tree.store.origin(directory.id, name, tree.chain)
+    old = origins.find(tree.store, directory.id, name, tree.chain)
     if old is not None and (old.base or not keep):
         return
     path = join(directory.lower_path, name)
@@ -39,7 +40,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
         old = OriginRow(directory.id, name, tree.head, *identity, time.time_ns(), base)
     elif not base:
         return
-    tree.store.put_origin(old._replace(layer=tree.head, base=base))
+    origins.put(tree.store, old._replace(layer=tree.head, base=base))
 
 
 def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
@@ -49,10 +50,10 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     base = 0
     if now != NO_LOWER:
         base = _keep_content(tx, tree, path, tree.lower.stat(path))
-    old = tree.store.origin(directory.id, name, tree.chain)
+    old = origins.find(tree.store, directory.id, name, tree.chain)
     if old is not None and old.base and old.layer == tree.head:
         tree.store.put_object(old.base, GARBAGE)
-    tree.store.put_origin(OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
+    origins.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
 def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:
@@ -83,7 +84,7 @@ def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> 
     """What the lower should have at *name*, if it has not moved since the branch changed that; NO_LOWER: nothing."""
     if directory.lower_path is None:
         return NO_LOWER
-    row = tree.store.origin(directory.id, name, tree.chain) if directory.id else None
+    row = origins.find(tree.store, directory.id, name, tree.chain) if directory.id else None
     if row is not None:
         return identity_of(row)
     if inode is not None and inode.lower_path == join(directory.lower_path, name):

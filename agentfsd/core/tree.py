@@ -11,6 +11,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
+from agentfsd.metadata.foretold import Foretold
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import Store
 from agentfsd.types import Backstore, Lower, LowerEntry
@@ -27,27 +28,6 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
-
-
-class Foretold:
-    """Rows that were read all at once, for work that needs many of them."""
-
-    def __init__(self) -> None:
-        self.inodes: dict[int, list[InodeRow]] = {}
-        self.objects: dict[int, int] = {}
-        self.names: dict[int, list[tuple[int, bytes, int]]] = {}
-
-    def add(self, store: Store, layer: int) -> None:
-        """All versions of every inode that has a row in *layer*, with the objects and names of these."""
-        known = self.inodes.keys() - ()
-        for row in store.inodes_touched(layer):
-            if row.id not in known:
-                self.inodes.setdefault(row.id, []).append(row)
-                self.names.setdefault(row.id, [])
-        for child, directory, name, found_in in store.names_touched(layer):
-            if child not in known:
-                self.names[child].append((directory, name, found_in))
-        self.objects.update(store.objects_touched(layer))
 
 
 class Tree:

@@ -20,6 +20,7 @@ from agentfsd.history import links
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.metadata import origins
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
@@ -72,7 +73,7 @@ class _Planner:
         self._puts: dict[bytes, Put] = {}
         self._linked: list[Inode] = []
         self._reached: dict[bytes, tuple[Inode | None, int | None]] = {}
-        self._origins = tree.store.origins(tree.chain)
+        self._origins = origins.find_all(tree.store, tree.chain)
         self.plan = Plan()
 
     def add(self, pair: Pair) -> None:

@@ -8,14 +8,14 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.metadata.database import Database
-from agentfsd.metadata.rows import InodeRow, OriginRow
+from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
@@ -23,13 +23,10 @@ _COUNTER_BLOCK = 1000
 _BUSY_S = 1.0  # nobody but us has business there
 _RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
 
-_INODE_COLUMNS = ", ".join(InodeRow._fields)
-_INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({_INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
-_INODE_SELECT = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id = ?"
-_ORIGIN_COLUMNS = ", ".join(OriginRow._fields)
-_ORIGIN_SELECT = f"SELECT {_ORIGIN_COLUMNS} FROM origin WHERE dir = ? AND name = ?"
-_ORIGIN_UPSERT = f"INSERT OR REPLACE INTO origin ({_ORIGIN_COLUMNS}) VALUES ({', '.join('?' * len(OriginRow._fields))})"
-_INODE_ORIGIN = f"SELECT {_INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
+INODE_COLUMNS = ", ".join(InodeRow._fields)
+_INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
+_INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
+_INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
 
 _ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
@@ -331,47 +328,10 @@ class Store:
         return list(self.db.execute("SELECT dir, name, layer FROM dentry WHERE child = ?", (child,)))
 
     def all_inodes(self) -> Iterator[InodeRow]:
-        return map(InodeRow._make, self.db.execute(f"SELECT {_INODE_COLUMNS} FROM inode"))
+        return map(InodeRow._make, self.db.execute(f"SELECT {INODE_COLUMNS} FROM inode"))
 
     def all_dentries(self) -> Iterator[tuple[int, bytes, int, int]]:
         return self.db.execute("SELECT dir, name, layer, child FROM dentry")
-
-    def names_in(self, layer: int) -> Iterator[tuple[int, bytes]]:
-        """(directory, name) of every row of a layer."""
-        return self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,))
-
-    def inodes_touched(self, layer: int) -> Iterator[InodeRow]:
-        """Every version of each inode that has one in a layer."""
-        query = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id IN (SELECT id FROM inode WHERE layer = ?)"
-        return map(InodeRow._make, self.db.execute(query, (layer,)))
-
-    def names_touched(self, layer: int) -> Iterator[tuple[int, int, bytes, int]]:
-        """(child, directory, name, layer) of every row that leads to one of these."""
-        query = "SELECT child, dir, name, layer FROM dentry WHERE child IN (SELECT id FROM inode WHERE layer = ?)"
-        return self.db.execute(query, (layer,))
-
-    def objects_touched(self, layer: int) -> Iterator[tuple[int, int]]:
-        """(object, layer that owns it) of what is the content of a row in a layer."""
-        query = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ?)"
-        return self.db.execute(query, (layer,))
-
-    # -- what the lower had
-
-    def origin(self, directory: int, name: bytes, chain: Container[int]) -> OriginRow | None:
-        """What the lower had under a name when the chain first hid or changed it."""
-        rows = map(OriginRow._make, self.db.execute(_ORIGIN_SELECT, (directory, name)))
-        return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
-
-    def origins(self, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
-        """Everything that origin() would find."""
-        found: dict[tuple[int, bytes], OriginRow] = {}
-        for row in map(OriginRow._make, self.db.execute(f"SELECT {_ORIGIN_COLUMNS} FROM origin ORDER BY layer")):
-            if row.layer in chain:
-                found[row.dir, row.name] = row
-        return found
-
-    def put_origin(self, row: OriginRow) -> None:
-        self.db.execute(_ORIGIN_UPSERT, row)
 
     # -- objects
 
