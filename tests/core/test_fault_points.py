@@ -16,7 +16,9 @@ from agentfsd.core import attributes, data, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.namespace import RENAME_EXCHANGE
 from agentfsd.core.tree import Tree
+from agentfsd.history.merge import Rules
 from agentfsd.metadata.store import Transaction
+from tests.history.replay import run
 from tests.overlays import OWNER, Opened
 
 Operation = Callable[[Opened], object]
@@ -116,6 +118,8 @@ SCENARIO: list[Operation] = [
     lambda opened: opened.overlay.create_branch("branch", "main"),
     write("over", b"in the branch", ref="branch"),
     write("over", b"in main"),
+    lambda opened: run(opened, ["branch"], "main", Rules(favor="theirs")),
+    lambda opened: opened.overlay.undo(),
     lambda opened: opened.unlink("made/moved"),
     lambda opened: opened.unlink("made/inside"),
     rmdir("made"),
