@@ -17,7 +17,7 @@ import pytest
 
 from tests.mounted import Mounted, needs_root
 
-ROUNDS = int(os.environ.get("AGENTFSD_POWER_CUTS", "4"))
+ROUNDS = int(os.environ.get("AGENTFSD_POWER_CUTS", "3"))
 MAKE = {"ext4": ["mkfs.ext4", "-q"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.btrfs", "-q"]}
 
 # Makes files and changes those of the lower; says after each fsync which contents are safe. Some are never synced.
