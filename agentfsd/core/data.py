@@ -22,7 +22,7 @@ def open_(inode: Inode, flags: int) -> None:
     if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if inode.is_file and not flags & os.O_TRUNC:
-        _open_source(inode)
+        open_source(inode)
     inode.opens += 1
     if flags & os.O_TRUNC and inode.is_file:
         try:
@@ -32,7 +32,8 @@ def open_(inode: Inode, flags: int) -> None:
             raise
 
 
-def _open_source(inode: Inode) -> None:
+def open_source(inode: Inode) -> None:
+    """Opens what holds a file's data, if nobody has."""
     if inode.file is not None or inode.lower_fd >= 0:
         return
     if inode.content:
@@ -67,7 +68,7 @@ def release(inode: Inode) -> None:
 def read(inode: Inode, size: int, offset: int) -> bytes:
     """Up to *size* bytes; fewer only at the end of the file."""
     if inode.file is None and inode.lower_fd < 0:
-        _open_source(inode)
+        open_source(inode)
     if inode.file is not None:
         return inode.file.pread(size, offset)
     return os.pread(inode.lower_fd, size, offset)
@@ -76,7 +77,7 @@ def read(inode: Inode, size: int, offset: int) -> bytes:
 def read_into(inode: Inode, buffer: memoryview, offset: int) -> int:
     """Like read, into a buffer; the number of bytes."""
     if inode.file is None and inode.lower_fd < 0:
-        _open_source(inode)
+        open_source(inode)
     return os.preadv(inode.lower_fd if inode.file is None else inode.file.fileno(), [buffer], offset)
 
 
@@ -107,14 +108,14 @@ def allocate(inode: Inode, mode: int, offset: int, length: int) -> None:
 def seek(inode: Inode, offset: int, whence: int) -> int:
     """lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO beyond the end."""
     if inode.file is None and inode.lower_fd < 0:
-        _open_source(inode)
+        open_source(inode)
     return os.lseek(inode.lower_fd if inode.file is None else inode.file.fileno(), offset, whence)
 
 
 def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, length: int) -> int:
     """copy_file_range(2): shares blocks where the file system can. Bytes copied, perhaps fewer than *length*."""
     if source.file is None and source.lower_fd < 0:
-        _open_source(source)
+        open_source(source)
     written = _writable(target, True)
     fd = source.lower_fd if source.file is None else source.file.fileno()
     return os.copy_file_range(fd, written.fileno(), length, from_offset, to_offset)

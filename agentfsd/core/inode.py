@@ -139,6 +139,10 @@ class Inode:
         return self.content != 0 or self.anonymous
 
     @property
+    def has_open_data(self) -> bool:
+        return self.file is not None or self.lower_fd >= 0
+
+    @property
     def has_live_times(self) -> bool:
         """Whether size's companion times are the object's own; a row newer than its sealed object has its own times."""
         return self.anonymous or (self.content != 0 and self.content_layer == self.row_layer)

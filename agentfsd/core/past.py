@@ -105,7 +105,7 @@ class Past(Snapshots, Branches):
                 self._keep_merged(tx, source, layer, branch.name, author_pid, author)
             if merged:
                 self._add_snapshot(tx, self._branches[branch_id], None, "after merge", author_pid, author, MERGE)
-        self._detach(branch_id)
+        self._detach(branch_id, carry=True)
         self._drop_old(branch_id)
         return True
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from agentfsd.core import copyup, reap
+from agentfsd.core.carry import carry_over
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
 from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
@@ -88,11 +89,14 @@ class Refs:
     def _open_tree(self, tree_id: str, head: int, *, read_only: bool) -> Tree:
         return Tree(self.parts, tree_id, head, layers.chain(self.store, head), read_only=read_only)
 
-    def _detach(self, tree_id: str) -> None:
+    def _detach(self, tree_id: str, *, carry: bool = False) -> None:
+        """After a state was replaced or removed; with *carry* open files go on in the branch's new one."""
         tree = self._trees.pop(tree_id, None)
         if tree is not None:
             tree.detached = True
             self._replaced.add(tree)
+            if carry:
+                carry_over(tree, self.branch_tree(tree_id))
             for listener in self.on_replaced:
                 listener(tree)
 

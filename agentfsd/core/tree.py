@@ -40,6 +40,7 @@ class Tree:
         self.chain = frozenset(chain)
         self.read_only = read_only
         self.passed: set[Inode] = set()  # files whose content objects the kernel writes without asking us
+        self.carried: list[Inode] = []  # that went on in the tree which replaced this one, with other content
         self.foretold: Foretold | None = None
         self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
@@ -163,6 +164,27 @@ class Tree:
     def adopt(self, inode: Inode) -> None:
         """Enters an inode that has just been given its id."""
         self._by_id[inode.id] = inode
+
+    def find_stored(self, inode_id: int) -> Inode | None:
+        """A stored inode that still has a name here; None for one that has not."""
+        row = self._newest(self.store.inode_versions(inode_id))
+        return self.inode(inode_id, None, b"") if row is not None and row.nlink else None
+
+    def in_use(self) -> list[Inode]:
+        """The files with a name whose data is open now."""
+        known = [*self._by_id.values(), *self._by_lower.values()]
+        return [inode for inode in known if not inode.is_dir and inode.nlink and (inode.opens or inode.has_open_data)]
+
+    def take_in(self, inode: Inode, twin: Inode) -> None:
+        """Has *inode*, of a tree that this one replaces, stand here for the same file that *twin* stands for now."""
+        inode.tree, inode.parent, inode.name = self, twin.parent, twin.name
+        if not twin.id:
+            for key in [key for key, known in self._by_lower.items() if known is twin]:
+                self._by_lower[key] = inode
+            return
+        row = self._newest(self.store.inode_versions(twin.id))
+        assert row is not None
+        self._remember(inode, row)
 
     def _newest(self, rows: list[InodeRow]) -> InodeRow | None:
         chain = self.chain

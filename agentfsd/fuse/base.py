@@ -274,6 +274,10 @@ class Base:
                     self.notifier.expire_attributes(node.id)
                 else:
                     self.notifier.expire(node, node.names)
+        for inode in tree.carried:
+            file = self.nodes.find_file(inode)
+            if file is not None:
+                self.notifier.expire_inode(file.id, data=True)
         if self.overlay.has_tree(tree.id):
             self.nodes.leave_behind(tree)
         else:

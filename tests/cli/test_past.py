@@ -1,5 +1,6 @@
 """merge, restore of paths, undo, discard, prune, gc, policy and log, as a user meets them."""
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,8 +82,6 @@ def test_senseless_merges_are_refused(project: Mounted, arguments: list[str]) ->
 
 def test_processes_in_a_branch_see_what_was_merged_into_it(project: Mounted) -> None:
     script = "read go; cat one; test -e d/new && test ! -e gone"
-    import subprocess
-
     for view in ("pid", "namespace"):
         waiting = project.start("b", "sh", "-ec", script, view=view, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         while not any(found["branch"] == "b" for found in project.json("bindings")):
@@ -92,6 +91,25 @@ def test_processes_in_a_branch_see_what_was_merged_into_it(project: Mounted) -> 
         assert waiting.returncode == 0
         assert "three\n" in out
         project.cli("undo")
+
+
+@pytest.mark.parametrize("view", ["pid", "namespace"])
+def test_a_file_that_is_open_goes_on_across_a_merge(project: Mounted, view: str) -> None:
+    before = "cp one two; exec 3>> log 4>> one 5< two; echo first >&3; echo mine >&4; echo ready; read go;"
+    script = before + "echo later >&3; echo late >&4; cat <&5 > copy"
+    working = project.start("b", "sh", "-ec", script, view=view, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert working.stdout is not None
+    assert working.stdout.readline() == "ready\n"
+    project.cli("merge", "a", "b")
+    assert "three\n" in project.run("b", "cat", "one").stdout
+    working.communicate("\n", timeout=20)
+    assert working.returncode == 0
+    assert project.run("b", "cat", "log").stdout == "first\nlater\n"
+    text = project.run("b", "cat", "one").stdout
+    assert "three\n" in text
+    assert text.endswith("19\nmine\nlate\n")
+    assert project.run("b", "cat", "copy").stdout == project.run("b", "cat", "two").stdout
+    assert project.fsck() == []
 
 
 def test_paths_go_back_by_themselves(project: Mounted) -> None:

@@ -142,6 +142,19 @@ def test_each_sees_at_once_what_the_other_does(places: Places, one: str, two: st
     directories(see, do)
 
 
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_both_append_to_one_file_and_nothing_is_lost(places: Places, one: str, two: str) -> None:
+    first, second = places.start(one), places.start(two)
+    first("write", "log", "")
+    for who in (first, second):
+        who("open", "log", "log", os.O_WRONLY | os.O_APPEND)
+    for number in range(5):
+        first("pwrite", "log", f"first {number}\n", 0)
+        second("pwrite", "log", f"second {number}\n", 0)
+    wanted = "".join(f"first {number}\nsecond {number}\n" for number in range(5))
+    assert first("read", "log") == second("read", "log") == wanted
+
+
 def names(do: Stepper, see: Stepper) -> None:
     do("write", "new", "made")
     assert see("read", "new") == "made"

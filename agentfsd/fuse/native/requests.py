@@ -314,7 +314,7 @@ class Requests:
         return [self._page_view[: data.read_into(inode, self._page_view[:size], offset)]]
 
     def write(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        handle, offset, size, flags, *_ = fuse.WRITE_IN.unpack_from(body)
+        handle, offset, size, flags, _, open_flags, _ = fuse.WRITE_IN.unpack_from(body)
         content = body[fuse.WRITE_IN.size : fuse.WRITE_IN.size + size]
         if len(content) < size:
             raise OSError(errno.EINVAL, "the data is cut short")
@@ -322,9 +322,18 @@ class Requests:
         if inode is None:
             return self._write_text(handle, bytes(content))
         keeps_setid = not flags & fuse.WRITE_KILL_SUIDGID
+        if open_flags & os.O_APPEND and not flags & fuse.WRITE_CACHE:
+            offset = self._end(node, inode, offset)
         if not copyup.is_owned(inode) and self.ops.must_copy(inode):
             return self._write_later(inode, bytes(content), offset, keeps_setid, ctx)
         return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid), 0)]
+
+    def _end(self, node: int, inode: Inode, offset: int) -> int:
+        """Where an append goes: the kernel does not know of what was appended through another connection, or merged."""
+        end = inode.tree.data_stat(inode).st_size
+        if end != offset:
+            self.ops.notifier.expire_inode(node, data=True)
+        return end
 
     async def _write_text(self, handle: int, text: bytes) -> Parts:
         await self.ops.write_text(handle, text)
