@@ -98,7 +98,7 @@ def _settings(quick: bool, sizes: tuple[int, ...], rounds: int | None) -> Settin
 
 def _list(wanted: list[Measurement], targets: list[Target]) -> None:
     for measurement in wanted:
-        click.echo(measurement.name)
+        click.echo(f"{measurement.name}{f': {measurement.about}' if measurement.about else ''}")
         for row in measurement.rows:
             click.echo(f"    {row.title}, {row.unit}")
     for target in targets:

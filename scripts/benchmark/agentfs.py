@@ -113,7 +113,7 @@ class AgentfsStage:
     def _discard(self, branch: str) -> None:
         """A branch that cannot be discarded goes with the whole state, a moment later."""
         with contextlib.suppress(AgentFSError):
-            self.control.discard(branch)
+            self.control.discard(branch, keep=False)
 
     def held_bytes(self) -> int:
         return used_bytes(self.state)

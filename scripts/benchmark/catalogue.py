@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from benchmark import history, latency, throughput, work
+from benchmark import changes, history, latency, throughput, work
 from benchmark.agentfs import VIEWS, Agentfs
 from benchmark.measure import Measurement
 from benchmark.settings import Settings
@@ -21,7 +21,7 @@ _FUSE_OVERLAYFS = f"fuse-overlayfs -o {_OVERLAY_OPTIONS} {{mountpoint}}"
 
 def measurements(settings: Settings, only: Sequence[str] = ()) -> list[Measurement]:
     """In the order of the table. A pattern is one of the shell, for the name or the title of a row."""
-    found = [found for room in (latency, throughput, history, work) for found in room.measurements(settings)]
+    found = [found for room in (latency, throughput, history, changes, work) for found in room.measurements(settings)]
     return [one for one in found if not only or any(_matches(one, pattern) for pattern in only)]
 
 

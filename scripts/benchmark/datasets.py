@@ -16,7 +16,12 @@ _LINE = "int value_{number} = {number}; /* the quick brown fox jumps over the la
 
 def flat(path: Path, site: Site) -> None:
     """A thousand files of 1 KiB in one directory."""
-    for number in range(FLAT_FILES):
+    small(FLAT_FILES, path)
+
+
+def small(count: int, path: Path) -> None:
+    """Files of 1 KiB in one directory."""
+    for number in range(count):
         (path / f"f{number}").write_bytes(b"x" * 1024)
 
 
@@ -28,6 +33,20 @@ def tree(path: Path, site: Site) -> None:
         if number % _DIRECTORY_FILES == 0:
             directory.mkdir(parents=True)
         (directory / f"f{number}").write_bytes(b"x" * 64)
+
+
+def wide(path: Path, site: Site) -> None:
+    """Many files of one line; see wide_name."""
+    for number in range(site.settings.wide_files):
+        file = path / wide_name(number)
+        if number % _DIRECTORY_FILES == 0:
+            file.parent.mkdir(parents=True)
+        file.write_text(_LINE.format(number=number))
+
+
+def wide_name(number: int) -> str:
+    group = number // _DIRECTORY_FILES
+    return f"g{group // 10}/d{group}/f{number}"
 
 
 def empty(path: Path, site: Site) -> None:
@@ -45,7 +64,7 @@ def large(size_bytes: int, path: Path) -> None:
 def repository(path: Path, site: Site) -> None:
     """A git checkout with the tags ``first`` and ``second``: a tenth of the files differs, some come and some go."""
     git, count = program("git"), site.settings.repository_files
-    names = [f"src/p{number // 50}/m{number % 50}.c" for number in range(count)]
+    names = [_module(number) for number in range(count)]
     for number, name in enumerate(names):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text("".join(_LINE.format(number=number * 100 + line) for line in range(number % 100)))
@@ -61,6 +80,15 @@ def repository(path: Path, site: Site) -> None:
     site.command(git, "checkout", "-q", "first", cwd=path)
     _age(path)
     site.command(git, "status", cwd=path)
+
+
+def _module(number: int) -> str:
+    return f"src/p{number // 50}/m{number % 50}.c"
+
+
+def long_modules(site: Site) -> list[str]:
+    """The files of the repository that have at least 50 lines."""
+    return [_module(number) for number in range(site.settings.repository_files) if number % 100 >= 50]
 
 
 def _commit(git: str, path: Path, site: Site, tag: str) -> None:

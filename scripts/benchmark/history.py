@@ -42,13 +42,13 @@ def _once_per_daemon(target: Target, bare: str = "") -> str:
     return bare if target.name == "bare" else ""
 
 
-def _has_history(target: Target) -> str:
+def has_history(target: Target) -> str:
     if isinstance(target, Agentfs) or target.name == "bare":
         return _once_per_daemon(target)
     return "has no snapshots and branches"
 
 
-def _timed(work: Callable[[], object]) -> float:
+def timed(work: Callable[[], object]) -> float:
     """Milliseconds."""
     begin = time.perf_counter()
     work()
@@ -61,7 +61,7 @@ def _timed(work: Callable[[], object]) -> float:
 def _history(count: int) -> Measurement:
     rows = tuple(Row(_title(key, count), "ms") for key in _HISTORY)
     return Measurement(
-        f"history-{count}", rows, "empty", datasets.empty, partial(_sample, count=count), fresh=True, why_not=_has_history,
+        f"history-{count}", rows, "empty", datasets.empty, partial(_sample, count=count), fresh=True, why_not=has_history,
         rounds=1_000 if count < _MANY else _FEW_ROUNDS,
     )  # fmt: skip
 
@@ -83,17 +83,17 @@ def _agentfs_history(scene: Scene, count: int) -> dict[str, float]:
     control.create_branch(name)
     control.create_snapshot(branch=name, name=empty)
     scene.site.command(scene.site.ops, "fill", f"{mountpoint}/.agentfs/branches/{name}/empty", str(count))
-    found = {"diff": _timed(lambda: control.diff(name))}
-    found["snapshot"] = _timed(lambda: control.create_snapshot(branch=name, name=full))
-    found["branch"] = _timed(lambda: control.create_branch(first, name))
-    found["cli"] = _timed(lambda: daemon.cli("branch", "create", "-m", mountpoint, second, "--from", name))
-    found["restore"] = _timed(lambda: control.restore(empty, name))
+    found = {"diff": timed(lambda: control.diff(name))}
+    found["snapshot"] = timed(lambda: control.create_snapshot(branch=name, name=full))
+    found["branch"] = timed(lambda: control.create_branch(first, name))
+    found["cli"] = timed(lambda: daemon.cli("branch", "create", "-m", mountpoint, second, "--from", name))
+    found["restore"] = timed(lambda: control.restore(empty, name))
     control.restore(full, name)
     for branch in (first, second):
         control.discard(branch)
     for snapshot in (full, empty):
         control.delete_snapshot(snapshot)
-    found["delete"] = _timed(lambda: control.discard(name))
+    found["delete"] = timed(lambda: control.discard(name))
     return found
 
 

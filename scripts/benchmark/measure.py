@@ -81,6 +81,7 @@ class Measurement:
     ``own_stage``: it wants daemons that have done nothing before.
     ``linked``: no file of the data set is written in place, so the bare directory may share its files.
     ``why_not``: says of a target why it is left out; "" to measure it.
+    ``about``: what one must know to read its rows; --list shows it.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Measurement:
     warm_up: bool = False
     own_stage: bool = False
     rounds: int = 1_000
+    about: str = ""
     why_not: Callable[[Target], str] = field(default=lambda target: "")
 
 

@@ -25,6 +25,9 @@ class Settings:
     changed: tuple[int, ...] = (100, 5_000, 100_000)
     depths: tuple[int, ...] = (1, 10, 100, 500)
     repository_files: int = 5_000
+    committed: tuple[int, ...] = (1_000, 10_000)
+    wide_files: int = 100_000
+    merged: tuple[int, ...] = (10, 1_000)
     sources: int = 200
     test_files: int = 40
     python_packages: tuple[str, ...] = ("rich", "click", "hypothesis")
@@ -40,8 +43,8 @@ class Settings:
 FULL = Settings()
 QUICK = Settings(
     rounds=3, budget_s=4.0, window_ms=50, created=500, sizes_bytes=(32 * MIB,), tree_files=2_000, changed=(100, 1_000),
-    depths=(1, 100), repository_files=300, sources=10, test_files=6, python_packages=("click",),
-    node_packages={"debug": "^4.4.0"}, branches=3, rounds_together=1,
+    depths=(1, 100), repository_files=300, committed=(100, 1_000), wide_files=10_000, merged=(10, 50), sources=10, test_files=6,
+    python_packages=("click",), node_packages={"debug": "^4.4.0"}, branches=3, rounds_together=1,
 )  # fmt: skip
 
 
