@@ -57,6 +57,8 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        bar = self._shown.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._shown.callback(bar.stop)  # before it starts: Ctrl-C while it does would leave it on the screen, and the cursor hidden
+        bar.start()
         task = bar.add_task("", total=None)
         return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=what)

@@ -1,0 +1,24 @@
+"""Where the program begins and ends. It knows no command.
+
+Until the commands are there to answer Ctrl-C (importing them takes a moment), and once they have ended, that ends the process
+silently.
+"""
+
+import signal
+
+
+def main() -> None:
+    answer = signal.getsignal(signal.SIGINT)
+    _silence()
+    from agentfsd.cli.main import main as command
+
+    signal.signal(signal.SIGINT, answer)
+    try:
+        command()
+    finally:
+        _silence()
+
+
+def _silence() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as by nohup
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
