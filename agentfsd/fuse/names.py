@@ -223,9 +223,11 @@ class NameHandlers(Virtual, Base):
             return
         tree = self.tree_by_id(handle.tree_id)
         directory = self.bound_inode(handle.node, tree)
-        if start == 0:
+        if start == 0 or not handle.listing:  # the kernel may have had what comes before *start* from another open's listing
             self.watch(handle.node, directory)
-            handle.listing = [*DOTS, *self._names(handle.node, tree, directory)]
+            shared = self.sees_one(handle.node.view.tree_id, tree)
+            names = self._names(handle.node, tree, directory)
+            handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
         yield from self._list(handle.node, tree, directory, handle.listing, start)
 
     def read_unopened(self, number: int, start: int, ctx: Context) -> Iterator[Listed]:
@@ -235,13 +237,9 @@ class NameHandlers(Virtual, Base):
             yield from self.list_virtual(node, DirHandle(node, ""), start)
             return
         parent, tree, directory = self.directory(number, ctx)
-        if start == 0:
+        if start == 0 or not parent.order:
             self.watch(parent, directory)
-            names = self._names(parent, tree, directory)
-            known = set(parent.order)
-            if len(known) > 2 * len(names) + 64:
-                parent.order, known = [], set()
-            parent.order += [name for name in names if name not in known]
+            _in_order(parent, self._names(parent, tree, directory))
         yield from self._list(parent, tree, directory, [*DOTS, *parent.order], start)
 
     @staticmethod
@@ -279,3 +277,12 @@ class NameHandlers(Virtual, Base):
 
     def releasedir(self, fh: int) -> None:
         self.handles.pop(fh, None)
+
+
+def _in_order(node: DirNode, names: list[bytes]) -> list[bytes]:
+    """Names that a directory has or had: each stays where it stood in earlier listings, or positions would mean another one."""
+    known = set(node.order)
+    if len(known) > 2 * len(names) + 64:
+        node.order, known = [], set()
+    node.order += [name for name in names if name not in known]
+    return node.order

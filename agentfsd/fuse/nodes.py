@@ -64,7 +64,7 @@ class DirNode(Node):
         self.children: dict[bytes, DirNode] = {}  # caller-dependent view: nodes shared by all branches
         self.private: dict[tuple[str, bytes], DirNode] = {}  # and those of one branch, whose directory was moved
         self.names: set[bytes] = set()  # names that the kernel may hold for long
-        self.order: list[bytes] = []  # where each name stands in listings, when the kernel opens no directories
+        self.order: list[bytes] = []  # where each name stands in listings, when those of several opens are one to the kernel
         self.watched: bytes | None = None  # the lower directory whose changes are passed on to the kernel here
         self.virtual: VirtualNode | None = None  # the view root's .agentfs
 
