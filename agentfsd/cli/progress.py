@@ -60,7 +60,7 @@ class _Bar:
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._shown.callback(
             bar.stop
-        )  # before it starts: Ctrl-C while it does would leave it on the screen, and the cursor hidden
+        )  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
         bar.start()
         task = bar.add_task("", total=None)
         return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=what)
