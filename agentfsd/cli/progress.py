@@ -58,9 +58,7 @@ class _Bar:
 
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._shown.callback(
-            bar.stop
-        )  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
+        self._shown.callback(bar.stop)  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
         bar.start()
         task = bar.add_task("", total=None)
         return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=what)
