@@ -172,7 +172,7 @@ class Refs:
         finally:
             self._trees.pop(tree_id, None)
             tree.detached = True
-            self._pins[layer] -= 1
+            self._pins -= Counter([layer])  # without it once nobody is left
             with self.store.transaction() as tx:
                 self._let_go(tx, layer)
 
@@ -241,7 +241,7 @@ class Refs:
         """The layers that something refers to."""
         held = {row.head for row in self._branches.values()} | {row.base_layer for row in self._branches.values()}
         held |= {row.layer for row in self._snapshots.values()} | {row.branch.base_layer for row in self._deeds.values()}
-        return held | {layer for layer, count in self._pins.items() if count}
+        return held | self._pins.keys()
 
     def reap(self, limit: int = 500) -> bool:
         """Removes some of what is marked as garbage; True when more is left. For quiet moments."""

@@ -340,6 +340,9 @@ class Store:
         """(directory, name) of every row of a layer."""
         return self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,))
 
+    def inodes_in(self, layer: int) -> list[InodeRow]:
+        return list(map(InodeRow._make, self.db.execute(f"SELECT {_INODE_COLUMNS} FROM inode WHERE layer = ?", (layer,))))
+
     def inodes_touched(self, layer: int) -> Iterator[InodeRow]:
         """Every version of each inode that has one in a layer."""
         query = f"SELECT {_INODE_COLUMNS} FROM inode WHERE id IN (SELECT id FROM inode WHERE layer = ?)"
@@ -369,6 +372,11 @@ class Store:
             if row.layer in chain:
                 found[row.dir, row.name] = row
         return found
+
+    def oldest_origin(self, directory: int) -> int:
+        """When anything in a directory was first noted, in ns; 2 ** 63 for never."""
+        row = self.db.execute("SELECT min(since_ns) FROM origin WHERE dir = ?", (directory,)).fetchone()
+        return 1 << 63 if row[0] is None else int(row[0])
 
     def put_origin(self, row: OriginRow) -> None:
         self.db.execute(_ORIGIN_UPSERT, row)
