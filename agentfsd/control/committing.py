@@ -85,7 +85,7 @@ class CommitHandlers(HistoryHandlers):
         except Drifted as exc:
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         whole = not partial and not self._in_use(branch.id)
-        commit.settle(self.overlay, branch.id, tree.head, plan.same, whole=whole, partial=partial)
+        commit.settle(self.overlay, branch.id, tree.head, plan.same, whole=whole)
         self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
 
@@ -111,7 +111,7 @@ class CommitHandlers(HistoryHandlers):
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note.get("same", "[]"), type=list[commit.Same])
-            commit.settle(self.overlay, note["branch"], int(note["layer"]), same, whole=whole, partial=not note["whole"])
+            commit.settle(self.overlay, note["branch"], int(note["layer"]), same, whole=whole)
         await self._settle()
         return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)
 

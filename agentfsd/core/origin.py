@@ -63,8 +63,8 @@ def _first_change(directory: Inode, name: bytes) -> int:
     return directory.tree.store.oldest_origin(child or 0)
 
 
-def follow(tx: Transaction, inode: Inode, path: bytes, *, source: bool) -> None:
-    """After a commit: what *inode* is, the lower has at *path* now; with *source* it comes from there, too.
+def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
+    """After a commit: what *inode* is, the lower has at *path* now, and it comes from there.
 
     *inode* has a row in the head layer.
     """
@@ -73,7 +73,7 @@ def follow(tx: Transaction, inode: Inode, path: bytes, *, source: bool) -> None:
     if now == NO_LOWER:
         return
     tx.set(inode, lower=now)
-    if source and inode.lower_path is not None:
+    if inode.lower_path is not None:
         tx.set(inode, lower_path=path)
     tree.store.put_inode(inode.row(tree.head))
 

@@ -100,6 +100,15 @@ class Refs:
         for listener in self.listeners:
             listener(happening)
 
+    def lower_moved(self, moved: dict[bytes, bytes]) -> None:
+        """After a commit: what the lower had at some paths it has at others. Whatever comes from there, in any tree, follows."""
+        with self.store.transaction() as tx:
+            for tree in [*self._trees.values(), *self._replaced]:
+                for inode in tree.from_lower() + tree.loaded():
+                    if inode.lower_path in moved:
+                        tx.set(inode, lower_path=moved[inode.lower_path])
+            self.store.move_lower_paths(moved)
+
     # -- finding by name
 
     def _branch_named(self, name: str) -> BranchRow | None:

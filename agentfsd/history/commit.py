@@ -20,7 +20,6 @@ from agentfsd.history.merge import Conflict, Rules, content_of, merge_texts
 from agentfsd.history.paths import touches
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
 from agentfsd.metadata.rows import OriginRow
-from agentfsd.metadata.store import Transaction
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
@@ -63,14 +62,31 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
 
 
 def _with_directories(pairs: dict[bytes, Pair], wanted: tuple[bytes, ...]) -> dict[bytes, Pair]:
-    """What is wanted, and the new directories that it lies in."""
+    """What is wanted, both sides of what was renamed, and the new directories that it lies in.
+
+    Half a rename would take away from the lower what the branch has from there.
+    """
     needed = {path for path in pairs if touches(wanted, path)}
+    moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
+    while True:
+        reached = {name for path in needed for name in (path, *_directories(path))}
+        found = {move for move in moves if not reached.isdisjoint(move)}
+        if not found:
+            break
+        moves -= found
+        places = {place for move in found for place in move}
+        needed.update(path for path in pairs if not places.isdisjoint((path, *_directories(path))))
     for path in list(needed):
         if pairs[path].new is not None:
-            parts = path.split(b"/")
-            above = (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
-            needed.update(name for name in above if name in pairs and _is_new(pairs[name]))
+            needed.update(name for name in _directories(path) if name in pairs and _is_new(pairs[name]))
     return {path: pair for path, pair in pairs.items() if path in needed}
+
+
+def _source_of(pair: Pair) -> bytes:
+    """Where in the lower that comes from which the branch has at another path; b"" for nothing of the kind."""
+    if pair.new is None or pair.new.lower_path in (None, pair.path):
+        return b""
+    return pair.new.lower_path or b""
 
 
 def _is_new(pair: Pair) -> bool:
@@ -147,13 +163,16 @@ class _Planner:
         return self._hidden[path]
 
     def _merge(self, pair: Pair) -> None:
-        assert pair.new is not None
+        assert pair.old is not None and pair.new is not None
+        if _rights(pair.old) != _rights(pair.new):
+            message = "changed in the real directory since the branch changed it, and mode, owner or attributes differ"
+            self.plan.conflicts.append(Conflict(pair.path, "attributes", message))
+            return
         base = self._base(pair)
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(Conflict(pair.path, "drift", message))
             return
-        assert pair.old is not None
         merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules())
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
@@ -228,6 +247,15 @@ class _Planner:
                 expected = None if self._rule == "force" else _identity(origin.now_in_lower(self._tree, path))
                 self._put(path, inode, expected, None)
         self.plan.steps.sort(key=lambda step: step.path)
+        self._note_other_names()
+
+    def _note_other_names(self) -> None:
+        """What the branch reads under a name that goes is under its other names afterwards."""
+        gone = {step.path for step in self.plan.steps if not isinstance(step, Adjust)}
+        linked = (self._tree.stored(number) for number in self._tree.store.linked_inodes())
+        left = [inode for inode in linked if inode is not None and inode.nlink and inode.lower_path in gone]
+        for inode, paths in links.names(self._tree, [inode for inode in left if inode not in self._links]).items():
+            self.plan.same += [Same(path, inode.id, inode.lower_path) for path in sorted(paths)[:1]]
 
     def add_directories(self, differing: Container[bytes]) -> None:
         """A directory in which names are replaced, and which is the same on both sides, keeps its times."""
@@ -261,6 +289,11 @@ def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginR
     if inode.lower_path == path:
         return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
     return row is None or now[:2] != origin.identity_of(row)[:2] or now.ctime_ns >= row.since_ns
+
+
+def _rights(inode: Inode) -> tuple[object, ...]:
+    found = inode.tree.attributes(inode)
+    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
 
 
 def _both_files(pair: Pair) -> bool:
@@ -331,12 +364,13 @@ class BytesContent:
 # -- afterwards
 
 
-def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, partial: bool = False) -> None:
+def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool) -> None:
     """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
 
     *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
-    *partial*: only some paths were committed.
     """
+    if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
+        overlay.lower_moved(moved)
     if not overlay.has_tree(branch_id):
         return
     tree = overlay.branch_tree(branch_id)
@@ -344,28 +378,15 @@ def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, who
         overlay.become_bare(branch_id)
         return
     with overlay.store.transaction() as tx:
-        _follow_since(tx, tree, {one.source: one.path for one in same if one.source not in (None, one.path)})
         for one in sorted(same):
             inode = _where(tree, one.path, one.inode) if one.inode else None
             if inode is not None:
                 copyup.materialize(tx, inode)
-                origin.follow(tx, inode, one.path, source=not (partial and inode.is_dir))
+                origin.follow(tx, inode, one.path)
             parent, _, name = one.path.rpartition(b"/")
             directory = _at(tree, parent)
             if one.path and directory is not None and directory.id and directory.is_dir:
                 origin.renew(tx, directory, name, one.path)
-
-
-def _follow_since(tx: Transaction, tree: Tree, moved: dict[bytes | None, bytes]) -> None:
-    """What was unchanged then and is changed now, and what is only in memory, comes from where the commit has put it."""
-    if not moved:
-        return
-    for inode in tree.from_lower() + tree.loaded():
-        if inode.lower_path in moved and (not inode.id or inode.row_layer == tree.head):
-            tx.set(inode, lower_path=moved[inode.lower_path])
-    for row in tree.store.inodes_in(tree.head):
-        if row.lower_path in moved:
-            tree.store.put_inode(row._replace(lower_path=moved[row.lower_path]))
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

@@ -340,8 +340,14 @@ class Store:
         """(directory, name) of every row of a layer."""
         return self.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,))
 
-    def inodes_in(self, layer: int) -> list[InodeRow]:
-        return list(map(InodeRow._make, self.db.execute(f"SELECT {_INODE_COLUMNS} FROM inode WHERE layer = ?", (layer,))))
+    def linked_inodes(self) -> list[int]:
+        """Those that stand for lower objects with several names, in any layer."""
+        return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
+
+    def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
+        rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
+        for number, layer, path in [row for row in rows if row[2] in moved]:
+            self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
 
     def inodes_touched(self, layer: int) -> Iterator[InodeRow]:
         """Every version of each inode that has one in a layer."""

@@ -97,3 +97,37 @@ def test_what_somebody_did_to_the_root_stays(opened: Opened, lower: Path) -> Non
     assert commit_lower(opened).conflicts != []
     assert commit_lower(opened, rule="merge").conflicts == []
     assert lower.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("wanted", ["dir", "dir/sub/deep", "moved/sub"])
+def test_half_of_a_rename_loses_nothing(opened: Opened, lower: Path, wanted: str) -> None:
+    rename(opened, "dir", "moved")
+    shown = of_tree(opened.tree())
+    assert commit_lower(opened, (wanted.encode(),)).conflicts == []
+    assert unlike(shown, of_tree(opened.tree())) == []
+    assert commit_lower(opened).conflicts == []
+    assert unlike(shown, of_lower(lower)) == []
+
+
+def test_a_merged_commit_is_not_taken_back_by_the_next_one(opened: Opened, lower: Path) -> None:
+    (lower / "file").write_bytes(b"".join(b"%d\n" % number for number in range(9)))
+    time.sleep(0.01)
+    opened.write("file", (lower / "file").read_bytes().replace(b"1", b"one"))
+    (lower / "file").write_bytes((lower / "file").read_bytes().replace(b"7", b"seven"))
+    both = (lower / "file").read_bytes().replace(b"1", b"one")
+    assert commit_lower(opened, rule="merge", whole=False).conflicts == []
+    assert (lower / "file").read_bytes() == both
+    opened.write("new", b"new")
+    commit_lower(opened, whole=False)
+    assert (lower / "file").read_bytes() == both
+    assert commit_lower(opened, rule="merge", whole=False).conflicts == []
+    assert (lower / "file").read_bytes() == both
+
+
+def test_a_merged_file_keeps_the_mode_that_somebody_gave_it(opened: Opened, lower: Path) -> None:
+    (lower / "file").write_bytes(b"".join(b"%d\n" % number for number in range(9)))
+    time.sleep(0.01)
+    opened.write("file", (lower / "file").read_bytes().replace(b"1", b"one"))
+    (lower / "file").chmod(0o600)
+    assert [conflict.kind for conflict in commit_lower(opened, rule="merge").conflicts] == ["attributes"]
+    assert (lower / "file").stat().st_mode & 0o777 == 0o600

@@ -266,5 +266,5 @@ def commit_lower(
         made = writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
         made.apply()
-        commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted, partial=bool(wanted))
+        commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted)
     return found
