@@ -6,6 +6,7 @@ import logging
 from base64 import b64decode, b64encode
 from typing import Any
 
+import msgspec
 import trio
 
 from agentfs_client import wire
@@ -60,14 +61,17 @@ class CommitHandlers(HistoryHandlers):
             if plan.conflicts or request.dry_run or not plan.steps:
                 how = "lower" if plan.steps else "nothing"
                 return merge_reply(Merged(how, plan.changed, plan.conflicts), into)
-            conflicts = await self._write(plan, branch, tree, not wanted and not self._in_use(branch.id), asker)
+            conflicts = await self._write(plan, branch, tree, bool(wanted), asker)
         await self._settle()
         return merge_reply(Merged("lower", plan.changed, conflicts), into)
 
-    async def _write(self, plan: commit.Plan, branch: BranchRow, tree: Tree, whole: bool, asker: Asker) -> list[Conflict]:
+    async def _write(self, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, asker: Asker) -> list[Conflict]:
         """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""
         changed = json.dumps([b64encode(path).decode() for path in plan.changed])
-        note = {"branch": branch.id, "layer": str(tree.head), "whole": "yes" if whole else "", "paths": changed}
+        note = {
+            "branch": branch.id, "layer": str(tree.head), "whole": "" if partial else "yes", "paths": changed,
+            "same": msgspec.json.encode(plan.same).decode(),
+        }  # fmt: skip
 
         def write() -> None:
             made = writer.stage(
@@ -80,7 +84,8 @@ class CommitHandlers(HistoryHandlers):
             await trio.to_thread.run_sync(write)
         except Drifted as exc:
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
-        commit.settle(self.overlay, branch.id, tree.head, plan.changed, whole=whole)
+        whole = not partial and not self._in_use(branch.id)
+        commit.settle(self.overlay, branch.id, tree.head, plan.same, whole=whole)
         self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
 
@@ -96,16 +101,17 @@ class CommitHandlers(HistoryHandlers):
         def work() -> bool:
             return end(self._lower(), self.info.state, lambda done, total, size: asker.progress(done, total, "replacing"))
 
-        changed = [b64decode(path) for path in json.loads(pending.note["paths"])]
+        note = pending.note
+        changed = [b64decode(path) for path in json.loads(note["paths"])]
         try:
             done = await trio.to_thread.run_sync(work)
         except Drifted as exc:
             conflicts = [Conflict(path, "drift", "changed in the real directory since") for path in exc.paths]
             return merge_reply(Merged("nothing", [], conflicts), self.info.lower)
         if done:
-            note = pending.note
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
-            commit.settle(self.overlay, note["branch"], int(note["layer"]), changed, whole=whole)
+            same = msgspec.json.decode(note.get("same", "[]"), type=list[commit.Same])
+            commit.settle(self.overlay, note["branch"], int(note["layer"]), same, whole=whole)
         await self._settle()
         return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)
 

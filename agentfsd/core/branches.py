@@ -22,7 +22,7 @@ class Branches(Refs):
         origin = self.find(source if source is not None else DEFAULT_BRANCH)
         with self.store.transaction() as tx:
             layer = self._sealed_layer(tx, origin)
-            row = self._add_branch(tx, name, origin.name if layer else "", layer)
+            row = self._add_branch(tx, name, "" if self._is_bare(layer) else origin.name, layer)
         return self._branch_info(row)
 
     def list_branches(self) -> list[BranchInfo]:
@@ -72,6 +72,10 @@ class Branches(Refs):
     def holds_nothing(self, row: BranchRow) -> bool:
         """Whether a branch is still what it was made from."""
         return all(layers.is_empty(self.store, layer) for layer in self._own_layers(row))
+
+    def _is_bare(self, layer: int) -> bool:
+        """Whether a state is the lower's."""
+        return all(layers.is_empty(self.store, number) for number in layers.chain(self.store, layer))
 
     def _delete_branch(self, tx: Transaction, row: BranchRow) -> None:
         """Call _detach() after the commit."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from agentfsd.core import origin
+from agentfsd.core import links, origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
@@ -38,8 +38,10 @@ def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterato
     With *times* modification times count too, and a file whose size is the same and whose time is not is not read: its
     content is taken to be another. The trees must hold still.
     """
-    walker = _Walker(old, new, _Touched(parts.store, old, new), times)
+    touched = _Touched(parts.store, old, new)
+    walker = _Walker(old, new, touched, times)
     try:
+        touched.add_links(old, new)
         for pair in walker.directory(b"", old.root, new.root, itself=True):
             yield pair
             yield from _below(walker, pair)
@@ -62,6 +64,7 @@ class _Touched:
 
     def __init__(self, store: Store, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
+        self.below: dict[bytes, set[bytes]] = {}  # likewise by the directory's path: what only the lower knows to be touched
         layers = old.chain ^ new.chain
         dirs, rows = set[int](), Foretold()
         for layer in layers:
@@ -71,6 +74,21 @@ class _Touched:
             rows.add(store, layer)
         old.foretold = new.foretold = rows
         self._mark_way_up(store, old.chain | new.chain, dirs | rows.inodes.keys(), rows)
+
+    def add_links(self, old: Tree, new: Tree) -> None:
+        """What changed under one of its names has changed under all of them."""
+        assert old.foretold is not None
+        linked = [rows[0].id for rows in old.foretold.inodes.values() if rows[0].linked]
+        for tree in (old, new) if linked else ():
+            rows = (tree.stored(number) for number in linked)
+            for paths in links.names(tree, [inode for inode in rows if inode is not None and inode.nlink]).values():
+                for path in paths:
+                    self._add_path(path)
+
+    def _add_path(self, path: bytes) -> None:
+        while path:
+            path, _, name = path.rpartition(b"/")
+            self.below.setdefault(path, set()).add(name)
 
     def _mark_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Foretold) -> None:
         """Enters every name that leads to something touched."""
@@ -98,6 +116,7 @@ class _Walker:
             yield Pair(path, old, new, what)
         if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
             names = self._touched.names.get(old.id, set()) | self._touched.names.get(new.id, set())
+            names |= self._touched.below.get(path, set())
         else:
             names = set(self.old.names(old)) | set(self.new.names(new))
         for name in sorted(names):

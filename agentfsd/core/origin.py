@@ -13,6 +13,7 @@ from agentfsd.metadata import origins
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.metadata.store import GARBAGE, Transaction
 
+_COARSE = 5  # CLOCK_REALTIME_COARSE, which file systems stamp with: a finer one would run ahead
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
 
 
@@ -37,7 +38,8 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
         return
     base = _keep_content(tx, tree, path, found) if keep else 0
     if old is None:
-        old = OriginRow(directory.id, name, tree.head, *identity, time.time_ns(), base)
+        since_ns = min(time.clock_gettime_ns(_COARSE), _first_change(directory, name))
+        old = OriginRow(directory.id, name, tree.head, *identity, since_ns, base)
     elif not base:
         return
     origins.put(tree.store, old._replace(layer=tree.head, base=base))
@@ -54,6 +56,27 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     if old is not None and old.base and old.layer == tree.head:
         tree.store.put_object(old.base, GARBAGE)
     origins.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
+
+
+def _first_change(directory: Inode, name: bytes) -> int:
+    """When something in the directory that is *name* was first hidden or changed."""
+    child = directory.tree.entries(directory).get(name)
+    return origins.oldest(directory.tree.store, child or 0)
+
+
+def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
+    """After a commit: what *inode* is, the lower has at *path* now, and it comes from there.
+
+    *inode* has a row in the head layer.
+    """
+    tree = inode.tree
+    now = now_in_lower(tree, path)
+    if now == NO_LOWER:
+        return
+    tx.set(inode, lower=now)
+    if inode.lower_path is not None:
+        tx.set(inode, lower_path=path)
+    tree.store.put_inode(inode.row(tree.head))
 
 
 def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:
@@ -74,6 +97,20 @@ def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_resul
     tx.when_undone(lambda: tree.backstore.remove(number))
     tree.store.put_object(number, tree.head)
     return number
+
+
+def by_lower_path(tree: Tree) -> dict[bytes, OriginRow]:
+    """What is known of the lower's names, by their paths there."""
+    places: dict[int, bytes | None] = {}
+    found = {}
+    for (directory, name), row in origins.find_all(tree.store, tree.chain).items():
+        if directory not in places:
+            rows = [row for row in tree.store.inode_versions(directory) if row.layer in tree.chain]
+            places[directory] = max(rows, key=lambda row: row.layer).lower_path if rows else None
+        place = places[directory]
+        if place is not None:
+            found[join(place, name)] = row
+    return found
 
 
 def identity_of(row: OriginRow) -> LowerIdentity:

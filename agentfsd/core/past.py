@@ -93,7 +93,7 @@ class Past(Snapshots, Branches):
 
         False, and nothing has changed, when the branch has moved on since. *merged*: (branch or snapshot id, its sealed layer).
         """
-        branch, merged = self._branches[branch_id], list(merged)
+        branch, merged = self.branch_row(branch_id), list(merged)
         if not self.is_still(branch_id, seen):
             return False
         with self.store.transaction() as tx:
@@ -115,9 +115,17 @@ class Past(Snapshots, Branches):
         return layers.parents(self.store).get(head) == seen and layers.is_empty(self.store, head)
 
     def become_bare(self, branch_id: str) -> None:
-        """After a commit: the branch is the lower as it is now."""
+        """After a commit: the branch is the lower as it is now. Merges of what was branched off before still start from there."""
         with self.store.transaction() as tx:
+            old, merges = layers.chain(self.store, self._branches[branch_id].head), layers.merges(self.store)
             self._put_in_place(tx, branch_id, 0)
+            known = layers.parents(self.store)
+            included = {other for layer in old for other in merges.get(layer, ())} | {next((at for at in old if at in known), 0)}
+            if included := included & known.keys():
+                layer = layers.new_layer(self.store, 0)
+                for other in included:
+                    layers.put_merge(self.store, layer, other)
+                self._put_in_place(tx, branch_id, layer)
         self._detach(branch_id)
 
     def _keep_merged(self, tx: Transaction, source: str, layer: int, target: str, author_pid: int, author: str) -> None:
@@ -174,13 +182,13 @@ class Past(Snapshots, Branches):
                 f"`agentfsd branch create NAME --from {snapshot.name}` makes a branch of what it was",
             )  # fmt: skip
         with self.store.transaction() as tx:
-            self._forget_deed(tx, row)
             if branch is None:
                 self._bring_back(tx, row.branch, snapshot)
             else:
                 if not self.holds_nothing(branch):
                     self._add_snapshot(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
                 self._put_in_place(tx, branch.id, snapshot.layer)
+            self._forget_deed(tx, row)  # not before: until then it holds what the branch was made from
         self._detach(row.branch_id)
         return Deed(row.kind, row.branch.name, row.branch_id, snapshot.name)
 
@@ -211,9 +219,11 @@ class Past(Snapshots, Branches):
         """After something was kept: what is older than anybody would want goes."""
         rows = [row for row in self._snapshots.values() if row.branch_id == branch_id]
         old = {row.id: row for row in _superfluous(rows, self.kept_automatic, _AUTOMATIC)}
-        for deed in sorted(self._deeds.values())[: -self.kept_deeds]:
+        deeds = sorted(self._deeds.values())
+        wanted = {deed.snapshot for deed in deeds[-self.kept_deeds :]}
+        for deed in deeds[: -self.kept_deeds]:
             row = self._snapshots[deed.snapshot]
-            if row.kind == SAFETY:
+            if row.kind == SAFETY and row.id not in wanted:
                 old[row.id] = row
         self._delete_snapshots(old.values())
 

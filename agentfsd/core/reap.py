@@ -44,7 +44,7 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
     for tree in trees:
         if layer not in tree.chain:
             continue
-        tx.set(tree, chain=tree.chain - {layer})
+        tx.set(tree, chain=tree.chain - {layer}, foretold=None)
         for inode in tree.loaded():
             if inode.content_layer == layer:
                 tx.set(inode, content_layer=child)

@@ -104,6 +104,15 @@ class Refs:
         for listener in self.listeners:
             listener(happening)
 
+    def lower_moved(self, moved: dict[bytes, bytes]) -> None:
+        """After a commit: what the lower had at some paths it has at others. Whatever comes from there, in any tree, follows."""
+        with self.store.transaction() as tx:
+            for tree in [*self._trees.values(), *self._replaced]:
+                for inode in tree.from_lower() + tree.loaded():
+                    if inode.lower_path in moved:
+                        tx.set(inode, lower_path=moved[inode.lower_path])
+            self.store.move_lower_paths(moved)
+
     # -- finding by name
 
     def _branch_named(self, name: str) -> BranchRow | None:
@@ -176,7 +185,7 @@ class Refs:
         finally:
             self._trees.pop(tree_id, None)
             tree.detached = True
-            self._pins[layer] -= 1
+            self._pins -= Counter([layer])  # without it once nobody is left
             with self.store.transaction() as tx:
                 self._let_go(tx, layer)
 
@@ -245,7 +254,7 @@ class Refs:
         """The layers that something refers to."""
         held = {row.head for row in self._branches.values()} | {row.base_layer for row in self._branches.values()}
         held |= {row.layer for row in self._snapshots.values()} | {row.branch.base_layer for row in self._deeds.values()}
-        return held | {layer for layer, count in self._pins.items() if count}
+        return held | self._pins.keys()
 
     def reap(self, limit: int = 500) -> bool:
         """Removes some of what is marked as garbage; True when more is left. For quiet moments."""

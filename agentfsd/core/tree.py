@@ -54,7 +54,8 @@ class Tree:
             root.load(row, 0)
         else:
             root.lower_path = b""
-            root.mode = self.lower.stat(b"").st_mode
+            found = self.lower.stat(b"")
+            root.mode, root.lower = found.st_mode, self.identify(found)
             root.entries = {}
         self._by_id[ROOT_ID] = root
         return root
@@ -191,6 +192,14 @@ class Tree:
         mine = [row for row in rows if row.layer in chain]
         return max(mine, key=lambda row: row.layer) if mine else None
 
+    def stored(self, inode_id: int) -> Inode | None:
+        """A stored inode, by whatever name; None where this tree has none of that number."""
+        known = self._by_id.get(inode_id)
+        if known is None:
+            row = self._newest(self.store.inode_versions(inode_id))
+            known = self._remember(Inode(self, self.root, b""), row) if row is not None else None
+        return known
+
     def known(self, inode_id: int) -> Inode | None:
         """A stored inode, if it is in memory."""
         return self._by_id.get(inode_id)
@@ -206,6 +215,10 @@ class Tree:
     def loaded(self) -> list[Inode]:
         """The stored inodes that are in memory now."""
         return list(self._by_id.values())
+
+    def from_lower(self) -> list[Inode]:
+        """What is in memory and has no row: it is read from the lower."""
+        return [inode for inode in self._by_lower.values() if not inode.id]
 
     # -- unmodified lower objects
 

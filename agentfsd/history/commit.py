@@ -5,33 +5,42 @@ The steps are taken by lower/writer.py, in another thread: nothing here writes t
 
 import os
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentfsd.core import diff, origin
+from agentfsd.core import copyup, diff, links, origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.diff import Pair
 from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
-from agentfsd.history import links
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
-from agentfsd.metadata import origins
+from agentfsd.metadata.rows import OriginRow
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
 
 
+class Same(NamedTuple):
+    """A path that the branch and the lower have the same after a commit. ``inode``: the branch's number for what it is, 0 where
+    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there)."""
+
+    path: bytes
+    inode: int = 0
+    source: bytes | None = None
+
+
 @dataclass(slots=True)
 class Plan:
-    """``changed``: every path that will be different in the lower."""
+    """``changed``: every path that will be different in the lower; ``same``: what settle() is to be told."""
 
     steps: list[Step] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
+    same: list[Same] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
 
 
@@ -43,23 +52,41 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
         if len(pairs) % 50 == 0:
             yield len(pairs), 0, "changes"
     chosen = _with_directories(pairs, wanted) if wanted else pairs
-    planner = _Planner(tree, rule)
+    planner = _Planner(tree, rule, pairs.values())
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
         yield done, len(chosen), "comparing with the lower"
     planner.add_links()
+    planner.add_directories(pairs)
     return planner.plan
 
 
 def _with_directories(pairs: dict[bytes, Pair], wanted: tuple[bytes, ...]) -> dict[bytes, Pair]:
-    """What is wanted, and the new directories that it lies in."""
+    """What is wanted, both sides of what was renamed, and the new directories that it lies in.
+
+    Half a rename would take away from the lower what the branch has from there.
+    """
     needed = {path for path in pairs if touches(wanted, path)}
+    moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
+    while True:
+        reached = {name for path in needed for name in (path, *_directories(path))}
+        found = {move for move in moves if not reached.isdisjoint(move)}
+        if not found:
+            break
+        moves -= found
+        places = {place for move in found for place in move}
+        needed.update(path for path in pairs if not places.isdisjoint((path, *_directories(path))))
     for path in list(needed):
         if pairs[path].new is not None:
-            parts = path.split(b"/")
-            above = (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
-            needed.update(name for name in above if name in pairs and _is_new(pairs[name]))
+            needed.update(name for name in _directories(path) if name in pairs and _is_new(pairs[name]))
     return {path: pair for path, pair in pairs.items() if path in needed}
+
+
+def _source_of(pair: Pair) -> bytes:
+    """Where in the lower that comes from which the branch has at another path; b"" for nothing of the kind."""
+    if pair.new is None or pair.new.lower_path in (None, pair.path):
+        return b""
+    return pair.new.lower_path or b""
 
 
 def _is_new(pair: Pair) -> bool:
@@ -67,13 +94,17 @@ def _is_new(pair: Pair) -> bool:
 
 
 class _Planner:
-    def __init__(self, tree: Tree, rule: Rule) -> None:
+    def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[Pair]) -> None:
         self._tree, self._rule = tree, rule
         self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
         self._puts: dict[bytes, Put] = {}
-        self._linked: list[Inode] = []
-        self._reached: dict[bytes, tuple[Inode | None, int | None]] = {}
-        self._origins = origins.find_all(tree.store, tree.chain)
+        self._links: dict[Inode, int] = {}  # files with several names
+        self._hidden: dict[bytes, int | None] = {}
+        self._origins = origin.by_lower_path(tree)
+        self._before = {  # of what had no more than its attributes or its name changed
+            pair.new.lower_path: pair.new.lower for pair in pairs
+            if pair.new is not None and pair.new.id and pair.new.lower_path is not None
+        }  # fmt: skip
         self.plan = Plan()
 
     def add(self, pair: Pair) -> None:
@@ -99,52 +130,52 @@ class _Planner:
 
     def _moved(self, pair: Pair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
-        if not pair.path:
-            return False
-        parent, _, name = pair.path.rpartition(b"/")
-        node, since_ns = self._reach(parent)
-        if node is None:
-            return since_ns is None or _changed_since(self._tree.lower, pair.path, since_ns)
-        row = self._origins.get((node.id, name))
-        now = _in_lower(pair)
+        path, now = pair.path, _in_lower(pair)
+        row = self._origins.get(path)
         if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
-            return self._directory_moved(pair.new, now)
-        before = origin.identity_of(row) if row is not None else _own_identity(pair)
-        if pair.old is not None and pair.old.is_dir and row is not None:
-            return now[:2] != before[:2] or _changed_below(self._tree.lower, pair.path, row.since_ns)
-        return now != before
+            return _directory_moved(pair.new, now, path, row)
+        if row is not None:
+            before = origin.identity_of(row)
+            if pair.old is not None and pair.old.is_dir:
+                return now[:2] != before[:2] or _changed_below(self._tree.lower, path, row.since_ns)
+            return now != before
+        if pair.new is not None and pair.new.linked and pair.new.lower == now:
+            return False  # it may have been changed under another of its names
+        before = self._before.get(path, NO_LOWER)
+        if before != NO_LOWER or now == NO_LOWER:
+            return now != before
+        since_ns = self._hidden_since(path.rpartition(b"/")[0])
+        return since_ns is None or _changed_since(self._tree.lower, path, since_ns)
 
-    def _reach(self, path: bytes) -> tuple[Inode | None, int | None]:
-        """The branch's directory at *path*; where it has none (any more), None and when that was noted."""
-        if path not in self._reached:
-            node: Inode | None = self._tree.root
-            since_ns = None
+    def _hidden_since(self, path: bytes) -> int | None:
+        """When the branch put something else in the place of a lower directory on the way to *path*; None: it did not."""
+        if path not in self._hidden:
+            node, found, reached = self._tree.root, None, b""
             for part in path.split(b"/") if path else ():
-                assert node is not None
-                row = self._origins.get((node.id, part))
-                node = self._tree.find(node, part)
-                if node is None or not node.is_dir:
-                    node, since_ns = None, row.since_ns if row is not None else None
+                reached = join(reached, part)
+                below = self._tree.find(node, part)
+                if below is None or not below.is_dir or below.lower_path != reached:
+                    row = self._origins.get(reached)
+                    found = row.since_ns if row is not None else None
                     break
-            self._reached = {path: (node, since_ns)}  # the next one is most often in the same directory
-        return self._reached[path]
-
-    @staticmethod
-    def _directory_moved(inode: Inode, now: LowerIdentity) -> bool:
-        """Its change time moves with what it holds, too: in doubt its attributes have moved."""
-        return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
+                node = below
+            self._hidden = {path: found}  # the next one is most often in the same directory
+        return self._hidden[path]
 
     def _merge(self, pair: Pair) -> None:
-        assert pair.new is not None
+        assert pair.old is not None and pair.new is not None
         favor = git_favor(pair.path)
         if favor == "ours":
+            return
+        if _rights(pair.old) != _rights(pair.new):
+            message = "changed in the real directory since the branch changed it, and mode, owner or attributes differ"
+            self.plan.conflicts.append(Conflict(pair.path, "attributes", message))
             return
         base = self._base(pair)
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(Conflict(pair.path, "drift", message))
             return
-        assert pair.old is not None
         merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules(favor))
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
@@ -154,9 +185,7 @@ class _Planner:
 
     def _base(self, pair: Pair) -> bytes | None:
         """What the file was when the branch first changed it."""
-        if pair.within is None or not pair.within.id:
-            return None
-        row = self._origins.get((pair.within.id, pair.path.rpartition(b"/")[2]))
+        row = self._origins.get(pair.path)
         if row is None or not (row.base or row.lower_size == 0):
             return None
         if not row.base:
@@ -167,10 +196,14 @@ class _Planner:
 
     # -- steps
 
+    def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
+        self.plan.changed.append(path)
+        if same:
+            self.plan.same.append(Same(path, inode.id, inode.lower_path) if inode is not None else Same(path))
+
     def _step(self, pair: Pair, content: bytes | None) -> None:
         path = pair.path
-        if set(pair.what) != {"times"} or (pair.new is not None and pair.new.is_file):
-            self.plan.changed.append(path)  # that a directory's time follows what changed inside is no news
+        self._note(path, pair.new, same=content is None)
         if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
             return
         expected = None if self._rule == "force" else _identity(_in_lower(pair))
@@ -188,7 +221,7 @@ class _Planner:
         self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None, shown: Shown | None = None
     ) -> None:  # fmt: skip
         attributes = shown or self._tree.attributes(inode)
-        link = inode.id if not inode.is_dir and attributes.nlink > 1 else 0
+        link = self._links.setdefault(inode, len(self._links) + 1) if not inode.is_dir and attributes.nlink > 1 else 0
         source: Content | None = None
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
@@ -196,8 +229,6 @@ class _Planner:
         put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected)
         self._puts[path] = put
         self.plan.steps.append(put)
-        if link and inode not in self._linked:
-            self._linked.append(inode)
 
     def _source(self, inode: Inode, size: int) -> Content:
         if inode.content:
@@ -208,16 +239,36 @@ class _Planner:
     def add_links(self) -> None:
         """A file with several names is made anew under all of them, or they would part."""
         adjusted = {step.path: step for step in self.plan.steps if isinstance(step, Adjust)}
-        for inode in self._linked:
-            for path in links.names(self._tree, inode):
+        for inode, paths in links.names(self._tree, self._links).items():
+            for path in sorted(paths):
                 if path in self._puts:
                     continue
                 if path in adjusted:
                     self.plan.steps.remove(adjusted[path])
                 else:
-                    self.plan.changed.append(path)
+                    self._note(path, inode)
                 expected = None if self._rule == "force" else _identity(origin.now_in_lower(self._tree, path))
                 self._put(path, inode, expected, None)
+        self.plan.steps.sort(key=lambda step: step.path)
+        self._note_other_names()
+
+    def _note_other_names(self) -> None:
+        """What the branch reads under a name that goes is under its other names afterwards."""
+        gone = {step.path for step in self.plan.steps if not isinstance(step, Adjust)}
+        linked = (self._tree.stored(number) for number in self._tree.store.linked_inodes())
+        left = [inode for inode in linked if inode is not None and inode.nlink and inode.lower_path in gone]
+        for inode, paths in links.names(self._tree, [inode for inode in left if inode not in self._links]).items():
+            self.plan.same += [Same(path, inode.id, inode.lower_path) for path in sorted(paths)[:1]]
+
+    def add_directories(self, differing: Container[bytes]) -> None:
+        """A directory in which names are replaced, and which is the same on both sides, keeps its times."""
+        told = {step.path for step in self.plan.steps}
+        above = {path.rpartition(b"/")[0] for path in told if path}
+        for path in sorted(above - told):
+            if path not in differing:
+                node = self._tree.walk(path)
+                self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
+                self.plan.same.append(Same(path, node.id, node.lower_path))
         self.plan.steps.sort(key=lambda step: step.path)
 
 
@@ -236,11 +287,16 @@ def _identity(found: LowerIdentity) -> Identity:
     return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
 
 
-def _own_identity(pair: Pair) -> LowerIdentity:
-    """As it was when only its attributes were changed; NO_LOWER for what the branch made where the lower had nothing."""
-    if pair.new is not None and pair.new.id and pair.new.lower_path == pair.path:
-        return pair.new.lower
-    return NO_LOWER
+def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginRow | None) -> bool:
+    """Its change time moves with what it holds, too: in doubt its attributes have moved."""
+    if inode.lower_path == path:
+        return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
+    return row is None or now[:2] != origin.identity_of(row)[:2] or now.ctime_ns >= row.since_ns
+
+
+def _rights(inode: Inode) -> tuple[object, ...]:
+    found = inode.tree.attributes(inode)
+    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
 
 
 def _both_files(pair: Pair) -> bool:
@@ -254,7 +310,7 @@ def _directories(path: bytes) -> Iterable[bytes]:
 
 def _changed_since(lower: Lower, path: bytes, since_ns: int) -> bool:
     try:
-        return lower.stat(path).st_ctime_ns > since_ns
+        return lower.stat(path).st_ctime_ns >= since_ns
     except (FileNotFoundError, NotADirectoryError):
         return True
 
@@ -311,23 +367,46 @@ class BytesContent:
 # -- afterwards
 
 
-def settle(overlay: Overlay, branch_id: str, seen: int, paths: list[bytes], *, whole: bool) -> None:
+def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool) -> None:
     """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
 
     *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
     """
+    if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
+        overlay.lower_moved(moved)
     if not overlay.has_tree(branch_id):
         return
-    if whole and overlay.is_still(branch_id, seen) and not any(inode.opens for inode in overlay.branch_tree(branch_id).loaded()):
+    tree = overlay.branch_tree(branch_id)
+    if whole and overlay.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
         overlay.become_bare(branch_id)
         return
-    tree = overlay.branch_tree(branch_id)
     with overlay.store.transaction() as tx:
-        for path in paths:
-            parent, _, name = path.rpartition(b"/")
-            try:
-                directory = tree.walk(parent)
-            except OSError:
-                continue
-            if path and directory.id and directory.is_dir:
-                origin.renew(tx, directory, name, path)
+        for one in sorted(same):
+            inode = _where(tree, one.path, one.inode) if one.inode else None
+            if inode is not None:
+                copyup.materialize(tx, inode)
+                origin.follow(tx, inode, one.path)
+            parent, _, name = one.path.rpartition(b"/")
+            directory = _at(tree, parent)
+            if one.path and directory is not None and directory.id and directory.is_dir:
+                origin.renew(tx, directory, name, one.path)
+        bare = overlay.side(None).root
+        if tree.root.id and _rights(bare) == _rights(tree.root):  # its change time has moved with what came and went in it
+            copyup.materialize(tx, tree.root)
+            origin.follow(tx, tree.root, b"")
+
+
+def _at(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except OSError:
+        return None
+
+
+def _where(tree: Tree, path: bytes, inode_id: int) -> Inode | None:
+    """The inode of that number, which was at *path* a while ago."""
+    for place in (path, *links.stored(tree, inode_id)):
+        inode = _at(tree, place)
+        if inode is not None and inode.id == inode_id:
+            return inode
+    return None

@@ -27,3 +27,9 @@ def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], Ori
 
 def put(store: Store, row: OriginRow) -> None:
     store.db.execute(_UPSERT, row)
+
+
+def oldest(store: Store, directory: int) -> int:
+    """When anything in a directory was first noted, in ns; 2 ** 63 for never."""
+    row = store.db.execute("SELECT min(since_ns) FROM origin WHERE dir = ?", (directory,)).fetchone()
+    return 1 << 63 if row[0] is None else int(row[0])

@@ -333,6 +333,15 @@ class Store:
     def all_dentries(self) -> Iterator[tuple[int, bytes, int, int]]:
         return self.db.execute("SELECT dir, name, layer, child FROM dentry")
 
+    def linked_inodes(self) -> list[int]:
+        """Those that stand for lower objects with several names, in any layer."""
+        return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
+
+    def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
+        rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
+        for number, layer, path in [row for row in rows if row[2] in moved]:
+            self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
+
     # -- objects
 
     def put_object(self, object_id: int, layer: int) -> None:

@@ -1,0 +1,54 @@
+"""All names of files that have several, also those that nobody has looked at yet: these are known to the lower alone."""
+
+import stat
+from collections.abc import Collection, Iterable, Iterator
+
+from agentfsd.core.inode import ROOT_ID, Inode
+from agentfsd.core.tree import Tree, join
+from agentfsd.types import Lower
+
+
+def names(tree: Tree, inodes: Iterable[Inode]) -> dict[Inode, set[bytes]]:
+    """The paths that lead to each. Goes through the whole lower, once, when one has names there that no row knows."""
+    found = {inode: {path for path in stored(tree, inode.id) if _leads_to(tree, path, inode)} for inode in inodes}
+    linked = [inode for inode in found if inode.linked]
+    counts = {inode: inode.nlink if inode.id else tree.attributes(inode).nlink for inode in linked}
+    hidden = {inode.lower.ino: inode for inode in linked if len(found[inode]) < counts[inode]}
+    for number, path in _in_lower(tree.lower, hidden.keys()) if hidden else ():
+        if path not in found[hidden[number]] and _leads_to(tree, path, hidden[number]):
+            found[hidden[number]].add(path)
+    return found
+
+
+def stored(tree: Tree, inode_id: int) -> Iterator[bytes]:
+    """Paths by the rows of the tree's layers; some may be hidden by newer rows."""
+    todo = [(inode_id, b"")] if inode_id else []
+    while todo:
+        number, below = todo.pop()
+        if number == ROOT_ID:
+            yield below
+            continue
+        for directory, name in {(row[0], row[1]) for row in tree.store.names_of(number) if row[2] in tree.chain}:
+            todo.append((directory, name + b"/" + below if below else name))
+
+
+def _leads_to(tree: Tree, path: bytes, inode: Inode) -> bool:
+    try:
+        return tree.walk(path) is inode
+    except OSError:
+        return False
+
+
+def _in_lower(lower: Lower, numbers: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    todo = [b""]
+    while todo:
+        directory = todo.pop()
+        try:
+            entries = lower.readdir(directory)
+        except (FileNotFoundError, NotADirectoryError):  # it went just now
+            continue
+        for entry in entries:
+            if entry.type == stat.S_IFDIR:
+                todo.append(join(directory, entry.name))
+            elif entry.ino in numbers:
+                yield entry.ino, join(directory, entry.name)

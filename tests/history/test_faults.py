@@ -1,0 +1,100 @@
+"""Merging, planning and undo while other things happen, and what they must not lose."""
+
+import time
+
+import pytest
+
+from agentfsd.core import diff, namespace
+from agentfsd.errors import Refusal
+from agentfsd.history.merge import Rules
+from agentfsd.history.merging import Author, merge_branches
+from tests.history.replay import run
+from tests.history.trees import commit_lower
+from tests.overlays import Opened
+
+
+def test_a_snapshot_may_go_while_a_diff_is_under_way(opened: Opened) -> None:
+    for number in range(60):
+        opened.write(f"{number:02}", b"old")
+    opened.overlay.create_snapshot("main", "one")
+    opened.write("last", b"new")
+    with opened.overlay.frozen("main") as tree:
+        steps = diff.pairs(opened.overlay.parts, opened.overlay.side(None), tree, times=True)
+        found = [next(steps)]
+        opened.overlay.delete_snapshot("one")
+        assert len([*found, *steps]) == 62
+
+
+def test_undo_of_a_discard_whose_parent_has_moved_away(opened: Opened) -> None:
+    opened.write("file", b"main")
+    opened.overlay.create_branch("feature")
+    opened.write("file", b"feature", "feature")
+    opened.overlay.discard("main", keep=False)
+    opened.overlay.discard("feature")
+    opened.overlay.undo()
+    assert opened.read("file", "feature") == b"feature"
+    assert opened.overlay.fsck() == []
+    opened.overlay.discard("feature", keep=False)
+    opened.reap()
+    assert opened.overlay.fsck() == []
+
+
+def test_a_target_that_goes_while_it_is_merged_into(opened: Opened) -> None:
+    for name in ("ours", "theirs"):
+        opened.overlay.create_branch(name)
+        opened.write(name, b"new", name)
+    steps = merge_branches(opened.overlay, ["theirs"], "ours", Rules(), Author())
+    next(steps)
+    opened.overlay.discard("ours", keep=False)
+    with pytest.raises(Refusal):
+        list(steps)
+    assert opened.overlay.fsck() == []
+
+
+def test_a_snapshot_that_a_newer_undo_needs_is_kept(opened: Opened) -> None:
+    opened.write("file", b"one")
+    opened.overlay.create_snapshot("main", "one")
+    opened.write("file", b"two")
+    opened.overlay.restore("main", "one")
+    safety = opened.overlay.deeds()[0].snapshot
+    opened.overlay.restore("main", safety)
+    opened.overlay.kept_deeds = 2
+    for _ in range(3):
+        opened.overlay.restore("main", "one")
+        opened.overlay.restore("main", safety)
+    opened.overlay.restore("main", "one")
+    assert opened.overlay.undo().kind == "restore"
+    assert opened.read("file") == b"two"
+
+
+def test_merging_what_was_branched_off_before_a_commit_takes_nothing_back(opened: Opened) -> None:
+    opened.write("file", b"one")
+    opened.overlay.create_branch("feature")
+    opened.write("new", b"new", "feature")
+    commit_lower(opened)
+    opened.write("file", b"two")
+    commit_lower(opened)
+    assert run(opened, ["feature"], "main").conflicts == []
+    assert opened.read("file") == b"two"
+    assert opened.read("new") == b"new"
+    assert opened.overlay.fsck() == []
+
+
+def test_a_branch_of_a_branch_that_was_committed_belongs_to_the_lower(opened: Opened) -> None:
+    opened.write("file", b"one")
+    opened.overlay.create_branch("feature")
+    commit_lower(opened)
+    assert opened.overlay.create_branch("next").base == ""
+    assert opened.overlay.fsck() == []
+
+
+def test_other_branches_find_what_a_commit_renamed(opened: Opened) -> None:
+    (opened.base / "lower/file").write_bytes(b"content")
+    tree = opened.tree()
+    namespace.rename(tree, tree.root, b"file", tree.root, b"renamed")
+    opened.overlay.create_branch("feature")
+    time.sleep(0.01)
+    assert commit_lower(opened, rule="force").conflicts == []
+    assert opened.read("renamed", "feature") == b"content"
+    opened.reopen()
+    assert opened.read("renamed", "feature") == b"content"
