@@ -46,32 +46,40 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     since_ns: int
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A path that differs.
+class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``path`` is for people (bytes that are no UTF-8 show as \\xNN); ``raw_path``, base64, is set when it is not exact."""
 
-    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x extended attributes.
-    ``what``: all that differs, of content, type, mode, owner, xattrs. ``path`` is for people (bytes that are no UTF-8 show as
-    \\xNN); ``raw_path``, base64, is set when it is not exact. Sizes in bytes, -1 on a side that has no such file.
-    """
-
-    status: str
     path: str
-    old_size: int
-    new_size: int
-    lower_moved: bool = False
     raw_path: str = ""
-    old_path: str = ""
-    raw_old_path: str = ""
-    what: tuple[str, ...] = ()
 
     @property
     def path_bytes(self) -> bytes:
         return _exact(self.path, self.raw_path)
 
+
+class Renamed(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``old_path``: where a renamed file was; "" for any other change."""
+
+    old_path: str = ""
+    raw_old_path: str = ""
+
     @property
     def old_path_bytes(self) -> bytes:
-        """Where a renamed file was; b"" for any other change."""
         return _exact(self.old_path, self.raw_old_path)
+
+
+class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that differs.
+
+    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x extended attributes.
+    ``what``: all that differs, of content, type, mode, owner, xattrs. Sizes in bytes, -1 on a side that has no such file.
+    """
+
+    status: str
+    old_size: int
+    new_size: int
+    lower_moved: bool = False
+    what: tuple[str, ...] = ()
 
 
 def _exact(path: str, raw_path: str) -> bytes:
@@ -86,7 +94,7 @@ def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
         return {field: path.decode("utf-8", "backslashreplace"), f"raw_{field}": base64.b64encode(path).decode()}
 
 
-class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FilePatch(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A changed file with its patch, which `git apply` takes; those of several files may follow each other.
 
     Paths and status as in Change; ``old_path`` is "" unless it was renamed. ``added`` and ``removed`` count lines, -1 where
@@ -95,10 +103,6 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     status: str
-    path: str
-    raw_path: str = ""
-    old_path: str = ""
-    raw_old_path: str = ""
     added: int
     removed: int
     is_binary: bool
@@ -110,30 +114,13 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     note: str = ""
     lower_moved: bool = False
 
-    @property
-    def path_bytes(self) -> bytes:
-        return _exact(self.path, self.raw_path)
 
-    @property
-    def old_path_bytes(self) -> bytes:
-        return _exact(self.old_path, self.raw_old_path)
-
-
-class Conflict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Conflict(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that cannot be merged or committed. ``kind``: content, binary, add/add, modify/delete, rename/rename,
     rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile)."""
 
-    path: str
-    raw_path: str = ""
     kind: str
     message: str
-
-
-class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As in Change."""
-
-    path: str
-    raw_path: str = ""
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

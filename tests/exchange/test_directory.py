@@ -9,22 +9,7 @@ from agentfsd.errors import Refusal
 from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.place import new_directory, new_file
 from agentfsd.exchange.writer import make_equal, remove_tree
-from tests.exchange.trees import copy_tree, make_rich_tree, unlike
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source"
-    path.mkdir()
-    make_rich_tree(path)
-    return path
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    path = tmp_path / "target"
-    path.mkdir()
-    return path
+from tests.exchange.trees import copy_tree, unlike
 
 
 def test_everything_arrives_in_an_empty_directory(source: Path, target: Path) -> None:

@@ -20,22 +20,7 @@ from agentfsd.exchange.repository import NOTES, Oid, Repository, Trees, is_dotgi
 from agentfsd.exchange.states import HEADS, REMOTE, State, commit_state, snapshot_name
 from agentfsd.exchange.tree import Chunks, Entry
 from agentfsd.exchange.writer import make_equal
-from tests.exchange.trees import make_rich_tree, unlike
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source"
-    path.mkdir()
-    make_rich_tree(path)
-    return path
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    made = tmp_path / "target"
-    made.mkdir()
-    return made
+from tests.exchange.trees import unlike
 
 
 @pytest.fixture

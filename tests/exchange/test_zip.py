@@ -18,29 +18,14 @@ from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.unarchive import Archive
 from agentfsd.exchange.writer import make_equal
 from tests.compare import describe
-from tests.exchange.trees import make_rich_tree, unlike
+from tests.exchange.trees import unlike
 
 MANIFEST = {"version": "1", "created_at": "2024-01-15T10:30:00+00:00", "file_count": 1, "total_bytes": 5}
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source"
-    path.mkdir()
-    make_rich_tree(path)
-    return path
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "archive.zip"
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    made = tmp_path / "target"
-    made.mkdir()
-    return made
 
 
 def pack(source: Path, path: Path) -> None:
