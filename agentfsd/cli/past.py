@@ -41,16 +41,21 @@ def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[
     waiting = {found.id: found for found in snapshots}
     children: dict[str, int] = {}
     for found in snapshots:
-        for parent in (found.parent, *found.merged):
+        for parent in _parents(found):
             children[parent] = children.get(parent, 0) + 1
     while waiting:
         free = [found for found in waiting.values() if not children.get(found.id)] or list(waiting.values())
         newest = max(free, key=lambda found: found.created_ns)
         del waiting[newest.id]
-        for parent in (newest.parent, *newest.merged):
+        for parent in _parents(newest):
             children[parent] = children.get(parent, 0) - 1
-        nodes.append(graph.Node(newest.id, [newest.parent, *newest.merged], _snapshot_text(newest)))
+        nodes.append(graph.Node(newest.id, _parents(newest), _snapshot_text(newest)))
     return nodes
+
+
+def _parents(found: wire.Snapshot) -> list[str]:
+    """The one before it, and those that were merged; each once."""
+    return list(dict.fromkeys((found.parent, *found.merged)))
 
 
 def _branch_text(found: wire.Branch) -> str:
