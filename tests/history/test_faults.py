@@ -10,7 +10,7 @@ from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.history.replay import run
 from tests.history.trees import commit_lower
-from tests.overlays import Opened
+from tests.overlays import OWNER, Opened
 
 
 def test_a_snapshot_may_go_while_a_diff_is_under_way(opened: Opened) -> None:
@@ -98,3 +98,17 @@ def test_other_branches_find_what_a_commit_renamed(opened: Opened) -> None:
     assert opened.read("renamed", "feature") == b"content"
     opened.reopen()
     assert opened.read("renamed", "feature") == b"content"
+
+
+def test_trees_may_be_deeper_than_the_stack(opened: Opened) -> None:
+    for name in ("ours", "theirs"):
+        opened.overlay.create_branch(name)
+        tree = opened.tree(name)
+        node = tree.root
+        for _ in range(1100):
+            node = namespace.make(tree, node, b"d", 0o040755, OWNER)
+        opened.overlay.create_snapshot(name)
+    namespace.make(tree, node, b"file", 0o100644, OWNER).release_files()
+    assert len(opened.overlay.diff("ours", "theirs")) == 1
+    assert len(commit_lower(opened, ref="theirs").changed) == 1102
+    assert opened.overlay.fsck() == []
