@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from agentfsd.core import diff, namespace
+from agentfsd.core import attributes, diff, namespace
+from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
@@ -111,4 +112,25 @@ def test_trees_may_be_deeper_than_the_stack(opened: Opened) -> None:
     namespace.make(tree, node, b"file", 0o100644, OWNER).release_files()
     assert len(opened.overlay.diff("ours", "theirs")) == 1
     assert len(commit_lower(opened, ref="theirs").changed) == 1102
+    assert opened.overlay.fsck() == []
+
+
+@pytest.mark.parametrize("how", ["write", "unlink", "chmod"])
+def test_what_was_changed_before_somebody_changed_the_lower_is_known_after_a_merge(opened: Opened, how: str) -> None:
+    (opened.base / "lower/file").write_bytes(b"content")
+    time.sleep(0.01)
+    opened.overlay.create_branch("theirs")
+    if how == "write":
+        opened.write("file", b"theirs", "theirs")
+    elif how == "unlink":
+        opened.unlink("file", "theirs")
+    else:
+        tree = opened.tree("theirs")
+        attributes.setattr_(tree, tree.walk(b"file"), NewAttributes(mode=0o600))
+    opened.write("other", b"ours")
+    (opened.base / "lower/file").write_bytes(b"somebody's")
+    assert run(opened, ["theirs"], "main").conflicts == []
+    assert [conflict.path for conflict in commit_lower(opened).conflicts] == [b"file"]
+    assert opened.overlay.fsck() == []
+    opened.reap()
     assert opened.overlay.fsck() == []
