@@ -1,5 +1,6 @@
 """Merging, planning and undo while other things happen, and what they must not lose."""
 
+import subprocess
 import time
 
 import pytest
@@ -111,8 +112,11 @@ def test_trees_may_be_deeper_than_the_stack(opened: Opened) -> None:
         opened.overlay.create_snapshot(name)
     namespace.make(tree, node, b"file", 0o100644, OWNER).release_files()
     assert len(opened.overlay.diff("ours", "theirs")) == 1
-    assert len(commit_lower(opened, ref="theirs").changed) == 1102
-    assert opened.overlay.fsck() == []
+    try:
+        assert len(commit_lower(opened, ref="theirs").changed) == 1102
+        assert opened.overlay.fsck() == []
+    finally:
+        subprocess.run(["rm", "-r", str(opened.base / "lower")], check=True)  # what cleans up after us has a stack, too
 
 
 @pytest.mark.parametrize("how", ["write", "unlink", "chmod"])
@@ -134,3 +138,23 @@ def test_what_was_changed_before_somebody_changed_the_lower_is_known_after_a_mer
     assert opened.overlay.fsck() == []
     opened.reap()
     assert opened.overlay.fsck() == []
+
+
+def test_a_parent_is_known_by_more_than_its_name(opened: Opened) -> None:
+    for name in ("parent", "another"):
+        opened.overlay.create_branch(name)
+        opened.write(name, b"new", name)
+    opened.overlay.create_branch("child", "parent")
+    opened.overlay.rename_branch("parent", "renamed")
+    opened.overlay.rename_branch("another", "parent")
+    opened.reopen()
+    parent = opened.overlay.parent_of("child")
+    assert parent is not None
+    assert parent.name == "renamed"
+    opened.overlay.discard("renamed")
+    with pytest.raises(Refusal):
+        opened.overlay.parent_of("child")
+    opened.overlay.undo()
+    parent = opened.overlay.parent_of("child")
+    assert parent is not None
+    assert parent.name == "renamed"
