@@ -20,9 +20,10 @@ class Branches(Refs):
         if self._branch_named(name) is not None:
             raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
         origin = self.find(source if source is not None else DEFAULT_BRANCH)
+        made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
         with self.store.transaction() as tx:
             layer = self._sealed_layer(tx, origin)
-            row = self._add_branch(tx, name, "" if self._is_bare(layer) else origin.name, layer)
+            row = self._add_branch(tx, name, "" if self._is_bare(layer) else origin.name, layer, made_from)
         return self._branch_info(row)
 
     def list_branches(self) -> list[BranchInfo]:
@@ -88,9 +89,8 @@ class Branches(Refs):
         row = self.branch_row(ref)
         if not row.base:
             return None
-        found = next((snapshot for snapshot in self._snapshots.values() if snapshot.name == row.base), None)
-        parent = self._branch_named(row.base) or (self._branches.get(found.branch_id) if found is not None else None)
-        if parent is None or parent.id == row.id:
+        parent = self._branches.get(row.base_id)
+        if parent is None:
             raise Refusal(
                 errno.ENOENT, "no-parent", f"{row.base!r}, which branch {row.name!r} was made from, is gone",
                 f"merge it into another one: agentfsd merge {row.name} BRANCH",

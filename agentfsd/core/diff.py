@@ -114,27 +114,39 @@ class _Walker:
         """What differs below two directories, not what is below a name that only one of them has."""
         if itself and (what := self.differences(old, new)):
             yield Pair(path, old, new, what)
+        under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
+        while under_way:
+            found = next(under_way[-1], None)
+            if found is None:
+                under_way.pop()
+                continue
+            pair, further = found
+            if pair is not None:
+                yield pair
+            if further is not None:
+                under_way.append(self._inside(*further))
+
+    def _inside(self, path: bytes, old: Inode, new: Inode) -> Iterator[tuple[Pair | None, tuple[bytes, Inode, Inode] | None]]:
+        """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
         if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
             names = self._touched.names.get(old.id, set()) | self._touched.names.get(new.id, set())
             names |= self._touched.below.get(path, set())
         else:
             names = set(self.old.names(old)) | set(self.new.names(new))
         for name in sorted(names):
-            yield from self._pair(join(path, name), self.old.look(old, name), self.new.look(new, name), new)
+            below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name)
+            if one is not None and two is not None and one[0].is_dir and two[0].is_dir:
+                yield self._pair(below, one, two, new), (below, one[0], two[0])
+            else:
+                yield self._pair(below, one, two, new), None
 
     def _pair(
         self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode
-    ) -> Iterator[Pair]:  # fmt: skip
+    ) -> Pair | None:
         if old is None or new is None:
-            if old is not None or new is not None:
-                yield Pair(path, old and old[0], new and new[0], (), within, new and new[1])
-            return
-        (one, _), (two, shown) = old, new
+            return None if old is new else Pair(path, old and old[0], new and new[0], (), within, new and new[1])
         what = self._differences(*old, *new)
-        if what:
-            yield Pair(path, one, two, what, within, shown)
-        if one.is_dir and two.is_dir:
-            yield from self.directory(path, one, two)
+        return Pair(path, old[0], new[0], what, within, new[1]) if what else None
 
     def below(self, pair: Pair) -> Iterator[Pair]:
         """The names directly inside a directory that came, went, or took the place of something else."""
@@ -185,9 +197,14 @@ def _same(old: Inode, new: Inode, one: Attributes, two: Attributes) -> bool:
 
 
 def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:
-    for child in walker.below(pair):
+    under_way = [walker.below(pair)]
+    while under_way:
+        child = next(under_way[-1], None)
+        if child is None:
+            under_way.pop()
+            continue
         yield child
-        yield from _below(walker, child)
+        under_way.append(walker.below(child))
 
 
 def _with_renames(walker: _Walker, found: Iterable[Pair]) -> Iterator[tuple[bytes, Pair]]:

@@ -58,6 +58,50 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     origins.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
+def carry(source: Tree, tree: Tree, path: bytes) -> None:
+    """After *tree* took *path* over from *source*: what the lower had when that was changed counts, not what it has now."""
+    parent, _, name = path.rpartition(b"/")
+    try:
+        directory, like = tree.walk(parent), source.walk(parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (path and directory.id and like.id and directory.lower_path is not None and directory.lower_path == like.lower_path):
+        return
+    row, mine = _row_of(source, like, name), origins.find(tree.store, directory.id, name, tree.chain)
+    now = now_in_lower(tree, join(directory.lower_path, name))
+    if row is None or (mine is not None and identity_of(mine) != now):
+        return
+    if mine is not None and identity_of(row) == now:
+        if mine.layer == tree.head and row.since_ns < mine.since_ns:
+            with tree.store.transaction():
+                origins.put(tree.store, mine._replace(since_ns=row.since_ns))
+        return
+    with tree.store.transaction() as tx:
+        base = _clone_base(tx, tree, row.base) if row.base else 0
+        if mine is not None and mine.base and mine.layer == tree.head:
+            tree.store.put_object(mine.base, GARBAGE)
+        origins.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
+
+
+def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
+    row = origins.find(tree.store, directory.id, name, tree.chain)
+    inode = tree.find(directory, name) if row is None else None
+    if inode is None or not inode.id or directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
+        return row
+    return OriginRow(directory.id, name, tree.head, *inode.lower, inode.btime_ns, 0)
+
+
+def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
+    number, old = tree.store.next_id("object"), tree.backstore.open(base)
+    try:
+        clone_object(tree, old.fileno(), number).close()
+    finally:
+        old.close()
+    tx.when_undone(lambda: tree.backstore.remove(number))
+    tree.store.put_object(number, tree.head)
+    return number
+
+
 def _first_change(directory: Inode, name: bytes) -> int:
     """When something in the directory that is *name* was first hidden or changed."""
     child = directory.tree.entries(directory).get(name)

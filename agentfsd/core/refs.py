@@ -212,9 +212,9 @@ class Refs:
 
     # -- layers
 
-    def _add_branch(self, tx: Transaction, name: str, base: str, base_layer: int) -> BranchRow:
+    def _add_branch(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
         head = layers.new_layer(self.store, base_layer)
-        row = BranchRow(self._ids.make(), name, head, base, base_layer, time.time_ns())
+        row = BranchRow(self._ids.make(), name, head, base, base_layer, time.time_ns(), base_id)
         layers.put_branch(self.store, row)
         tx.put(self._branches, row.id, row)
         return row

@@ -46,10 +46,22 @@ class Transplant:
             namespace.unlink(self._tree, directory, name)
             return
         if not only_empty:
-            for child in self._tree.names(found):
-                self.remove(path + b"/" + child)
+            self._empty(found)
         if self._tree.is_empty(found):
             namespace.rmdir(self._tree, directory, name)
+
+    def _empty(self, directory: Inode) -> None:
+        found = [directory]
+        for node in found:
+            for name in self._tree.names(node):
+                child = self._tree.lookup(node, name)
+                if child.is_dir:
+                    found.append(child)
+                else:
+                    namespace.unlink(self._tree, node, name)
+        for node in found[:0:-1]:
+            assert node.parent is not None
+            namespace.rmdir(self._tree, node.parent, node.name)
 
     def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: Look | None = None) -> None:
         """Has *path* be what *source* is (a directory: without its names); *content* and *look* instead of its own."""

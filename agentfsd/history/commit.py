@@ -317,14 +317,21 @@ def _changed_since(lower: Lower, path: bytes, since_ns: int) -> bool:
 
 def _changed_below(lower: Lower, path: bytes, since_ns: int) -> bool:
     """Whether anything in a directory of the lower, or it itself, changed after that."""
-    if _changed_since(lower, path, since_ns):
-        return True
-    for entry in lower.readdir(path):
-        below = join(path, entry.name)
-        if _changed_since(lower, below, since_ns):
+    todo = [path]
+    while todo:
+        directory = todo.pop()
+        if _changed_since(lower, directory, since_ns):
             return True
-        if stat.S_ISDIR(lower.stat(below).st_mode) and _changed_below(lower, below, since_ns):
+        try:
+            entries = lower.readdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
             return True
+        for entry in entries:
+            below = join(directory, entry.name)
+            if entry.type == stat.S_IFDIR:
+                todo.append(below)
+            elif _changed_since(lower, below, since_ns):
+                return True
     return False
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from agentfsd.core import diff
+from agentfsd.core import diff, origin
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
@@ -93,7 +93,7 @@ def _attempt(
                 result.how = "merged"
                 if now is ours or now.read_only:
                     now = held.enter_context(overlay.scratch(now))
-                yield from _apply(now, outcome)
+                yield from _apply(now, theirs, outcome)
                 result.changed += [step.path for step in outcome.steps]
             merged.append((source, theirs.head))
         if result.how == "nothing" or result.conflicts or dry_run:
@@ -102,7 +102,7 @@ def _attempt(
         return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
-def _apply(tree: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
+def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
     """First what comes, then what goes: a directory goes when nothing is left in it."""
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
@@ -111,9 +111,11 @@ def _apply(tree: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None
     for done, step in enumerate(coming):
         assert step.source is not None
         transplant.take(step.path, step.source, content=step.content, look=step.look)
+        origin.carry(theirs, tree, step.path)
         yield done, total, "applying"
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)
+        origin.carry(theirs, tree, path)
         yield done, total, "applying"
 
 
@@ -147,7 +149,7 @@ def _restore_attempt(
         if not outcome.steps:
             return []
         made = held.enter_context(overlay.scratch(ours))
-        yield from _apply(made, outcome)
+        yield from _apply(made, theirs, outcome)
         done = overlay.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
         return [step.path for step in outcome.steps] if done else None
 

@@ -60,7 +60,7 @@ def branches(store: Store) -> list[BranchRow]:
 
 def put_branch(store: Store, row: BranchRow) -> None:
     try:
-        store.db.execute("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?)", row)
+        store.db.execute("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     except sqlite3.IntegrityError as exc:
         raise _taken("branch", row.name) from exc
 

@@ -37,6 +37,7 @@ class BranchRow(NamedTuple):
     base: str
     base_layer: int
     created_ns: int
+    base_id: str = ""
 
 
 class SnapshotRow(NamedTuple):

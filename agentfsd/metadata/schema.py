@@ -3,7 +3,7 @@
 The DDL is the authority on what is stored; code that disagrees with it is wrong.
 """
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 DDL = """
 -- Facts about the whole state directory: lower (what it was made for), created_ns.
@@ -33,7 +33,8 @@ CREATE TABLE branch (
     head        INTEGER NOT NULL,   -- the one layer this branch writes to; no other branch has it
     base        TEXT NOT NULL,      -- the ref it was made from, as people named it; '' for the bare lower
     base_layer  INTEGER NOT NULL,   -- the sealed layer it was made from; 0 for the bare lower
-    created_ns  INTEGER NOT NULL
+    created_ns  INTEGER NOT NULL,
+    base_id     TEXT NOT NULL DEFAULT ''  -- the branch that it was made from (or from a snapshot of it): names change hands
 ) WITHOUT ROWID;
 
 CREATE TABLE snapshot (
@@ -148,5 +149,11 @@ CREATE TABLE origin (
     base INTEGER NOT NULL, PRIMARY KEY (dir, name, layer)
 ) WITHOUT ROWID;
 CREATE INDEX origin_layer ON origin (layer);
+""",
+    2: """
+ALTER TABLE branch ADD COLUMN base_id TEXT NOT NULL DEFAULT '';
+UPDATE branch SET base_id = coalesce(
+    (SELECT parent.id FROM branch AS parent WHERE parent.name = branch.base),
+    (SELECT snapshot.branch_id FROM snapshot WHERE snapshot.name = branch.base), '');
 """,
 }

@@ -1,16 +1,18 @@
 """Merging, planning and undo while other things happen, and what they must not lose."""
 
+import subprocess
 import time
 
 import pytest
 
-from agentfsd.core import diff, namespace
+from agentfsd.core import attributes, diff, namespace
+from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.history.replay import run
 from tests.history.trees import commit_lower
-from tests.overlays import Opened
+from tests.overlays import OWNER, Opened
 
 
 def test_a_snapshot_may_go_while_a_diff_is_under_way(opened: Opened) -> None:
@@ -98,3 +100,61 @@ def test_other_branches_find_what_a_commit_renamed(opened: Opened) -> None:
     assert opened.read("renamed", "feature") == b"content"
     opened.reopen()
     assert opened.read("renamed", "feature") == b"content"
+
+
+def test_trees_may_be_deeper_than_the_stack(opened: Opened) -> None:
+    for name in ("ours", "theirs"):
+        opened.overlay.create_branch(name)
+        tree = opened.tree(name)
+        node = tree.root
+        for _ in range(1100):
+            node = namespace.make(tree, node, b"d", 0o040755, OWNER)
+        opened.overlay.create_snapshot(name)
+    namespace.make(tree, node, b"file", 0o100644, OWNER).release_files()
+    assert len(opened.overlay.diff("ours", "theirs")) == 1
+    try:
+        assert len(commit_lower(opened, ref="theirs").changed) == 1102
+        assert opened.overlay.fsck() == []
+    finally:
+        subprocess.run(["rm", "-r", str(opened.base / "lower")], check=True)  # what cleans up after us has a stack, too
+
+
+@pytest.mark.parametrize("how", ["write", "unlink", "chmod"])
+def test_what_was_changed_before_somebody_changed_the_lower_is_known_after_a_merge(opened: Opened, how: str) -> None:
+    (opened.base / "lower/file").write_bytes(b"content")
+    time.sleep(0.01)
+    opened.overlay.create_branch("theirs")
+    if how == "write":
+        opened.write("file", b"theirs", "theirs")
+    elif how == "unlink":
+        opened.unlink("file", "theirs")
+    else:
+        tree = opened.tree("theirs")
+        attributes.setattr_(tree, tree.walk(b"file"), NewAttributes(mode=0o600))
+    opened.write("other", b"ours")
+    (opened.base / "lower/file").write_bytes(b"somebody's")
+    assert run(opened, ["theirs"], "main").conflicts == []
+    assert [conflict.path for conflict in commit_lower(opened).conflicts] == [b"file"]
+    assert opened.overlay.fsck() == []
+    opened.reap()
+    assert opened.overlay.fsck() == []
+
+
+def test_a_parent_is_known_by_more_than_its_name(opened: Opened) -> None:
+    for name in ("parent", "another"):
+        opened.overlay.create_branch(name)
+        opened.write(name, b"new", name)
+    opened.overlay.create_branch("child", "parent")
+    opened.overlay.rename_branch("parent", "renamed")
+    opened.overlay.rename_branch("another", "parent")
+    opened.reopen()
+    parent = opened.overlay.parent_of("child")
+    assert parent is not None
+    assert parent.name == "renamed"
+    opened.overlay.discard("renamed")
+    with pytest.raises(Refusal):
+        opened.overlay.parent_of("child")
+    opened.overlay.undo()
+    parent = opened.overlay.parent_of("child")
+    assert parent is not None
+    assert parent.name == "renamed"

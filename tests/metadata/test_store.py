@@ -67,7 +67,7 @@ def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) ->
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     for statement in (
         "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin", "ALTER TABLE snapshot DROP COLUMN kind",
-        "ALTER TABLE snapshot DROP COLUMN author", "PRAGMA user_version = 1",
+        "ALTER TABLE snapshot DROP COLUMN author", "ALTER TABLE branch DROP COLUMN base_id", "PRAGMA user_version = 1",
     ):  # fmt: skip
         first.db.execute(statement)
     first.close()
@@ -133,3 +133,14 @@ def test_every_column_is_explained() -> None:
     for number, table in enumerate(tables):
         before = schema.DDL.split("CREATE TABLE ")[number]
         assert "--" in before.rpartition(";")[2] or "--" in table, table.split()[0]
+
+
+def test_a_branch_of_an_older_version_is_told_which_branch_it_was_made_from(tmp_path: Path) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    first.db.execute("ALTER TABLE branch DROP COLUMN base_id")
+    first.db.execute("INSERT INTO branch VALUES ('A', 'main', 1, '', 0, 0), ('B', 'child', 2, 'main', 1, 0)")
+    first.db.execute("PRAGMA user_version = 2")
+    first.close()
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert opened.db.execute("SELECT base_id FROM branch ORDER BY id").fetchall() == [("",), ("A",)]
+    opened.close()
