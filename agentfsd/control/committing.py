@@ -85,9 +85,14 @@ class CommitHandlers(HistoryHandlers):
         except Drifted as exc:
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         whole = not partial and not self._in_use(branch.id)
-        commit.settle(self.overlay, branch.id, tree.head, plan.same, whole=whole)
+        await self._keep_up(branch.id, tree.head, plan.same, whole, asker)
         self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
+
+    async def _keep_up(self, branch_id: str, seen: int, same: list[commit.Same], whole: bool, asker: Asker) -> None:
+        """Whether somebody waits for it or not."""
+        with trio.CancelScope(shield=True):
+            await drive(commit.settle(self.overlay, branch_id, seen, same, whole=whole), asker)
 
     async def _commit_end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
         return await self._exclusively(self._end, request, asker)
@@ -111,7 +116,7 @@ class CommitHandlers(HistoryHandlers):
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note.get("same", "[]"), type=list[commit.Same])
-            commit.settle(self.overlay, note["branch"], int(note["layer"]), same, whole=whole)
+            await self._keep_up(note["branch"], int(note["layer"]), same, whole, asker)
         await self._settle()
         return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)
 

@@ -20,6 +20,7 @@ from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge
 from agentfsd.history.paths import touches
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
 from agentfsd.metadata.rows import OriginRow
+from agentfsd.metadata.store import Transaction
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
@@ -374,10 +375,13 @@ class BytesContent:
 # -- afterwards
 
 
-def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool) -> None:
+def settle(
+    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool
+) -> Generator[tuple[int, int, str], None, None]:
     """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
 
     *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
+    Between two steps anything may happen.
     """
     if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
         overlay.lower_moved(moved)
@@ -387,20 +391,28 @@ def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, who
     if whole and overlay.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
         overlay.become_bare(branch_id)
         return
-    with overlay.store.transaction() as tx:
-        for one in sorted(same):
-            inode = _where(tree, one.path, one.inode) if one.inode else None
-            if inode is not None:
-                copyup.materialize(tx, inode)
-                origin.follow(tx, inode, one.path)
-            parent, _, name = one.path.rpartition(b"/")
-            directory = _at(tree, parent)
-            if one.path and directory is not None and directory.id and directory.is_dir:
-                origin.renew(tx, directory, name, one.path)
-        bare = overlay.side(None).root
-        if tree.root.id and _rights(bare) == _rights(tree.root):  # its change time has moved with what came and went in it
+    for done, one in enumerate(sorted(same)):
+        if tree.detached:  # another state was put in its place
+            return
+        with overlay.store.transaction() as tx:
+            _know_anew(tx, tree, one)
+        yield done, len(same), "settling"
+    bare = overlay.side(None).root
+    if not tree.detached and tree.root.id and _rights(bare) == _rights(tree.root):
+        with overlay.store.transaction() as tx:  # its change time has moved with what came and went in it
             copyup.materialize(tx, tree.root)
             origin.follow(tx, tree.root, b"")
+
+
+def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:
+    inode = _where(tree, one.path, one.inode) if one.inode else None
+    if inode is not None:
+        copyup.materialize(tx, inode)
+        origin.follow(tx, inode, one.path)
+    parent, _, name = one.path.rpartition(b"/")
+    directory = _at(tree, parent)
+    if one.path and directory is not None and directory.id and directory.is_dir:
+        origin.renew(tx, directory, name, one.path)
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

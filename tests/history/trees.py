@@ -151,7 +151,7 @@ def change_lower(root: Path, steps: list[Op]) -> None:
     for name, path, other, number in steps:
         one, two = (os.path.join(os.fsencode(root), part) for part in (path, other))
         try:
-            _IN_LOWER[name](one, two, number)
+            IN_LOWER[name](one, two, number)
         except OSError:
             pass
 
@@ -171,7 +171,7 @@ def _replace_there(path: bytes, other: bytes, number: int) -> None:
         raise
 
 
-_IN_LOWER: dict[str, Callable[[bytes, bytes, int], object]] = {
+IN_LOWER: dict[str, Callable[[bytes, bytes, int], object]] = {
     "write": _write_there,
     "replace": _replace_there,
     "delete": lambda path, other, number: os.unlink(path),
@@ -266,5 +266,5 @@ def commit_lower(
         made = writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
         made.apply()
-        commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted)
+        list(commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted))
     return found
