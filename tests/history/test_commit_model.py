@@ -18,8 +18,9 @@ from tests.history import trees
 from tests.history.trees import IN_BRANCH, IN_LOWER, PATHS, Op, change, change_lower, commit_lower, of_lower, of_tree, ops, unlike
 from tests.overlays import Opened
 
+MANY = int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "0"))  # 0: a few, always the same ones
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "6")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=MANY or 8, derandomize=not MANY, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 THEIRS = ops(*IN_LOWER, most=5)
 STEPS = ops(*IN_BRANCH, "snapshot", "restore", "drop snapshot", "reopen")

@@ -11,10 +11,10 @@ from tests.history.test_commit_model import overlay
 from tests.history.trees import IN_BRANCH, Look, Op, change, of_tree, ops, unlike
 from tests.overlays import Opened
 
+MANY = int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "0"))  # 0: a few, always the same ones
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "6")),
-    deadline=None, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+    max_examples=MANY or 8, derandomize=not MANY, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 STEPS = ops(*IN_BRANCH, "snapshot", most=7)
 
 
