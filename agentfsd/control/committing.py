@@ -3,7 +3,9 @@
 import errno
 import json
 import logging
+import time
 from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -70,29 +72,38 @@ class CommitHandlers(HistoryHandlers):
         changed = json.dumps([b64encode(path).decode() for path in plan.changed])
         note = {
             "branch": branch.id, "layer": str(tree.head), "whole": "" if partial else "yes", "paths": changed,
-            "same": msgspec.json.encode(plan.same).decode(),
+            "same": msgspec.json.encode(plan.same).decode(), "id": str(time.time_ns()),
         }  # fmt: skip
 
-        def write() -> None:
+        def write() -> writer.Commit:
             made = writer.stage(
                 self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
                 progress=lambda done, total, size: asker.progress(done, total, "writing"),
             )  # fmt: skip
-            made.apply(lambda done, total, size: asker.progress(done, total, "replacing"))
+            made.apply(lambda done, total, size: asker.progress(done, total, "replacing"), clean=False)
+            return made
 
         try:
-            await trio.to_thread.run_sync(write)
+            made = await trio.to_thread.run_sync(write)
         except Drifted as exc:
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         whole = not partial and not self._in_use(branch.id)
-        await self._keep_up(branch.id, tree.head, plan.same, whole, asker)
+        await self._keep_up(note, plan.same, whole, made.clean, asker)
         self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
 
-    async def _keep_up(self, branch_id: str, seen: int, same: list[commit.Same], whole: bool, asker: Asker) -> None:
-        """Whether somebody waits for it or not."""
+    async def _keep_up(
+        self, note: Mapping[str, str], same: list[commit.Same], whole: bool, clean: Callable[[], object], asker: Asker
+    ) -> None:  # fmt: skip
+        """The branch follows, and only then the journal goes; whether somebody waits for it or not."""
+        branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
         with trio.CancelScope(shield=True):
-            await drive(commit.settle(self.overlay, branch_id, seen, same, whole=whole), asker)
+            await drive(commit.settle(self.overlay, branch_id, seen, same, whole=whole, once=once), asker)
+            try:
+                await trio.to_thread.run_sync(clean)
+            except Refusal as exc:  # the commit itself is done
+                log.warning("%s: %s", exc.message, exc.hint)
+            commit.settle_root(self.overlay, branch_id)
 
     async def _commit_end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
         return await self._exclusively(self._end, request, asker)
@@ -101,13 +112,16 @@ class CommitHandlers(HistoryHandlers):
         pending = writer.pending(self.info.state)
         if pending is None:
             raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
-        end = writer.abort if request.abort else writer.resume
+        lower, state, note = self._lower(), self.info.state, pending.note
 
         def work() -> bool:
-            return end(self._lower(), self.info.state, lambda done, total, size: asker.progress(done, total, "replacing"))
+            def told(done: int, total: int, size: int) -> None:
+                asker.progress(done, total, "replacing")
 
-        note = pending.note
-        changed = [b64decode(path) for path in json.loads(note["paths"])]
+            if request.abort and pending.phase != "committed":
+                return writer.abort(lower, state, told)
+            return writer.resume(lower, state, told, clean=False)
+
         try:
             done = await trio.to_thread.run_sync(work)
         except Drifted as exc:
@@ -115,9 +129,10 @@ class CommitHandlers(HistoryHandlers):
             return merge_reply(Merged("nothing", [], conflicts), self.info.lower)
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
-            same = msgspec.json.decode(note.get("same", "[]"), type=list[commit.Same])
-            await self._keep_up(note["branch"], int(note["layer"]), same, whole, asker)
+            same = msgspec.json.decode(note["same"], type=list[commit.Same])
+            await self._keep_up(note, same, whole, lambda: writer.resume(lower, state), asker)
         await self._settle()
+        changed = [b64decode(path) for path in json.loads(note["paths"])]
         return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)
 
     async def _exclusively(self, work: Any, *arguments: Any) -> wire.MergeReply:

@@ -104,9 +104,15 @@ class Refs:
         for listener in self.listeners:
             listener(happening)
 
-    def lower_moved(self, moved: dict[bytes, bytes]) -> None:
-        """After a commit: what the lower had at some paths it has at others. Whatever comes from there, in any tree, follows."""
+    def lower_moved(self, moved: dict[bytes, bytes], once: str) -> None:
+        """After a commit: what the lower had at some paths it has at others. Whatever comes from there, in any tree, follows.
+
+        *once* names the commit, which may be told again after a kill.
+        """
+        if self.store.fact("lower moved") == once:
+            return
         with self.store.transaction() as tx:
+            self.store.put_fact("lower moved", once)
             for tree in [*self._trees.values(), *self._replaced]:
                 for inode in tree.from_lower() + tree.loaded():
                     if inode.lower_path in moved:

@@ -376,15 +376,15 @@ class BytesContent:
 
 
 def settle(
-    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool
+    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str
 ) -> Generator[tuple[int, int, str], None, None]:
     """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
 
     *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
-    Between two steps anything may happen.
+    Between two steps anything may happen. *once* names the commit: what must not be done twice, a second call leaves out.
     """
     if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
-        overlay.lower_moved(moved)
+        overlay.lower_moved(moved, once)
     if not overlay.has_tree(branch_id):
         return
     tree = overlay.branch_tree(branch_id)
@@ -397,11 +397,15 @@ def settle(
         with overlay.store.transaction() as tx:
             _know_anew(tx, tree, one)
         yield done, len(same), "settling"
-    bare = overlay.side(None).root
-    if not tree.detached and tree.root.id and _rights(bare) == _rights(tree.root):
-        with overlay.store.transaction() as tx:  # its change time has moved with what came and went in it
-            copyup.materialize(tx, tree.root)
-            origin.follow(tx, tree.root, b"")
+
+
+def settle_root(overlay: Overlay, branch_id: str) -> None:
+    """At the very end: the change time of the lower's root has moved with what came and went in it."""
+    root = overlay.branch_tree(branch_id).root if overlay.has_tree(branch_id) else None
+    if root is not None and root.id and _rights(overlay.side(None).root) == _rights(root):
+        with overlay.store.transaction() as tx:
+            copyup.materialize(tx, root)
+            origin.follow(tx, root, b"")
 
 
 def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:

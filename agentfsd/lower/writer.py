@@ -48,23 +48,30 @@ class Commit:
     def __init__(self, lower: HostLower, file: JournalFile) -> None:
         self._lower, self._file = lower, file
 
-    def apply(self, progress: Progress | None = None) -> None:
-        """Drifted when somebody changed the lower meanwhile, Refusal when it cannot be written: then all is undone."""
+    def apply(self, progress: Progress | None = None, *, clean: bool = True) -> None:
+        """Drifted when somebody changed the lower meanwhile, Refusal when it cannot be written: then all is undone.
+
+        Without *clean* originals and journal stay until clean(): the caller has something to do that must not be forgotten.
+        """
         self._forward(False, progress)
+        if clean:
+            self.clean()
 
     def abort(self, progress: Progress | None = None) -> None:
         self._back(progress)
 
-    def end(self, forward: bool, progress: Progress | None) -> bool:
+    def end(self, forward: bool, progress: Progress | None, *, clean: bool = True) -> bool:
         """From whatever point on; True when the lower has every step."""
         phase = self._file.phase
         if phase == "applying" and forward:
             self._forward(True, progress)
         elif phase in ("applying", "undoing"):
             self._back(progress)
-        else:
+            return False
+        done = self._file.phase == "committed"
+        if clean or not done:
             self.clean()
-        return self._file.phase == "committed"
+        return done
 
     def stage(self, survey: Survey, after: Control, telling: "_Telling") -> None:
         begun = self._file.journal
@@ -118,7 +125,6 @@ class Commit:
             os.close(fd)
         self._lower.forget()
         self._file.enter("committed")
-        self.clean()
 
     def _back(self, progress: Progress | None) -> None:
         found = self._file.journal
@@ -182,12 +188,13 @@ def pending(journal_directory: str) -> Pending | None:
     return Pending(file.phase, found.note, found.paths, len(found.changes), found.size_bytes)
 
 
-def resume(lower: HostLower, journal_directory: str, progress: Progress | None = None) -> bool:
+def resume(lower: HostLower, journal_directory: str, progress: Progress | None = None, *, clean: bool = True) -> bool:
     """Ends an interrupted commit. True: the lower has every step. False: none, as it was not wholly staged or being undone.
 
-    Drifted when somebody changed the lower meanwhile: then all is undone.
+    Drifted when somebody changed the lower meanwhile: then all is undone. Without *clean* a commit that is done is not cleaned
+    up: resume() again does that.
     """
-    return _interrupted(lower, journal_directory).end(True, progress)
+    return _interrupted(lower, journal_directory).end(True, progress, clean=clean)
 
 
 def abort(lower: HostLower, journal_directory: str, progress: Progress | None = None) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import namespace
-from tests.history.trees import commit_lower, of_lower, of_tree, unlike
+from agentfsd.history import commit
+from agentfsd.lower import writer
+from tests.history.trees import commit_lower, of_lower, of_tree, plan, unlike
 from tests.overlays import Opened
 
 
@@ -131,3 +133,30 @@ def test_a_merged_file_keeps_the_mode_that_somebody_gave_it(opened: Opened, lowe
     (lower / "file").chmod(0o600)
     assert [conflict.kind for conflict in commit_lower(opened, rule="merge").conflicts] == ["attributes"]
     assert (lower / "file").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(opened: Opened, whole: bool) -> None:
+    rename(opened, "dir", "moved")
+    rename(opened, "file", "other-file")
+    rename(opened, "other", "file")
+    shown, journal = of_tree(opened.tree()), opened.base / "commit"
+    journal.mkdir()
+    with opened.overlay.frozen("main") as tree:
+        seen, found = tree.head, plan(opened, tree, (), "refuse")
+        writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
+    for killed in (True, False):
+        opened.reopen()
+        assert writer.resume(opened.lower, str(journal), clean=False)
+        settling = commit.settle(opened.overlay, opened.overlay.default_id, seen, found.same, whole=whole, once="1")
+        if killed:
+            next(settling, None)
+        else:
+            list(settling)
+    assert writer.resume(opened.lower, str(journal))
+    commit.settle_root(opened.overlay, opened.overlay.default_id)
+    assert unlike(of_tree(opened.tree()), shown) == []
+    assert unlike(of_lower(opened.base / "lower"), shown) == []
+    assert opened.overlay.diff(None, "main") == []
+    assert commit_lower(opened).steps == []
+    assert opened.overlay.fsck() == []

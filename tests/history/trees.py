@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -266,5 +267,7 @@ def commit_lower(
         made = writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
         made.apply()
-        list(commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted))
+        once = str(time.time_ns())
+        list(commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted, once=once))
+        commit.settle_root(opened.overlay, branch_id)
     return found
