@@ -227,7 +227,7 @@ def test_killed_at_any_step_an_operation_is_whole_or_absent(tmp_path: Path) -> N
         states.append(state_of(calm))
     calm.close()
 
-    for steps in range(100_000):
+    for steps in range(0, 100_000, 1 if os.environ.get("AGENTFSD_LONG") else 2):
         base = tmp_path / f"killed{steps}"
         base.mkdir()
         (base / "lower").symlink_to(tmp_path / "lower")

@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError
 from tests.mounted import Mounted
 
 LOAD = str(Path(__file__).parent / "crash_load.py")
-KILLS = int(os.environ.get("AGENTFSD_KILLS", "20"))
+KILLS = int(os.environ.get("AGENTFSD_KILLS", "12"))
 BRANCHES = ("main", "one", "two")
 
 

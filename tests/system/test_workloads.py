@@ -142,6 +142,8 @@ def test_two_branches_end_as_plain_copies(
         for name, script in WORK.items()
     }
     order = {"one": ["git", "files", "venv"], "two": ["git", "build", "sqlite", "venv"]}
+    if view == "pid" and not os.environ.get("AGENTFSD_LONG"):
+        order = {"one": ["git"], "two": ["files", "sqlite"]}
 
     def in_branch(branch: str) -> list[str]:
         mounted.cli("branch create", branch)
