@@ -58,6 +58,7 @@ class Database:
         self.execute("RELEASE operation")
         self._uncommitted += 1
         if self._uncommitted >= _BATCH:
+            self._uncommitted = 0  # with a full disk it is not tried again each time: to take a batch up anew takes long
             with contextlib.suppress(sqlite3.Error):  # the journal has it all; the next commit may have more luck
                 self.commit()
 

@@ -239,6 +239,7 @@ def test_one_step_changes_nothing_real_and_says_what_to_do(project: Path) -> Non
         "  A more",
         "  show it:    agentfsd diff b",
         "  go on:      agentfsd run -b b -- COMMAND      (it is kept until you discard it)",
+        "  keep it:    agentfsd commit b",
         "  discard it: agentfsd discard b",
     ]
     assert (project / "file").read_text() == "real"

@@ -19,10 +19,10 @@ from tests.posix.places import EXT4_MAGIC, filesystem_type, seed
 PLAIN = ["tmpfs", "ext4"]
 SESSIONS = ["native", "pyfuse3"]
 VIEWS = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
-SECOND = ["full-lower", "after-snapshot"]  # of the session that is only the second choice, unless AGENTFSD_POSIX_ALL is set
+ALWAYS = {"native": ["empty-lower", "subtree", "after-snapshot"], "pyfuse3": ["after-snapshot"]}  # the rest: AGENTFSD_POSIX_ALL
 OVERLAY = [
     f"{session}-{view}" for session in SESSIONS for view in VIEWS
-    if session == "native" or view in SECOND or os.environ.get("AGENTFSD_POSIX_ALL")
+    if view in ALWAYS[session] or os.environ.get("AGENTFSD_POSIX_ALL")
 ]  # fmt: skip
 
 # A directory that is already there, in the place of all these: how the suite runs inside an `agentfsd run`.
