@@ -176,14 +176,14 @@ def test_listing_by_descriptor_starts_anew_each_time(d: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["ext4", "native-after-snapshot"])
-def test_a_directory_of_100_000_entries(d: Path) -> None:
-    count, fd = 100_000, os.open(d / "void", os.O_RDONLY)
+def test_a_directory_of_very_many_entries(d: Path) -> None:
+    count, fd = 100_000 if os.environ.get("AGENTFSD_LONG") else 30_000, os.open(d / "void", os.O_RDONLY)
     for number in range(count):
         os.symlink("x", f"n{number}", dir_fd=fd)
     names = os.listdir(fd)
     assert len(names) == count
     assert set(names) == {f"n{number}" for number in range(count)}
-    assert os.readlink("n99999", dir_fd=fd) == "x"
+    assert os.readlink(f"n{count - 1}", dir_fd=fd) == "x"
     for number in range(0, count, 2):
         os.unlink(f"n{number}", dir_fd=fd)
     assert len(os.listdir(fd)) == count // 2

@@ -10,7 +10,7 @@ import pytest
 from tests.mounted import Mounted
 
 HAMMER = str(Path(__file__).parent / "hammer.py")
-OPERATIONS = int(os.environ.get("AGENTFSD_HAMMER", "15000"))  # for each of the two
+OPERATIONS = int(os.environ.get("AGENTFSD_HAMMER", "10000"))  # for each of the two
 
 
 @pytest.mark.parametrize("views", [("pid", "pid"), ("pid", "namespace")])
