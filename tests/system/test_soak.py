@@ -7,12 +7,12 @@ from agentfs_client.control import ControlClient
 from tests.mounted import Mounted
 from tests.system.soak import soak
 
-MINUTES = 0.2
+MINUTES = 0.3
 
 
 def test_nothing_grows_with_time(mounted: Mounted, tmp_path: Path) -> None:
     figures, steps = soak(mounted.path, MINUTES, 4, tmp_path / "stop")
-    assert steps > 1000
+    assert steps > 300
     early, late = figures[len(figures) // 2], figures[-1]
     assert late["handles"] < 100
     assert late["descriptors"] < early["descriptors"] + 60
