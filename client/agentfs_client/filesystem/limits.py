@@ -1,0 +1,25 @@
+"""How much a file system takes in one go. One record, so that a backend can be given others."""
+
+from dataclasses import dataclass
+
+DEFAULT_READ_LIMIT = 2_000  # lines
+READ_ENTIRE_FILE = -1  # as the limit of a read
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Sizes in bytes, lengths in characters. Depth and segment length hold for what is created, not for what is there.
+
+    Source: the limits table of the file system protocol, version 3.
+    """
+
+    chunk_bytes: int = 65_536
+    max_path_depth: int = 16
+    max_segment_length: int = 80
+    max_grep_matches: int = 1_000
+    max_read_bytes: int = 32 << 20
+    max_write_bytes: int = 32 << 20
+    default_read_lines: int = DEFAULT_READ_LIMIT
+
+
+DEFAULT_LIMITS = Limits()
