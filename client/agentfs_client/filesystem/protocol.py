@@ -222,8 +222,8 @@ class Filesystem(Protocol):
     ) -> Sequence[GrepMatch]:
         """Lines that match a regular expression, by path and line; files that are no UTF-8 text are passed over.
 
-        *glob* (or *file_glob*, which is the same) chooses files; without a slash it is about their names. ValueError for an invalid
-        expression. At most *max_matches* (None: 1,000).
+        *glob* (or *file_glob*, which is the same) chooses files; without a slash it is about their names. ValueError for an
+        invalid expression. At most *max_matches* (None: 1,000).
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Snapshots, differences and rules as records: frozen, comparable, and serialisable by msgspec, so that a session can keep them."""
+"""Snapshots, differences and rules as records: frozen, comparable, serialisable by msgspec, so that a session can keep them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,9 +9,9 @@ from uuid import UUID
 class FilesystemSnapshot:
     """A state that a file system had. It says where the state is kept; the state itself is the backend's.
 
-    ``commit_ref`` is the backend's own name of it: a git commit, a version such as ``mem-3``, a directory, an image, a snapshot of
-    agentfsd. ``git_dir``: where git keeps it, so that another instance can restore it. ``backend`` and ``strategy`` say who took it
-    and how (``host``/``reflink``); a backend refuses what is not its own.
+    ``commit_ref`` is the backend's own name of it: a git commit, a version such as ``mem-3``, a directory, an image, a snapshot
+    of agentfsd. ``git_dir``: where git keeps it, so that another instance can restore it. ``backend`` and ``strategy`` say who
+    took it and how (``host``/``reflink``); a backend refuses what is not its own.
     """
 
     snapshot_id: UUID

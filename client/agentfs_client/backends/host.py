@@ -1,0 +1,218 @@
+"""A directory of this machine as a file system. Nothing outside it is reached, whatever symlinks say.
+
+What is overwritten is replaced at once when its writer is closed, with mode, owner and extended attributes as they were; a file
+with several names, or in a directory that takes no new names, keeps its inode and is overwritten in place.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from agentfs_client.backends.host_files import FileSource, sink_for
+from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.filesystem.beneath import Beneath
+from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
+from agentfs_client.filesystem.paths import escapes, join, name_of, parent_of, refusal
+from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+from agentfs_client.filesystem.streams import Sink, Source
+from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
+
+if TYPE_CHECKING:
+    from agentfs_client.snapshots.directory import DirectorySnapshots, SnapshotStrategy
+
+
+class HostFilesystem(BaseFilesystem):
+    """``root``: an existing directory. ``snapshot_strategy`` None takes the best that works there; ``snapshot_dir`` is where they
+    are kept (outside the root), ``git_dir`` a repository for the strategy git; of more than ``max_snapshots`` the oldest without
+    a tag go. The names with an underscore are the specification's for the same things."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        read_only: bool = False,
+        mount_point: str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        snapshot_strategy: "SnapshotStrategy | None" = None,
+        snapshot_dir: str | None = None,
+        git_dir: str | None = None,
+        max_snapshots: int | None = None,
+        _root: str | None = None,
+        _read_only: bool = False,
+        _mount_point: str | None = None,
+        _git_dir: str | None = None,
+    ) -> None:
+        given = root if root is not None else _root
+        if given is None:
+            raise TypeError("HostFilesystem needs the directory that it is about: HostFilesystem('/path/to/workspace')")
+        super().__init__(read_only=read_only or _read_only, mount_point=mount_point or _mount_point, limits=limits)
+        self._root = os.path.abspath(given)
+        self._beneath = Beneath(self._root)
+        self._policy = None if max_snapshots is None else SnapshotRetentionPolicy(max_count=max_snapshots)
+        self._strategy, self._snapshot_dir, self._git_dir = snapshot_strategy, snapshot_dir, git_dir or _git_dir
+        self._area: DirectorySnapshots | None = None
+        self._current: UUID | None = None
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def close(self) -> None:
+        """Frees the descriptor of the root; snapshots stay."""
+        self._beneath.close()
+
+    # -- what BaseFilesystem asks for
+
+    def _stat(self, path: str) -> FileStat:
+        return self._stat_as(path, follow=True)
+
+    def _stat_name(self, path: str) -> FileStat:
+        return self._stat_as(path, follow=False)
+
+    def _stat_as(self, path: str, *, follow: bool) -> FileStat:
+        with _about(path):
+            fd = self._beneath.open(path, os.O_PATH, follow=follow)
+            try:
+                found = os.fstat(fd)
+            finally:
+                os.close(fd)
+        return _file_stat(path, found)
+
+    def _scan(self, path: str) -> Iterator[FileEntry]:
+        with _about(path):
+            for entry in self._names(path):
+                where = join(path, entry.name)
+                if entry.is_symlink():
+                    yield self._behind_link(where, entry.name)
+                    continue
+                is_file = entry.is_file(follow_symlinks=False)
+                try:
+                    size = entry.stat(follow_symlinks=False).st_size if is_file else None
+                except FileNotFoundError:
+                    continue
+                yield FileEntry(entry.name, where, is_file, entry.is_dir(follow_symlinks=False), size)
+
+    def _names(self, path: str) -> Iterator[os.DirEntry[str]]:
+        fd = self._beneath.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                yield from entries
+        finally:
+            os.close(fd)
+
+    def _behind_link(self, path: str, name: str) -> FileEntry:
+        """A symlink counts as what it leads to; as neither file nor directory when that is nothing, or outside."""
+        try:
+            found = self._stat(path)
+        except OSError:
+            return FileEntry(name, path, False, False)
+        return FileEntry(name, path, found.is_file, found.is_directory, found.size_bytes if found.is_file else None)
+
+    def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
+        pending = [(path, 1)]
+        while pending:
+            directory, level = pending.pop()
+            try:
+                for entry in self._names(directory):
+                    where = join(directory, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth is None or level < depth:
+                            pending.append((where, level + 1))
+                    elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and self._behind_link(where, "").is_file):
+                        yield where
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue  # went meanwhile, or is nobody's business
+
+    def _open_read(self, path: str) -> Source:
+        with _about(path):
+            return FileSource(self._beneath.open(path, os.O_RDONLY | os.O_NONBLOCK))
+
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        with _about(path):
+            return sink_for(self._beneath, path, mode)
+
+    def _make_directory(self, path: str) -> None:
+        self._in_parent(path, lambda name, fd: os.mkdir(name, dir_fd=fd))
+
+    def _remove_file(self, path: str) -> None:
+        self._in_parent(path, lambda name, fd: os.unlink(name, dir_fd=fd))
+
+    def _remove_tree(self, path: str) -> None:
+        if path:
+            self._in_parent(path, lambda name, fd: shutil.rmtree(name, dir_fd=fd))
+            return
+        for entry in list(self._names("")):
+            remove = self._remove_tree if entry.is_dir(follow_symlinks=False) else self._remove_file
+            remove(entry.name)
+
+    def _in_parent(self, path: str, act: Callable[[str, int], None]) -> None:
+        with _about(path):
+            fd = self._beneath.open(parent_of(path), os.O_PATH | os.O_DIRECTORY)
+            try:
+                act(name_of(path), fd)
+            finally:
+                os.close(fd)
+
+    # -- snapshots
+
+    @property
+    def _snapshots(self) -> "DirectorySnapshots":
+        if self._area is None:
+            from agentfs_client.snapshots.directory import DirectorySnapshots
+
+            self._area = DirectorySnapshots(
+                self._root, strategy=self._strategy, storage=self._snapshot_dir, git_dir=self._git_dir, policy=self._policy
+            )
+        return self._area
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        snapshot = self._snapshots.take(tag, self._current)
+        self._current = snapshot.snapshot_id
+        return snapshot
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        self._check_writable("")
+        self._snapshots.restore(snapshot)
+        self._current = snapshot.snapshot_id
+
+    def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
+        return self._snapshots.diff(base, target)
+
+    @property
+    def current_snapshot_id(self) -> UUID | None:
+        return self._current
+
+    @property
+    def git_dir(self) -> str | None:
+        """The repository of the strategy git, once there is one."""
+        return self._snapshots.git_dir
+
+    def cleanup(self) -> None:
+        """Removes the snapshots that are kept in a place of their own. Does nothing the second time."""
+        self._snapshots.cleanup()
+
+
+def _file_stat(path: str, found: os.stat_result) -> FileStat:
+    is_directory = stat.S_ISDIR(found.st_mode)
+    is_file = stat.S_ISREG(found.st_mode)
+    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    return FileStat(path or ".", is_file, is_directory, found.st_size if is_file else 0, None, modified)
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """Errors about the path as the caller knows it; a symlink that leads out is an escape."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno == errno.EXDEV:
+            raise escapes(path) from None
+        if exc.errno is None:
+            raise
+        raise refusal(exc.errno, path) from exc

@@ -1,0 +1,272 @@
+"""A file system in memory. A snapshot keeps the tree as it is; the next change copies the directories above it, and nothing else.
+
+Directories belong to the edition that made them. Taking a snapshot begins a new edition, so everything older is left alone from
+then on; contents are bytes, and are always shared.
+"""
+
+import errno
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.filesystem.errors import SnapshotIncompatibleError, SnapshotNotFoundError
+from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
+from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
+from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
+
+_BACKEND = "in_memory"
+
+
+class _File:
+    __slots__ = ("content", "created_at", "modified_at")
+
+    def __init__(self, content: bytes, created_at: datetime, modified_at: datetime) -> None:
+        self.content, self.created_at, self.modified_at = content, created_at, modified_at
+
+
+class _Directory:
+    __slots__ = ("children", "created_at", "edition", "modified_at")
+
+    def __init__(self, edition: int, created_at: datetime) -> None:
+        self.children: dict[str, _File | _Directory] = {}
+        self.edition, self.created_at, self.modified_at = edition, created_at, created_at
+
+    def copy(self, edition: int) -> "_Directory":
+        new = _Directory(edition, self.created_at)
+        new.children, new.modified_at = dict(self.children), self.modified_at
+        return new
+
+
+class InMemoryFilesystem(BaseFilesystem):
+    """``files``: what is there from the start, by path. Its root is ``/``, so every absolute path lies beneath it."""
+
+    def __init__(
+        self,
+        files: dict[str, str | bytes] | None = None,
+        *,
+        read_only: bool = False,
+        mount_point: str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(mount_point=mount_point, limits=limits)
+        self._edition = 0
+        self._root = _Directory(0, _now())
+        self._file_count = self._total_bytes = 0
+        self._states: dict[UUID, tuple[_Directory, int, int]] = {}
+        self._current: UUID | None = None
+        for path, content in (files or {}).items():
+            self.write_bytes(path, content.encode() if isinstance(content, str) else content)
+        self._read_only = read_only
+
+    @property
+    def root(self) -> str:
+        return "/"
+
+    # -- the tree
+
+    def _node(self, path: str) -> _File | _Directory:
+        node: _File | _Directory = self._root
+        for name in path.split("/") if path else ():
+            if isinstance(node, _File):
+                raise refusal(errno.ENOTDIR, path)
+            child = node.children.get(name)
+            if child is None:
+                raise refusal(errno.ENOENT, path)
+            node = child
+        return node
+
+    def _file(self, path: str) -> _File:
+        node = self._node(path)
+        if isinstance(node, _Directory):
+            raise refusal(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._node(path)
+        if isinstance(node, _File):
+            raise refusal(errno.ENOTDIR, path)
+        return node
+
+    def _own(self, path: str) -> _Directory:
+        """A directory that may be changed: it and those above it are copied if a snapshot has them."""
+        self._directory(path)
+        if self._root.edition != self._edition:
+            self._root = self._root.copy(self._edition)
+        node = self._root
+        for name in path.split("/") if path else ():
+            child = node.children[name]
+            assert isinstance(child, _Directory)
+            if child.edition != self._edition:
+                child = node.children[name] = child.copy(self._edition)
+            node = child
+        return node
+
+    def _put(self, path: str, node: "_File | _Directory | None") -> None:
+        """Sets or removes a name."""
+        parent = self._own(parent_of(path))
+        old = parent.children.pop(name_of(path), None) if node is None else parent.children.get(name_of(path))
+        if old is not None:
+            self._count(old, -1)
+        if node is not None:
+            parent.children[name_of(path)] = node
+            self._count(node, 1)
+        parent.modified_at = _now()
+
+    def _count(self, node: "_File | _Directory", sign: int) -> None:
+        for _, file in _files(node):
+            self._file_count += sign
+            self._total_bytes += sign * len(file.content)
+
+    # -- what BaseFilesystem asks for
+
+    def _stat(self, path: str) -> FileStat:
+        node = self._node(path)
+        size = len(node.content) if isinstance(node, _File) else 0
+        is_file = isinstance(node, _File)
+        return FileStat(path or ".", is_file, not is_file, size, node.created_at, node.modified_at)
+
+    def _scan(self, path: str) -> Iterator[FileEntry]:
+        for name, node in list(self._directory(path).children.items()):
+            is_file = isinstance(node, _File)
+            yield FileEntry(name, join(path, name), is_file, not is_file, len(node.content) if isinstance(node, _File) else None)
+
+    def _open_read(self, path: str) -> "_BytesSource":
+        return _BytesSource(self._file(path).content)
+
+    def _open_write(self, path: str, mode: WriteMode) -> "_BytesSink":
+        return _BytesSink(self, path, mode)
+
+    def _make_directory(self, path: str) -> None:
+        self._put(path, _Directory(self._edition, _now()))
+
+    def _remove_file(self, path: str) -> None:
+        self._file(path)
+        self._put(path, None)
+
+    def _remove_tree(self, path: str) -> None:
+        if path:
+            self._put(path, None)
+        else:
+            self._root = _Directory(self._edition, self._root.created_at)
+            self._file_count = self._total_bytes = 0
+
+    def store(self, path: str, content: bytes, mode: WriteMode) -> None:
+        """What a writer does when it is closed."""
+        parent = self._directory(parent_of(path))
+        old = parent.children.get(name_of(path))
+        if isinstance(old, _Directory):
+            raise refusal(errno.EISDIR, path)
+        if old is not None and mode == "create":
+            raise refusal(errno.EEXIST, path)
+        if old is not None and mode == "append":
+            content = old.content + content
+        now = _now()
+        self._put(path, _File(content, old.created_at if old is not None else now, now))
+
+    # -- snapshots
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        self._edition += 1
+        snapshot = FilesystemSnapshot(
+            uuid4(), _now(), f"mem-{self._edition}", "/", tag=tag, parent_id=self._current, file_count=self._file_count,
+            total_bytes=self._total_bytes, backend=_BACKEND, strategy="shared",
+        )  # fmt: skip
+        self._states[snapshot.snapshot_id] = (self._root, self._file_count, self._total_bytes)
+        self._current = snapshot.snapshot_id
+        return snapshot
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        self._root, self._file_count, self._total_bytes = self._state(snapshot)
+        self._edition += 1
+        self._current = snapshot.snapshot_id
+
+    def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
+        old, old_count, _ = self._state(base)
+        new, _, _ = self._state(target) if target is not None else (self._root, 0, 0)
+        added, modified, deleted = _compare(old, new, "")
+        unchanged = old_count - len(modified) - len(deleted)
+        return FilesystemDiff(tuple(sorted(added)), tuple(sorted(modified)), tuple(sorted(deleted)), unchanged)
+
+    def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
+        """Forgets a snapshot, and what only it had. SnapshotNotFoundError."""
+        self._state(snapshot)
+        del self._states[snapshot.snapshot_id]
+
+    @property
+    def current_snapshot_id(self) -> UUID | None:
+        return self._current
+
+    def _state(self, snapshot: FilesystemSnapshot) -> tuple[_Directory, int, int]:
+        try:
+            return self._states[snapshot.snapshot_id]
+        except KeyError:
+            pass
+        if snapshot.backend not in ("", _BACKEND):
+            raise SnapshotIncompatibleError(
+                f"{snapshot.commit_ref} is a snapshot of another kind of file system ({snapshot.backend})"
+            )
+        raise SnapshotNotFoundError(f"Unknown snapshot: {snapshot.commit_ref}; this instance has {len(self._states)} others")
+
+
+class _BytesSource:
+    def __init__(self, content: bytes) -> None:
+        self.size = len(content)
+        self._file = io.BytesIO(content)  # shares them
+        self.read = self._file.read
+        self.close = self._file.close
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+
+
+class _BytesSink:
+    def __init__(self, filesystem: InMemoryFilesystem, path: str, mode: WriteMode) -> None:
+        self._filesystem, self._path, self._mode = filesystem, path, mode
+        self._file = io.BytesIO()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._filesystem.store(self._path, self._file.getvalue(), self._mode)  # not copied
+
+    def discard(self) -> None:
+        self._file.close()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _files(node: _File | _Directory, path: str = "") -> Iterator[tuple[str, _File]]:
+    if isinstance(node, _File):
+        yield path, node
+        return
+    for name, child in node.children.items():
+        yield from _files(child, join(path, name))
+
+
+_Paths = tuple[list[str], list[str], list[str]]
+
+
+def _compare(old: _Directory, new: _Directory, path: str) -> _Paths:
+    """Added, modified and deleted files. What is the same object on both sides is not looked into."""
+    added: list[str] = []
+    modified: list[str] = []
+    deleted: list[str] = []
+    for name in old.children.keys() | new.children.keys():
+        before, after, where = old.children.get(name), new.children.get(name), join(path, name)
+        if before is after:
+            continue
+        if isinstance(before, _Directory) and isinstance(after, _Directory):
+            for found, more in zip((added, modified, deleted), _compare(before, after, where), strict=True):
+                found.extend(more)
+        elif isinstance(before, _File) and isinstance(after, _File):
+            modified.extend([where] * (before.content != after.content))
+        else:
+            deleted.extend(found for found, _ in _files(before, where)) if before is not None else None
+            added.extend(found for found, _ in _files(after, where)) if after is not None else None
+    return added, modified, deleted

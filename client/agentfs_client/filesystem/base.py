@@ -1,0 +1,328 @@
+"""Everything of the Filesystem protocol that is the same for all backends: paths, limits, read-only, paging, searching.
+
+A backend supplies a handful of operations on paths that are in order. It never sees what a caller wrote, and never decides what
+may be written.
+"""
+
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+
+from agentfs_client.filesystem import paging, search
+from agentfs_client.filesystem.errors import PathEscapeError, RootError
+from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
+from agentfs_client.filesystem.paths import check_new, join, name_of, normalize, parent_of, refusal
+from agentfs_client.filesystem.results import (
+    FileEntry,
+    FileStat,
+    GlobMatch,
+    GrepMatch,
+    GrepMatches,
+    ReadBytesResult,
+    ReadResult,
+    WriteMode,
+    WriteResult,
+)
+from agentfs_client.filesystem.streams import BinaryReader, BinaryWriter, Sink, Source, Utf8Reader, Utf8Writer, check_encoding
+
+_MODES = ("create", "overwrite", "append")
+
+
+class BaseFilesystem(ABC):
+    """``limits`` may be others than the specification's. Not for several threads at once."""
+
+    def __init__(self, *, read_only: bool = False, mount_point: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        if mount_point is not None and not mount_point.startswith("/"):
+            raise ValueError(f"a mount point is an absolute path such as /workspace, not {mount_point!r}")
+        self._read_only, self._mount_point, self.limits = read_only, mount_point, limits
+
+    # -- what a backend supplies; paths are normalised, "" is the root
+
+    @property
+    @abstractmethod
+    def root(self) -> str: ...
+
+    @abstractmethod
+    def _stat(self, path: str) -> FileStat:
+        """FileNotFoundError, NotADirectoryError."""
+
+    @abstractmethod
+    def _scan(self, path: str) -> Iterable[FileEntry]:
+        """What is in a directory, in any order."""
+
+    @abstractmethod
+    def _open_read(self, path: str) -> Source:
+        """A file that was there a moment ago."""
+
+    @abstractmethod
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        """The parent is there; for ``create`` the path was not there a moment ago."""
+
+    @abstractmethod
+    def _make_directory(self, path: str) -> None:
+        """The parent is there, the path was not there a moment ago."""
+
+    @abstractmethod
+    def _remove_file(self, path: str) -> None: ...
+
+    @abstractmethod
+    def _remove_tree(self, path: str) -> None:
+        """A directory with all that is in it; the root stays, empty."""
+
+    # -- what a backend may do better
+
+    def _stat_name(self, path: str) -> FileStat:
+        """As _stat, of a symlink itself: what a deletion is about. One is neither file nor directory."""
+        return self._stat(path)
+
+    def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
+        """All files beneath a directory, *depth* names deep, in any order. Symlinks to directories are not followed."""
+        pending = [(path, 1)]
+        while pending:
+            directory, level = pending.pop()
+            try:
+                entries = list(self._scan(directory))
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue  # went meanwhile, or is nobody's business
+            for entry in entries:
+                if entry.is_file:
+                    yield entry.path
+                elif entry.is_directory and (depth is None or level < depth) and self._is_plain_directory(entry):
+                    pending.append((entry.path, level + 1))
+
+    def _is_plain_directory(self, entry: FileEntry) -> bool:
+        """False for a symlink to one."""
+        return True
+
+    def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
+        """Each of several files, opened; those that cannot be are left out."""
+        for path in paths:
+            try:
+                source = self._open_read(path)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
+                continue
+            yield path, source
+
+    # -- properties
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def mount_point(self) -> str | None:
+        return self._mount_point
+
+    # -- streams
+
+    def open_read(self, path: str) -> BinaryReader:
+        where = self._find_file(path)
+        return BinaryReader(where, self._open_read(where), self.limits.chunk_bytes)
+
+    def open_write(self, path: str, *, mode: WriteMode = "overwrite", create_parents: bool = True) -> BinaryWriter:
+        if mode not in _MODES:
+            raise ValueError(f"the mode {mode!r} is none of create, overwrite, append")
+        where = self._normalize(path)
+        self._check_writable(where)
+        if not where:
+            raise RootError(errno.EISDIR, "Cannot write to root, which is a directory", path)
+        found = self._look(where)
+        if found is None:
+            self._prepare(where, create_parents)
+        elif found.is_directory:
+            raise refusal(errno.EISDIR, where)
+        elif mode == "create":
+            raise refusal(errno.EEXIST, where)
+        return BinaryWriter(where, self._open_write(where, mode))
+
+    def open_text(self, path: str, *, encoding: str = "utf-8") -> Utf8Reader:
+        check_encoding(encoding)
+        return Utf8Reader(self.open_read(path))
+
+    def open_write_text(
+        self, path: str, *, mode: WriteMode = "overwrite", create_parents: bool = True, encoding: str = "utf-8"
+    ) -> Utf8Writer:
+        check_encoding(encoding)
+        return Utf8Writer(self.open_write(path, mode=mode, create_parents=create_parents))
+
+    # -- all at once
+
+    def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> ReadBytesResult:
+        with self.open_read(path) as reader:
+            return paging.read_bytes(reader, offset, limit, self.limits)
+
+    def read(self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8") -> ReadResult:
+        check_encoding(encoding)
+        with self.open_read(path) as reader:
+            return paging.read_lines(reader, offset, limit, self.limits)
+
+    def write_bytes(
+        self, path: str, content: bytes, *, mode: WriteMode = "overwrite", create_parents: bool = True
+    ) -> WriteResult:
+        if len(content) > self.limits.max_write_bytes:
+            raise ValueError(
+                f"Content exceeds maximum of {self.limits.max_write_bytes} bytes for one write: it has {len(content)}; "
+                "open_write() takes any size"
+            )
+        with self.open_write(path, mode=mode, create_parents=create_parents) as writer:
+            writer.write(content)
+        return WriteResult(writer.path, writer.bytes_written, mode)
+
+    def write(self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True) -> WriteResult:
+        return self.write_bytes(path, content.encode(), mode=mode, create_parents=create_parents)
+
+    # -- looking
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._look(self._normalize(path)) is not None
+        except (PathEscapeError, NotADirectoryError):
+            return False
+
+    def stat(self, path: str) -> FileStat:
+        return self._stat(self._normalize(path))
+
+    def list(self, path: str = ".") -> Sequence[FileEntry]:
+        where = self._normalize(path)
+        if not self._stat(where).is_directory:
+            raise refusal(errno.ENOTDIR, where)
+        return sorted(self._scan(where), key=lambda entry: entry.name)
+
+    def glob(self, pattern: str, *, path: str = ".") -> Sequence[GlobMatch]:
+        if not pattern:
+            raise ValueError("an empty pattern matches nothing; `*` matches every file in a directory, `**` all beneath it")
+        absolute = pattern.startswith("/")
+        fixed, rest, depth = search.split_pattern(pattern)
+        base = "" if absolute else self._normalize(path)
+        start = self._normalize(f"/{fixed}" if absolute else join(base, fixed))
+        if not self._is_directory(start):
+            return []
+        matches = search.path_matcher(rest)
+        skip = len(start) + 1 if start else 0
+        return [GlobMatch(found, True) for found in sorted(self._walk(start, depth)) if matches(found[skip:])]
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        file_glob: str | None = None,
+        max_matches: int | None = None,
+    ) -> GrepMatches:
+        if glob is not None and file_glob is not None:
+            raise ValueError("glob and file_glob are the same; give one of them")
+        most = self.limits.max_grep_matches if max_matches is None else max_matches
+        if most < 0:
+            raise ValueError(f"max_matches must be non-negative, not {most}")
+        expression = search.compile_expression(pattern)
+        found: list[GrepMatch] = []
+        if most:
+            for where, source in self._contents(self._files_to_search(self._normalize(path), glob or file_glob)):
+                with BinaryReader(where, source, self.limits.chunk_bytes) as reader:
+                    found.extend(search.grep_file(expression, where, reader, most - len(found)))
+                if len(found) == most:
+                    break
+        matches = GrepMatches(found)
+        matches.truncated = len(found) == most
+        return matches
+
+    def _files_to_search(self, where: str, pattern: str | None) -> Sequence[str]:
+        found = self._look(where)
+        if found is None or not found.is_directory:
+            return [where] if found is not None and found.is_file else []
+        paths = sorted(self._walk(where))
+        if pattern is None:
+            return paths
+        matches = search.path_matcher(pattern, by_name="/" not in pattern)
+        skip = len(where) + 1 if where else 0
+        return [found_path for found_path in paths if matches(found_path[skip:])]
+
+    # -- changing
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        where = self._normalize(path)
+        self._check_writable(where)
+        if not where and not recursive:
+            raise RootError(errno.EPERM, "Cannot delete root; with recursive=True all that is in it goes", path)
+        if not self._stat_name(where).is_directory:
+            self._remove_file(where)
+        elif recursive or not any(True for _ in self._scan(where)):
+            self._remove_tree(where)
+        else:
+            raise IsADirectoryError(
+                errno.EISDIR, "the directory is not empty; recursive=True deletes it with all that is in it", where
+            )
+
+    def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
+        where = self._normalize(path)
+        self._check_writable(where)
+        found = self._look(where)
+        if found is None:
+            self._prepare(where, parents)
+            self._make_directory(where)
+        elif not (found.is_directory and exist_ok):
+            raise refusal(errno.EEXIST, where)
+
+    # -- archives
+
+    def export_archive(self, path: str | os.PathLike[str]) -> int:
+        from agentfs_client.archive.writer import export_archive
+
+        return export_archive(self, path)
+
+    def import_archive(self, path: str | os.PathLike[str]) -> int:
+        from agentfs_client.archive.reader import import_archive
+
+        self._check_writable("")
+        return import_archive(self, path)
+
+    # -- shared steps
+
+    def _normalize(self, path: str) -> str:
+        return normalize(path, (self.root,) if self._mount_point is None else (self._mount_point, self.root))
+
+    def _check_writable(self, path: str) -> None:
+        if self._read_only:
+            raise PermissionError(errno.EROFS, "the file system is read-only", path or ".")
+
+    def _look(self, path: str) -> FileStat | None:
+        """None where nothing is; NotADirectoryError where a file is in the way."""
+        try:
+            return self._stat(path)
+        except FileNotFoundError:
+            return None
+
+    def _is_directory(self, path: str) -> bool:
+        try:
+            return self._stat(path).is_directory
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _find_file(self, path: str) -> str:
+        where = self._normalize(path)
+        if self._stat(where).is_directory:
+            raise refusal(errno.EISDIR, where)
+        return where
+
+    def _prepare(self, path: str, parents: bool) -> None:
+        """Checks what is to be created, and makes the directories above it."""
+        check_new(path, self.limits)
+        missing = []
+        above = parent_of(path)
+        while above and (found := self._look(above)) is None:
+            missing.append(above)
+            above = parent_of(above)
+        if above and found is not None and not found.is_directory:
+            raise refusal(errno.ENOTDIR, above)
+        if missing and not parents:
+            raise refusal(errno.ENOENT, missing[0])
+        for directory in reversed(missing):
+            self._make_directory(directory)
+
+
+def entry_of(stat: FileStat) -> FileEntry:
+    """As a listing has it."""
+    size = stat.size_bytes if stat.is_file else None
+    return FileEntry(name_of(stat.path), stat.path, stat.is_file, stat.is_directory, size)

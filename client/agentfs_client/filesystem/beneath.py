@@ -1,0 +1,91 @@
+"""Opening what lies beneath a directory without ever leaving it: openat2(2), or name by name where the kernel refuses that."""
+
+import ctypes
+import errno
+import os
+import threading
+
+_SYS_OPENAT2 = 437
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_EXTRA = os.O_CLOEXEC
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
+
+
+class Beneath:
+    """A directory and what is in it, by relative paths ("" is the directory itself). Symlinks are followed as long as they stay
+    beneath it; one that leads out is EXDEV. Descriptors that are returned belong to the caller."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+    def open(self, path: str, flags: int, *, follow: bool = True) -> int:
+        """A descriptor; OSError with the kernel's errno. *follow* is about the last name only."""
+        last = 0 if follow else os.O_NOFOLLOW
+        fd = self._openat2(path, flags | last)
+        if fd >= 0:
+            return fd
+        number = -fd
+        if number == errno.EXDEV:
+            return self._inside_after_all(path, flags | last)
+        if number in (errno.ENOSYS, errno.EPERM):
+            return self._name_by_name(path, flags)
+        raise OSError(number, os.strerror(number), path)
+
+    def _openat2(self, path: str, flags: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
+        """A descriptor, or an errno as a negative number."""
+        how = _OpenHow(flags | _EXTRA, 0, resolve)
+        for _ in range(16):
+            fd = int(_syscall(_SYS_OPENAT2, self._fd, os.fsencode(path or "."), ctypes.byref(how), ctypes.sizeof(how)))
+            if fd >= 0:
+                return fd
+            if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: something was renamed on the way
+                break
+        return -ctypes.get_errno()
+
+    def _inside_after_all(self, path: str, flags: int) -> int:
+        """An absolute symlink may lead back inside. The kernel then takes the path that it leads to, and no symlink any more."""
+        root = os.path.realpath(self._root)
+        parent, name = os.path.split(os.path.join(root, path))
+        real = (
+            os.path.join(os.path.realpath(parent), name) if flags & os.O_NOFOLLOW else os.path.realpath(os.path.join(root, path))
+        )
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        fd = self._openat2(os.path.relpath(real, root), flags, _BENEATH | _NO_SYMLINKS)
+        if fd < 0:
+            raise OSError(-fd, os.strerror(-fd), path)
+        return fd
+
+    def _name_by_name(self, path: str, flags: int) -> int:
+        """No symlink is followed then: whether it would stay inside cannot be told without a race."""
+        fd = os.dup(self._fd)
+        names = path.split("/") if path else ["."]
+        try:
+            for name in names[:-1]:
+                next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                os.close(fd)
+                fd = next_fd
+            return os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, dir_fd=fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,177 @@
+"""What glob and grep match: patterns of paths by wcmatch, regular expressions in linear time by RE2.
+
+RE2 knows neither look-around nor back-references. Patterns with those are given to `regex`, where that is installed, with a
+time limit. Both libraries are imported by the first search.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from agentfs_client.filesystem.results import GrepMatch
+
+PathMatch = Callable[[str], bool]
+_Span = tuple[int, int]
+
+_BLOCK_BYTES = 1 << 20
+_MAGIC = re.compile(r"[*?\[{\\]")
+_BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
+_ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # what makes a text of several lines differ from its lines
+_LINE_SECONDS = 1.0
+
+
+def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
+    """Whether a path matches: ``*``, ``?``, ``[...]``, ``{a,b}``, and ``**`` for any number of directories; hidden names, too.
+
+    *by_name*: a pattern without a slash is about the last name. ValueError where the pattern is too much.
+    """
+    from wcmatch import glob
+    from wcmatch._wcparse import PatternLimitException  # public nowhere
+
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX | (glob.MATCHBASE if by_name else 0)
+    try:
+        matcher = glob.compile(pattern, flags=flags)
+    except (ValueError, PatternLimitException) as exc:
+        raise ValueError(f"{pattern!r} cannot be matched: {exc}") from exc
+    return matcher.match
+
+
+def split_pattern(pattern: str) -> tuple[str, str, int | None]:
+    """The directory that a glob pattern begins with, the rest of it, and how deep that reaches (None: to any depth)."""
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    fixed = 0
+    while fixed < len(names) - 1 and not _MAGIC.search(names[fixed]):
+        fixed += 1
+    rest = names[fixed:]
+    deep = any("**" in name or "{" in name for name in rest)
+    return "/".join(names[:fixed]), "/".join(rest), None if deep else len(rest)
+
+
+class Expression(Protocol):
+    """A regular expression, ready to be looked for."""
+
+    def may_match(self, block: bytes) -> bool:
+        """False: no line of *block*, which is valid UTF-8, matches."""
+        ...
+
+    def find(self, line: str) -> _Span | None:
+        """The first match in a line, in characters."""
+        ...
+
+
+class _Linear:
+    def __init__(self, pattern: str) -> None:
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
+        self._line = re2.compile(pattern, options)
+        self._block = None if _ABOUT_THE_TEXT.search(pattern) else re2.compile(f"(?m:{pattern})", options)
+
+    def may_match(self, block: bytes) -> bool:
+        return self._block is None or self._block.search(block) is not None
+
+    def find(self, line: str) -> _Span | None:
+        found = self._line.search(line)
+        return None if found is None else found.span()
+
+
+class _Backtracking:
+    """With a limit for each line, and for all of them."""
+
+    def __init__(self, pattern: str) -> None:
+        import regex
+
+        self._pattern = pattern
+        self._compiled = regex.compile(pattern)
+
+    def may_match(self, block: bytes) -> bool:
+        return True
+
+    def find(self, line: str) -> _Span | None:
+        try:
+            found = self._compiled.search(line, timeout=_LINE_SECONDS)
+        except TimeoutError as exc:
+            raise ValueError(
+                f"the expression {self._pattern!r} takes too long; without look-around and back-references it takes linear time"
+            ) from exc
+        return None if found is None else found.span()
+
+
+def compile_expression(pattern: str) -> Expression:
+    """ValueError, with what is wrong and where, for what is no regular expression."""
+    import re2
+
+    try:
+        return _Linear(pattern)
+    except re2.error as exc:
+        if not _BEYOND_RE2.search(pattern):
+            raise _invalid(pattern, _said(exc)) from exc
+    return _with_look_around(pattern)
+
+
+def _with_look_around(pattern: str) -> Expression:
+    try:
+        import regex
+    except ImportError as exc:
+        hint = "look-around and back-references need the package `regex` (pip install 'agentfsd[regex]')"
+        raise _invalid(pattern, hint) from exc
+    try:
+        return _Backtracking(pattern)
+    except regex.error as exc:
+        raise _invalid(pattern, str(exc)) from exc
+
+
+def _invalid(pattern: str, why: str) -> ValueError:
+    return ValueError(f"Invalid regex {pattern!r}: {why}")
+
+
+def _said(exc: Exception) -> str:
+    said = exc.args[0] if exc.args else exc
+    return said.decode() if isinstance(said, bytes) else str(said)
+
+
+def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: int) -> list[GrepMatch]:
+    """The first *most* lines that match; none of a file that holds a zero byte or is no UTF-8."""
+    found: list[GrepMatch] = []
+    line_number = 0
+    for block in _whole_lines(chunks):
+        if b"\0" in block:
+            return []
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            return []
+        if expression.may_match(block):
+            found.extend(_matching_lines(expression, path, text, line_number, most - len(found)))
+            if len(found) == most:
+                break
+        line_number += text.count("\n")
+    return found
+
+
+def _matching_lines(expression: Expression, path: str, text: str, before: int, most: int) -> list[GrepMatch]:
+    found: list[GrepMatch] = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), before + 1):
+        span = expression.find(line)
+        if span is not None:
+            found.append(GrepMatch(path, number, line, *span))
+            if len(found) == most:
+                break
+    return found
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in blocks that end with a newline, but for the last one. A line may be longer than a block."""
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        if end and size + end >= _BLOCK_BYTES:
+            yield b"".join((*parts, chunk[:end]))
+            parts, size = [chunk[end:]], len(chunk) - end
+        else:
+            parts.append(chunk)
+            size += len(chunk)
+    if size:
+        yield b"".join(parts)
