@@ -1,0 +1,35 @@
+"""Every public name and where it is; `__init__.py` loads them from here, and type checkers read it."""
+
+from .backends.host import HostFilesystem as HostFilesystem
+from .backends.memory import InMemoryFilesystem as InMemoryFilesystem
+from .control import ControlClient as ControlClient
+from .errors import AgentFSError as AgentFSError
+from .filesystem.errors import ArchiveError as ArchiveError
+from .filesystem.errors import PathEscapeError as PathEscapeError
+from .filesystem.errors import SnapshotCreationError as SnapshotCreationError
+from .filesystem.errors import SnapshotError as SnapshotError
+from .filesystem.errors import SnapshotIncompatibleError as SnapshotIncompatibleError
+from .filesystem.errors import SnapshotNotFoundError as SnapshotNotFoundError
+from .filesystem.errors import SnapshotRestoreError as SnapshotRestoreError
+from .filesystem.limits import READ_ENTIRE_FILE as READ_ENTIRE_FILE
+from .filesystem.limits import Limits as Limits
+from .filesystem.protocol import ArchivableFilesystem as ArchivableFilesystem
+from .filesystem.protocol import ByteReader as ByteReader
+from .filesystem.protocol import ByteWriter as ByteWriter
+from .filesystem.protocol import DiffableFilesystem as DiffableFilesystem
+from .filesystem.protocol import Filesystem as Filesystem
+from .filesystem.protocol import SnapshotableFilesystem as SnapshotableFilesystem
+from .filesystem.protocol import SnapshotStore as SnapshotStore
+from .filesystem.protocol import TextReader as TextReader
+from .filesystem.protocol import TextWriter as TextWriter
+from .filesystem.results import FileContent as FileContent
+from .filesystem.results import FileEntry as FileEntry
+from .filesystem.results import FileStat as FileStat
+from .filesystem.results import GlobMatch as GlobMatch
+from .filesystem.results import GrepMatch as GrepMatch
+from .filesystem.results import ReadBytesResult as ReadBytesResult
+from .filesystem.results import ReadResult as ReadResult
+from .filesystem.results import WriteResult as WriteResult
+from .snapshots.records import FilesystemDiff as FilesystemDiff
+from .snapshots.records import FilesystemSnapshot as FilesystemSnapshot
+from .snapshots.records import SnapshotRetentionPolicy as SnapshotRetentionPolicy
