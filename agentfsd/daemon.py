@@ -118,6 +118,7 @@ class Daemon:
                 "cap.backstore": self.backstore.kind, "cap.fd_forwarding": "off", "session": session,
                 "session.why": why,
             },
+            shown_at=(orders.mountpoint, *([orders.lower] if orders.hidden else [])), read_only="ro" in orders.mount_options,
         )  # fmt: skip
 
     def begin(self) -> None:

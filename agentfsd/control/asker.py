@@ -3,20 +3,29 @@
 from dataclasses import dataclass
 
 from agentfsd.control.line import Line
+from agentfsd.control.peer import Peer
 from agentfsd.types import Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The caller, the branch id it is bound to, the name of the branch that it means when it names none, and descriptors
-    that came with the request (whoever takes one removes it). ``line`` is None on the control file."""
+    """The one who asks, the branch id it is bound to, and the name of the branch that it means when it names none. ``line`` is
+    None on the control file."""
 
-    caller: Caller
+    peer: Peer
     bound_to: str | None
     branch: str
-    descriptors: list[int]
     line: Line | None = None
     wants_progress: bool = False
+
+    @property
+    def caller(self) -> Caller:
+        return self.peer.caller
+
+    @property
+    def descriptors(self) -> list[int]:
+        """That came with the request; whoever takes one removes it."""
+        return self.peer.descriptors
 
     def progress(self, done: int, total: int, what: str) -> None:
         """*done* of *total* (0: nobody knows) of *what*. Cheap enough for every step; may be called in any thread."""

@@ -12,7 +12,8 @@ from agentfsd.types import Caller
 # What a bound process may ask at all; each is then held to its own branch.
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
-    wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events,
+    wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events, wire.FileRequest,
+    wire.HandleRequest,
 )  # fmt: skip
 
 
@@ -29,6 +30,8 @@ def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overla
         )
     if bound_to is not None:
         _hold_to_branch(request, bound_to, overlay)
+        if isinstance(request, wire.HandleRequest):
+            _check_file(request.handle, peer, bound_to, overlay)
         if isinstance(request, wire.SnapshotDelete) and overlay.snapshot_row(request.ref).id not in peer.made:
             raise _outside("to delete a snapshot that this conversation has not made")
     if isinstance(request, wire.BranchBind):
@@ -47,6 +50,8 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
     elif isinstance(request, wire.Restore):
         _check_own(request.branch, bound_to, overlay)
         _check_history(request.ref, bound_to, overlay)
+    elif isinstance(request, wire.FileRequest):
+        _check_history(request.branch, bound_to, overlay)
     elif isinstance(request, wire.Diff | wire.DiffPatch):
         for ref in (request.a, request.b):
             _check_history(ref, bound_to, overlay)
@@ -70,6 +75,13 @@ def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
     """A snapshot of its branch's history, also where a branch has the same name."""
     if not overlay.in_history(bound_to, overlay.snapshot_row(ref).id):
         raise _outside(f"{ref!r}")
+
+
+def _check_file(handle: int, peer: Peer, bound_to: str, overlay: Overlay) -> None:
+    """What was opened before the process was bound may be another branch's."""
+    opened = peer.files.get(handle)
+    if opened is not None and opened.tree_id != bound_to and not overlay.in_history(bound_to, opened.tree_id):
+        raise _outside("what was opened in another branch")
 
 
 def _outside(what: str) -> Refusal:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class DaemonInfo:
-    """What the status of a daemon consists of, apart from its branches."""
+    """What the status of a daemon consists of, apart from its branches. ``shown_at``: the paths at which processes see the root;
+    ``read_only``: nothing is to be written to files."""
 
     version: str
     pid: int
@@ -17,3 +18,5 @@ class DaemonInfo:
     started_ns: int
     owner_uid: int
     capabilities: dict[str, str] = field(default_factory=dict)
+    shown_at: tuple[str, ...] = ()
+    read_only: bool = False

@@ -5,18 +5,41 @@ nobody, who is bound to no branch, or somebody else. Only a pidfd tells.
 """
 
 import errno
+import itertools
 import os
 import select
+from collections.abc import Iterable
+from typing import Protocol
 
+from agentfsd.control.credentials import credentials_of
+from agentfsd.core.permissions import Credentials
 from agentfsd.errors import Refusal
 from agentfsd.types import Caller
 
+_FILES_MAX = 256
+
+
+class OpenFile(Protocol):
+    """A file that a conversation has open, or has begun to write; of one branch or snapshot."""
+
+    @property
+    def tree_id(self) -> str: ...
+
+    def close(self) -> None: ...
+
 
 class Peer:
-    """A caller whose process is watched until close(). *pidfd*, when there is one already, is taken over."""
+    """A caller whose process is watched until close(). *pidfd*, when there is one already, is taken over.
 
-    def __init__(self, caller: Caller, pidfd: int | None = None) -> None:
+    *groups*: all that the caller is in, where the kernel has said so.
+    """
+
+    def __init__(self, caller: Caller, pidfd: int | None = None, groups: Iterable[int] | None = None) -> None:
         self.caller = caller
+        self.files: dict[int, OpenFile] = {}
+        self._groups = groups
+        self._credentials: Credentials | None = None
+        self._numbers = itertools.count(1)
         self._pidfd = _open_pidfd(caller.pid) if pidfd is None else pidfd
         self.descriptors: list[int] = []  # that came with the request
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
@@ -35,6 +58,23 @@ class Peer:
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
+    def credentials(self) -> Credentials:
+        """What the caller may do with files, as it was when this was first asked. Refusal once the process has ended."""
+        if self._credentials is None:
+            found = credentials_of(self.caller, self._groups)
+            self.check_alive()  # or that was another process
+            self._credentials = found
+        return self._credentials
+
+    def enter(self, file: OpenFile) -> int:
+        """Keeps a file open until close(); its handle. Refusal when there are too many."""
+        if len(self.files) >= _FILES_MAX:
+            file.close()
+            raise Refusal(errno.EMFILE, "too-many-files", f"this conversation has {_FILES_MAX} files open", "close some of them")
+        handle = next(self._numbers)
+        self.files[handle] = file
+        return handle
+
     def drop_descriptors(self) -> None:
         """Closes what no request has taken."""
         while self.descriptors:
@@ -42,6 +82,8 @@ class Peer:
 
     def close(self) -> None:
         self.drop_descriptors()
+        while self.files:
+            self.files.popitem()[1].close()
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1

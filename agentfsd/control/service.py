@@ -17,6 +17,7 @@ from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.committing import CommitHandlers
 from agentfsd.control.events import Watcher, stream
+from agentfsd.control.files import FileHandlers
 from agentfsd.control.history import Flush, author_of, wire_snapshot
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
@@ -34,14 +35,14 @@ log = logging.getLogger(__name__)
 _GONE = "(deleted)"
 _SENTENCE_CHARACTERS = 500
 
-_HOLD_THE_LINE = (wire.LongRequest, wire.Events)  # given up when the client goes away
+_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.FileDelete)  # given up when the client goes away
 
 
 async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
-class ControlService(CommitHandlers):
+class ControlService(CommitHandlers, FileHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes;
     ``attach(descriptor, branch id, io, device)`` serves a connection of its own for a branch, and says how."""
@@ -86,7 +87,7 @@ class ControlService(CommitHandlers):
             raise _wrong_version(request.version)
         bound_to = self.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
-        asker = Asker(peer.caller, bound_to, self._branch_name(bound_to), peer.descriptors, line, progress)
+        asker = Asker(peer, bound_to, self._branch_name(bound_to), line, progress)
         authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply
@@ -367,4 +368,8 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.Undo: _S._undo, wire.UndoList: _S._undo_list,
     wire.Prune: _S._prune, wire.CollectGarbage: _S._gc, wire.PolicyGet: _S._policy_get, wire.PolicySet: _S._policy_set,
     wire.Commit: _S._commit, wire.CommitEnd: _S._commit_end,
+    wire.FileStat: _S._file_stat, wire.FileList: _S._file_list, wire.FileOpen: _S._file_open, wire.FileRead: _S._file_read,
+    wire.FileCreate: _S._file_create, wire.FileWrite: _S._file_write, wire.FileCommit: _S._file_commit,
+    wire.FileClose: _S._file_close, wire.FileMkdir: _S._file_mkdir, wire.FileRename: _S._file_rename,
+    wire.FileDelete: _S._file_delete,
 }  # fmt: skip

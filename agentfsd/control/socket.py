@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERPIDFD = 77  # Linux 6.5
+_SO_PEERGROUPS = 59
+_GROUPS_BYTES = 1024  # the most that Python asks a socket for
 _SEND_TIMEOUT_S = 30
 _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what does not fit
 
@@ -84,7 +86,7 @@ class SocketServer:
 def _peer(stream: trio.SocketStream) -> Peer:
     """Whoever connected; the descriptor may be another process's by now."""
     found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Peer(Caller(*_CREDENTIALS.unpack(found)), _pidfd(stream))
+    return Peer(Caller(*_CREDENTIALS.unpack(found)), _pidfd(stream), _groups(stream))
 
 
 def _pidfd(stream: trio.SocketStream) -> int | None:
@@ -93,6 +95,16 @@ def _pidfd(stream: trio.SocketStream) -> int | None:
         return stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as exc:
         return None if exc.errno in (errno.ENOPROTOOPT, errno.ENODATA) else -1
+
+
+def _groups(stream: trio.SocketStream) -> array.array[int] | None:
+    """The supplementary groups of whoever connected; None when those are too many."""
+    numbers = array.array("I")
+    try:
+        numbers.frombytes(stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
+    except OSError:
+        return None
+    return numbers
 
 
 async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | None:

@@ -11,7 +11,7 @@ DEFAULT = b"system.posix_acl_default"
 _HEADER = struct.Struct("<I")
 _ENTRY = struct.Struct("<HHI")
 _VERSION = 2
-_USER_OBJ, _GROUP_OBJ, _MASK, _OTHER = 0x01, 0x04, 0x10, 0x20
+_USER_OBJ, _USER, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 
 Entries = list[tuple[int, int, int]]
 
@@ -43,6 +43,22 @@ def with_mode(entries: Entries, mode: int) -> Entries:
     group_tag = _MASK if any(tag == _MASK for tag, _, _ in entries) else _GROUP_OBJ
     new = {_USER_OBJ: mode >> 6 & 7, group_tag: mode >> 3 & 7, _OTHER: mode & 7}
     return [(tag, new.get(tag, perm), who) for tag, perm, who in entries]
+
+
+def granted(entries: Entries, wanted: int, uid: int, groups: frozenset[int], gid: int) -> int:
+    """What a list gives to somebody who is not the file's owner; *gid*: the file's group.
+
+    Of several group entries that fit, one that gives all of *wanted* counts.
+    """
+    bits = _bits(entries)
+    mask = bits.get(_MASK, 7)
+    for tag, perm, who in entries:
+        if tag == _USER and who == uid:
+            return perm & mask
+    fitting = [perm for tag, perm, who in entries if (tag == _GROUP and who in groups) or (tag == _GROUP_OBJ and gid in groups)]
+    if not fitting:
+        return bits.get(_OTHER, 0)
+    return next((perm for perm in fitting if not wanted & ~perm), fitting[0]) & mask
 
 
 def is_minimal(entries: Entries) -> bool:

@@ -16,6 +16,7 @@ from weakref import WeakSet
 from agentfsd.core import copyup, reap
 from agentfsd.core.carry import carry_over
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
+from agentfsd.core.inode import Inode
 from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.errors import Refusal, not_found
@@ -41,6 +42,8 @@ class Refs:
         self._replaced: WeakSet[Tree] = WeakSet()  # what of them is still open, or known to the kernel
         self.listeners: list[Listener] = []  # whoever follows what happens in branches; those who make it happen tell()
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
+        self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []  # see names_changed()
+        self.on_file: list[Callable[[Inode, bool], object]] = []  # see file_changed()
         if self._branch_named(DEFAULT_BRANCH) is None:
             with store.transaction() as tx:
                 self._add_branch(tx, DEFAULT_BRANCH, "", 0)
@@ -103,6 +106,16 @@ class Refs:
     def tell(self, happening: Happening) -> None:
         for listener in self.listeners:
             listener(happening)
+
+    def names_changed(self, directory: Inode, *names: bytes) -> None:
+        """After names in a directory changed other than through the kernel: whoever has cached them looks again."""
+        for listener in self.on_names:
+            listener(directory, names)
+
+    def file_changed(self, inode: Inode, *, data: bool) -> None:
+        """Likewise for a file's attributes, or its *data* as well."""
+        for listener in self.on_file:
+            listener(inode, data)
 
     def lower_moved(self, moved: dict[bytes, bytes], once: str) -> None:
         """After a commit: what the lower had at some paths it has at others. Whatever comes from there, in any tree, follows.

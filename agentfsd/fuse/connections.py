@@ -24,6 +24,8 @@ class Connections:
         self.all: list[Base] = []
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
+        overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
+        overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
 
     def add(self, connection: "Base") -> None:
         self.all.append(connection)
@@ -37,8 +39,8 @@ class Connections:
 
     # -- changes in a branch
 
-    def changed(self, parent: DirNode, directory: Inode, names: tuple[bytes, ...]) -> bool:
-        """Has every other place look again that may have cached these names; True when there was one."""
+    def changed(self, parent: DirNode | None, directory: Inode, names: tuple[bytes, ...]) -> bool:
+        """Has every place other than *parent* look again that may have cached these names; True when there was one."""
         told = False
         for connection in self.all:
             for view in connection.nodes.cached_views_of(directory.tree.id):
@@ -48,7 +50,7 @@ class Connections:
                     told = True
         return told
 
-    def file_changed(self, by: "Base", inode: Inode, *, data: bool) -> bool:
+    def file_changed(self, by: "Base | None", inode: Inode, *, data: bool) -> bool:
         """Likewise for one file's attributes or data, on connections other than *by*."""
         told = False
         for connection in self.all:

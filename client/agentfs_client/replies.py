@@ -131,6 +131,26 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     snapshot: str
 
 
+class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file as stat(2) shows it; ``path`` from the root, in a listing the name alone. Times in ns, 0 for one that is unknown.
+
+    ``kind`` is symlink only for what was not followed, or leads to nothing or out of the root. ``is_link``: the name is a
+    symlink's, whatever the rest is about. In a listing by somebody who may not search the directory, ``mode`` has only the type.
+    """
+
+    kind: Literal["file", "directory", "symlink", "other"]
+    size: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    nlink: int = 0
+    ino: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    created_ns: int = 0
+    is_link: bool = False
+
+
 class Reply(Message, frozen=True, kw_only=True):
     pass
 
@@ -277,6 +297,27 @@ class SessionReply(Reply, frozen=True, kw_only=True, tag="session.ok"):
     io: str  # what was chosen
 
 
+class FileReply(Reply, frozen=True, kw_only=True, tag="file"):
+    file: FileInfo
+
+
+class FilesReply(Reply, frozen=True, kw_only=True, tag="files"):
+    files: list[FileInfo]
+
+
+class FileOpened(Reply, frozen=True, kw_only=True, tag="file.opened"):
+    """``handle``: what further requests of this conversation name it by, 0 where there is nothing further. ``data``: its
+    beginning, where that was asked for (base64 in JSON)."""
+
+    handle: int
+    file: FileInfo | None = None  # None: there is none yet
+    data: bytes = b""
+
+
+class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
+    data: bytes
+
+
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
 
@@ -303,5 +344,5 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
-    | CapabilitiesReply | SessionReply | StatusReply
+    | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FileData | StatusReply
 )  # fmt: skip

@@ -226,6 +226,94 @@ class Events(Request, frozen=True, kw_only=True, tag="events"):
     branch: str | None = None
 
 
+class FileRequest(Request, frozen=True, kw_only=True):
+    """Something about one path, done as the caller may do it on the mount.
+
+    ``branch``: any ref; a snapshot can only be read. ``path`` is relative to the root, "" the root itself; ``raw_path`` in its
+    place need not be UTF-8 (base64 in JSON). Symlinks are followed as long as they stay beneath the root.
+    """
+
+    branch: str | None = None
+    path: str = ""
+    raw_path: bytes = b""
+
+
+class HandleRequest(Request, frozen=True, kw_only=True):
+    """Something about a file that this conversation has open; ``handle`` as FileOpened gave it."""
+
+    handle: int
+
+
+class FileStat(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
+    """``follow``: about what a symlink at the end leads to, not about the link."""
+
+    follow: bool = True
+
+
+class FileList(FileRequest, frozen=True, kw_only=True, tag="file.list"):
+    """What is in a directory, sorted by name."""
+
+
+class FileOpen(FileRequest, frozen=True, kw_only=True, tag="file.open"):
+    """Opens a file for reading. Up to ``read_bytes`` of its beginning come with the reply; a file that ends there is not kept
+    open, and the handle is 0."""
+
+    read_bytes: int = 0
+
+
+class FileRead(HandleRequest, frozen=True, kw_only=True, tag="file.read"):
+    """At most MAX_DATA_BYTES at a time; less than ``size`` only at the end of the file."""
+
+    offset: int
+    size: int
+
+
+class FileCreate(FileRequest, frozen=True, kw_only=True, tag="file.create"):
+    """Begins to write a file, of which nobody sees anything before file.commit; closing the handle, or the end of the
+    conversation, discards it.
+
+    ``mode`` create: EEXIST where there is something; append: what is written goes to the end of what there is then.
+    ``permissions``: of a file that is new, less the caller's umask.
+    """
+
+    mode: Literal["create", "overwrite", "append"] = "overwrite"
+    permissions: int = 0o666
+
+
+class FileWrite(HandleRequest, frozen=True, kw_only=True, tag="file.write"):
+    """More of a file that file.create began (base64 in JSON); at most MAX_DATA_BYTES."""
+
+    data: bytes
+
+
+class FileCommit(HandleRequest, frozen=True, kw_only=True, tag="file.commit"):
+    """The last of it, and all takes effect at once; the handle is closed, also when this is refused."""
+
+    data: bytes = b""
+
+
+class FileClose(HandleRequest, frozen=True, kw_only=True, tag="file.close"):
+    pass
+
+
+class FileMkdir(FileRequest, frozen=True, kw_only=True, tag="file.mkdir"):
+    permissions: int = 0o777  # less the caller's umask
+
+
+class FileRename(FileRequest, frozen=True, kw_only=True, tag="file.rename"):
+    """``path`` becomes ``to`` in the same branch, as rename(2) has it; ``replace`` False: EEXIST where there is something."""
+
+    to: str = ""
+    raw_to: bytes = b""
+    replace: bool = True
+
+
+class FileDelete(FileRequest, frozen=True, kw_only=True, tag="file.delete"):
+    """A directory that is not empty only with ``recursive``; that is given up when the client goes away, and some is left."""
+
+    recursive: bool = False
+
+
 class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     """Asks the daemon to unmount and end; *force* also while the mount is in use."""
 
@@ -236,5 +324,6 @@ AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage | PolicyGet
-    | PolicySet | Fsck | Events | Shutdown
+    | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit | FileClose
+    | FileMkdir | FileRename | FileDelete | Shutdown
 )  # fmt: skip

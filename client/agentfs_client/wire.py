@@ -19,6 +19,7 @@ from agentfs_client.requests import AnyRequest
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_REPLY_BYTES = 1 << 30
+MAX_DATA_BYTES = 512 << 10  # of a file's content in one message; base64 of it fits a request, too
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(NAME_PATTERN)

@@ -17,6 +17,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.control.asker import Asker
 from agentfsd.control.file import ControlFile
+from agentfsd.control.peer import Peer
 from agentfsd.control.service import _HANDLERS, ControlService
 from agentfsd.control.slices import cancelled, drive
 from agentfsd.types import Caller
@@ -234,7 +235,7 @@ def test_work_in_slices_lets_the_loop_run() -> None:
             last = now
 
     async def main() -> None:
-        asker = Asker(Caller(1, 0, 0), None, "main", [])
+        asker = Asker(Peer(Caller(0, 0, 0)), None, "main")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
             await drive(steps(), asker)  # type: ignore[arg-type]

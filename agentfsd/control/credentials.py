@@ -1,0 +1,44 @@
+"""What a caller may do with files, as the kernel tells: its groups, its umask, and whether it is root in more than name.
+
+It knows no request and no file.
+"""
+
+import os
+from collections.abc import Iterable
+
+from agentfsd.core.permissions import Credentials
+from agentfsd.types import Caller
+
+_CAP_DAC_OVERRIDE = 1 << 1
+_DEFAULT_UMASK = 0o022
+
+
+def credentials_of(caller: Caller, groups: Iterable[int] | None = None) -> Credentials:
+    """*groups*: the supplementary ones, where they are known already. What /proc does not tell is left out."""
+    told = _status(caller.pid)
+    if groups is None:
+        groups = map(int, told.get("Groups", "").split())
+    umask = int(told["Umask"], 8) if "Umask" in told else _DEFAULT_UMASK
+    return Credentials(caller.uid, caller.gid, frozenset({caller.gid, *groups}), _is_privileged(caller, told), umask)
+
+
+def _is_privileged(caller: Caller, told: dict[str, str]) -> bool:
+    """Root passes over permissions unless it has given that right up, or has it in a user namespace of its own only."""
+    if caller.uid != 0:
+        return False
+    if not told:
+        return True
+    if not int(told.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE:
+        return False
+    try:
+        return os.stat(f"/proc/{caller.pid}/ns/user").st_ino == os.stat("/proc/self/ns/user").st_ino
+    except OSError:  # root's are not ours to look at
+        return True
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+    except OSError:
+        return {}

@@ -1,0 +1,358 @@
+"""Requests about files, for who has no mount to see them through: a container, a sandbox, another mount namespace.
+
+What the kernel does for a program on the mount is done here: walking the path, checking permissions, streaming. It must never
+write content where somebody sees it half done.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.asker import Asker
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.openfiles import Reading, Staged
+from agentfsd.control.slices import Steps, drive
+from agentfsd.core import copyup, data, namespace, permissions, resolve
+from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.namespace import RENAME_NOREPLACE, Owner
+from agentfsd.core.news import Happening, Kind
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.resolve import Place, existing
+from agentfsd.core.tree import Tree, join
+from agentfsd.errors import Refusal, invalid
+from agentfsd.types import CONTROL_DIR
+
+_THREAD_BYTES = 4 << 20  # a copy-up above this size must not make others wait
+
+_F = TypeVar("_F", Reading, Staged)
+
+
+class FileHandlers:
+    """Part of ControlService."""
+
+    overlay: Overlay
+    info: DaemonInfo
+    _settle: Callable[[], Awaitable[None]]
+
+    def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> Place:
+        return resolve.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
+
+    def _place(self, request: wire.FileRequest, asker: Asker, *, follow: bool) -> Place:
+        tree = self.overlay.tree(request.branch or asker.branch)
+        return self._find(tree, _path(request.path, request.raw_path), asker.peer.credentials(), follow=follow)
+
+    def _place_to_change(self, request: wire.FileRequest, asker: Asker) -> Place:
+        """A name to be made, replaced or removed."""
+        place = self._place(request, asker, follow=False)
+        self._check_changeable(place)
+        return place
+
+    def _check_changeable(self, place: Place) -> None:
+        if place.is_reserved:
+            raise Refusal(errno.EPERM, "reserved", ".agentfs is agentfsd's own", "choose another name")
+        if self.info.read_only:
+            raise OSError(errno.EROFS, "the mount is read-only")
+        copyup.check_writable(place.directory.tree)
+
+    def _tell_file(self, kind: Kind, inode: Inode, asker: Asker, path: bytes | None = None, old_path: bytes = b"") -> None:
+        if self.overlay.listeners:
+            self.overlay.tell(Happening(kind, inode.tree.id, asker.caller.pid, inode, path, old_path))
+
+    # -- looking
+
+    async def _file_stat(self, request: wire.FileStat, asker: Asker) -> wire.FileReply:
+        found = existing(self._place(request, asker, follow=False))
+        is_link = stat.S_ISLNK(found.mode)
+        if is_link and request.follow:
+            found = existing(self._place(request, asker, follow=True))
+        return wire.FileReply(file=_info(_path(request.path, request.raw_path), found.tree.attributes(found), is_link))
+
+    async def _file_list(self, request: wire.FileList, asker: Asker) -> wire.FilesReply:
+        directory = existing(self._place(request, asker, follow=True))
+        if not directory.is_dir:
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+        permissions.check(directory, READ, asker.peer.credentials())
+        return wire.FilesReply(files=await drive(self._listing(directory, asker.peer.credentials()), asker))
+
+    def _listing(self, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
+        names, found = sorted(directory.tree.names(directory)), []
+        may_search = permissions.allows(directory, EXECUTE, who)
+        for number, name in enumerate(names):
+            if name == CONTROL_DIR and directory.parent is None:
+                continue
+            shown = self._listed(directory, name, who, may_search)
+            if shown is not None:
+                found.append(shown)
+            yield number, len(names), "listing"
+        return found
+
+    def _listed(self, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
+        """None for what went since the names were read."""
+        try:
+            looked = directory.tree.look(directory, name)
+        except OSError:
+            return None
+        if looked is None:
+            return None
+        inode, attributes = looked
+        if not may_search:
+            shown = wire.path_fields(name)
+            return wire.FileInfo(
+                kind=_kind(inode.mode), mode=stat.S_IFMT(inode.mode), path=shown["path"], raw_path=shown.get("raw_path", "")
+            )
+        is_link = stat.S_ISLNK(attributes.mode)
+        if is_link:
+            attributes = self._behind(join(directory.path, name), directory.tree, who) or attributes
+        return _info(name, attributes, is_link)
+
+    def _behind(self, path: bytes, tree: Tree, who: Credentials) -> Attributes | None:
+        """What a symlink leads to; None for nothing that the caller can reach."""
+        try:
+            found = self._find(tree, path, who, follow=True).inode
+            return tree.attributes(found) if found is not None else None
+        except OSError:
+            return None
+
+    # -- reading
+
+    async def _file_open(self, request: wire.FileOpen, asker: Asker) -> wire.FileOpened:
+        _check_size(request.read_bytes)
+        found = existing(self._place(request, asker, follow=True))
+        _check_regular(found)
+        permissions.check(found, READ, asker.peer.credentials())
+        reading = Reading(found)
+        try:
+            attributes = found.tree.attributes(found)
+            head = reading.read(request.read_bytes, 0) if request.read_bytes else b""
+        except BaseException:
+            reading.close()
+            raise
+        handle = 0
+        if request.read_bytes and len(head) >= attributes.size:
+            reading.close()
+        else:
+            handle = asker.peer.enter(reading)
+        return wire.FileOpened(handle=handle, file=_info(_path(request.path, request.raw_path), attributes), data=head)
+
+    async def _file_read(self, request: wire.FileRead, asker: Asker) -> wire.FileData:
+        _check_size(request.size)
+        if not 0 <= request.offset < 1 << 63:
+            raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
+        return wire.FileData(data=_opened(asker, request.handle, Reading).read(request.size, request.offset))
+
+    async def _file_close(self, request: wire.FileClose, asker: Asker) -> wire.Done:
+        found = asker.peer.files.pop(request.handle, None)
+        if found is None:
+            raise _no_handle(request.handle)
+        found.close()
+        return wire.Done()
+
+    # -- writing
+
+    async def _file_create(self, request: wire.FileCreate, asker: Asker) -> wire.FileOpened:
+        _check_permissions(request.permissions)
+        path = _path(request.path, request.raw_path)
+        place = self._place(request, asker, follow=request.mode != "create")
+        self._check_writable(place, request.mode, asker.peer.credentials())
+        staged = Staged(place.directory.tree, path, request.mode, request.permissions)
+        return wire.FileOpened(handle=asker.peer.enter(staged))
+
+    def _check_writable(self, place: Place, mode: str, who: Credentials) -> None:
+        self._check_changeable(place)
+        if place.inode is None:
+            permissions.check(place.directory, WRITE | EXECUTE, who)
+        elif mode == "create":
+            raise FileExistsError(errno.EEXIST, "file exists")
+        else:
+            _check_regular(place.inode)
+            permissions.check(place.inode, WRITE, who)
+
+    async def _file_write(self, request: wire.FileWrite, asker: Asker) -> wire.Done:
+        _check_size(len(request.data))
+        _opened(asker, request.handle, Staged).write(request.data)
+        return wire.Done()
+
+    async def _file_commit(self, request: wire.FileCommit, asker: Asker) -> wire.FileReply:
+        staged = _opened(asker, request.handle, Staged)
+        del asker.peer.files[request.handle]
+        try:
+            _check_size(len(request.data))
+            staged.write(request.data)
+            written = await self._put(staged, asker)
+        finally:
+            staged.close()
+        await self._settle()
+        return wire.FileReply(file=_info(staged.path, written.tree.attributes(written)))
+
+    async def _put(self, staged: Staged, asker: Asker) -> Inode:
+        """Where the path leads now, if the caller may still write there."""
+        who = asker.peer.credentials()
+        place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
+        self._check_writable(place, staged.mode, who)
+        if place.inode is None:
+            made = staged.become(place.directory, place.name, who)
+            self._tell_file("created", made, asker)
+            self.overlay.names_changed(place.directory, place.name)
+            return made
+        found = place.inode
+        if staged.mode == "append":
+            if data.copy_size(found) >= _THREAD_BYTES:
+                await _copy_up(found)
+            await drive(staged.pour(found, who, empty=False), asker)
+        elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
+            await drive(staged.pour(found, who, empty=True), asker)
+        else:
+            staged.replace(found, who)
+        self._tell_file("modified", found, asker)
+        self.overlay.file_changed(found, data=True)
+        return found
+
+    # -- names
+
+    async def _file_mkdir(self, request: wire.FileMkdir, asker: Asker) -> wire.FileReply:
+        _check_permissions(request.permissions)
+        place, who = self._place_to_change(request, asker), asker.peer.credentials()
+        directory, mode = place.directory, stat.S_IFDIR | request.permissions
+        if place.inode is not None:
+            raise FileExistsError(errno.EEXIST, "file exists")
+        permissions.check(directory, WRITE | EXECUTE, who)
+        made = namespace.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
+        self._tell_file("created", made, asker)
+        self.overlay.names_changed(directory, place.name)
+        await self._settle()
+        return wire.FileReply(file=_info(_path(request.path, request.raw_path), made.tree.attributes(made)))
+
+    async def _file_rename(self, request: wire.FileRename, asker: Asker) -> wire.Done:
+        old, who = self._place_to_change(request, asker), asker.peer.credentials()
+        tree, source = old.directory.tree, existing(old)
+        new = self._find(tree, _path(request.to, request.raw_to), who, follow=False)
+        self._check_changeable(new)
+        _check_not_root(old, new)
+        permissions.check_removal(old.directory, source, who)
+        if new.inode is not None:
+            permissions.check_removal(new.directory, new.inode, who)
+        else:
+            permissions.check(new.directory, WRITE | EXECUTE, who)
+        if source.is_dir and old.directory is not new.directory:
+            permissions.check(source, WRITE, who)  # its .. changes
+        paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
+        flags = 0 if request.replace else RENAME_NOREPLACE
+        namespace.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+        if new.inode is not source:
+            self._tell_file("renamed", source, asker, paths[1], paths[0])
+        self.overlay.names_changed(old.directory, old.name)
+        self.overlay.names_changed(new.directory, new.name)
+        if new.inode is not None:
+            self.overlay.file_changed(new.inode, data=False)
+        await self._settle()
+        return wire.Done()
+
+    async def _file_delete(self, request: wire.FileDelete, asker: Asker) -> wire.Done:
+        place = self._place_to_change(request, asker)
+        existing(place)
+        _check_not_root(place)
+        try:
+            await drive(self._deleting(place, request.recursive, asker), asker)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._settle()
+        return wire.Done()
+
+    def _deleting(self, place: Place, recursive: bool, asker: Asker) -> Steps[None]:
+        """What is in a directory goes before it, each with its own permission, as `rm -r` does it."""
+        todo, done, who = [(place.directory, place.name)], 0, asker.peer.credentials()
+        while todo:
+            directory, name = todo[-1]
+            found = directory.tree.find(directory, name)
+            if found is not None:
+                permissions.check_removal(directory, found, who)
+                if found.is_dir and recursive and not found.tree.is_empty(found):
+                    permissions.check(found, READ | EXECUTE, who)
+                    todo += [(found, child) for child in found.tree.names(found)]
+                    continue
+                self._remove(directory, name, found, asker)
+            todo.pop()
+            done += 1
+            yield done, 0, "deleting"
+
+    def _remove(self, directory: Inode, name: bytes, found: Inode, asker: Asker) -> None:
+        if found.is_dir:
+            namespace.rmdir(found.tree, directory, name)
+        else:
+            namespace.unlink(found.tree, directory, name)
+        self._tell_file("deleted", found, asker, join(directory.path, name))
+        self.overlay.names_changed(directory, name)
+        if not found.is_dir:
+            self.overlay.file_changed(found, data=False)
+
+
+def _path(path: str, raw_path: bytes) -> bytes:
+    return raw_path or path.encode()
+
+
+def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
+    if stat.S_ISREG(mode):
+        return "file"
+    return "directory" if stat.S_ISDIR(mode) else "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _info(path: bytes, found: Attributes, is_link: bool = False) -> wire.FileInfo:
+    shown = wire.path_fields(path)
+    return wire.FileInfo(
+        path=shown["path"], raw_path=shown.get("raw_path", ""), kind=_kind(found.mode), size=found.size, mode=found.mode,
+        uid=found.uid, gid=found.gid, nlink=found.nlink, ino=found.ino, mtime_ns=found.mtime_ns, ctime_ns=found.ctime_ns,
+        created_ns=found.btime_ns, is_link=is_link,
+    )  # fmt: skip
+
+
+def _opened(asker: Asker, handle: int, kind: type[_F]) -> _F:
+    found = asker.peer.files.get(handle)
+    if not isinstance(found, kind):
+        raise _no_handle(handle)
+    return found
+
+
+def _no_handle(handle: int) -> Refusal:
+    return Refusal(
+        errno.EBADF, "no-such-handle", f"this conversation has nothing of that kind open as {handle}",
+        "file.open gives what can be read, file.create what can be written",
+    )  # fmt: skip
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size <= wire.MAX_DATA_BYTES:
+        raise invalid(f"{size} bytes cannot be had in one message", f"at most {wire.MAX_DATA_BYTES}")
+
+
+def _check_permissions(mode: int) -> None:
+    if not 0 <= mode <= 0o7777:
+        raise invalid(f"{mode} are no permissions", "give the bits of chmod(2), such as 0o644")
+
+
+def _check_regular(inode: Inode) -> None:
+    if inode.is_dir:
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if not inode.is_file:
+        raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
+
+
+def _check_not_root(*places: Place) -> None:
+    if any(place.inode is not None and place.inode.parent is None for place in places):
+        raise Refusal(errno.EBUSY, "root", "the root itself cannot be moved or deleted", "name what is in it")
+
+
+async def _copy_up(inode: Inode) -> None:
+    """In a thread; what others write meanwhile is not lost."""
+    copy = copyup.Copy(inode)
+    try:
+        await trio.to_thread.run_sync(copy.run)
+    except BaseException:
+        copy.abandon()
+        raise
+    copy.install()
