@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from agentfs_client.mounttable import is_within as is_within
 from agentfsd import mounts, runtime
 from agentfsd.errors import Refusal
 
@@ -74,11 +75,6 @@ def _check_options(options: tuple[str, ...]) -> None:
             raise Refusal(errno.EINVAL, "bad-option", f"there is no mount option {option!r}", f"there are {known}")
         if option in _ROOT_ONLY and os.geteuid() != 0:
             raise Refusal(errno.EPERM, "root-only", f"only root may mount with {option!r}", "leave it out, or mount as root")
-
-
-def is_within(path: str, directory: str) -> bool:
-    """True when *path* is *directory* or lies beneath it (both absolute and resolved)."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _check_text(path: str) -> None:

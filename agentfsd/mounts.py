@@ -1,4 +1,4 @@
-"""The kernel's mount table: what is mounted where, and taking a mount away.
+"""Mounts: making one, taking it away, who uses it. (What is mounted where: agentfs_client/mounttable.py.)
 
 It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
 """
@@ -10,9 +10,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-FSTYPE = "fuse.agentfsd"
+from agentfs_client.mounttable import FSTYPE as FSTYPE
+from agentfs_client.mounttable import Mounted as Mounted
+from agentfs_client.mounttable import is_dead as is_dead
+from agentfs_client.mounttable import mount_at as mount_at
+from agentfs_client.mounttable import mount_of as mount_of
+from agentfs_client.mounttable import mount_table as mount_table
+from agentfs_client.mounttable import unescape
 
 FUSE_DEVICE = "/dev/fuse"
 
@@ -23,32 +28,6 @@ _UMOUNT_NOFOLLOW = 8
 _FUSERMOUNT_TIMEOUT_S = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Mounted:
-    """One line of /proc/self/mountinfo."""
-
-    mountpoint: str
-    fstype: str
-    device: int  # as st_dev of the root directory
-    root: str  # what part of the file system is shown; "/" for all of it
-    options: frozenset[str]  # of the mount and of its file system, such as ro, nosuid, allow_other
-
-
-def mount_table(pid: int | str = "self") -> list[Mounted]:
-    """The mounts a process sees, in the order they were made."""
-    found = []
-    with open(f"/proc/{pid}/mountinfo", "rb") as file:
-        for line in file:
-            left, _, right = line.partition(b" - ")
-            fields = left.split()
-            major, _, minor = fields[2].partition(b":")
-            device = os.makedev(int(major), int(minor))
-            kind, _, its_own = right.split(maxsplit=2)
-            options = frozenset(b",".join([fields[5], its_own.split()[-1]]).decode().split(","))
-            found.append(Mounted(_unescape(fields[4]), kind.decode(), device, _unescape(fields[3]), options))
-    return found
-
-
 def mounted_beneath(directory_fd: int) -> list[bytes]:
     """Where something is mounted beneath a directory, seen from the mount it is held in; paths relative to it."""
     held = mount_id(directory_fd)
@@ -57,7 +36,7 @@ def mounted_beneath(directory_fd: int) -> list[bytes]:
     with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
             fields = line.split(maxsplit=5)
-            mountpoint = _unescape(fields[4])
+            mountpoint = unescape(fields[4])
             if int(fields[1]) == held and mountpoint.startswith(prefix) and mountpoint != prefix:
                 found.append(os.fsencode(mountpoint[len(prefix) :]))
     return found
@@ -67,33 +46,6 @@ def mount_id(fd: int) -> int:
     """The mount in which a descriptor was opened, as the first field of mountinfo has it."""
     with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(b"mnt_id:"))
-
-
-def mount_at(path: str) -> Mounted | None:
-    """The topmost mount exactly at a resolved path."""
-    matching = [mounted for mounted in mount_table() if mounted.mountpoint == path]
-    return matching[-1] if matching else None
-
-
-def mount_of(path: str) -> Mounted | None:
-    """The mount that a resolved path lies in, by names alone."""
-    best: Mounted | None = None
-    for mounted in mount_table():
-        prefix = mounted.mountpoint.rstrip("/") + "/"
-        if (path + "/").startswith(prefix) and (best is None or len(mounted.mountpoint) >= len(best.mountpoint)):
-            best = mounted
-    return best
-
-
-def is_dead(mounted: Mounted) -> bool:
-    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache."""
-    if mounted.fstype != FSTYPE:
-        return False
-    try:
-        os.statvfs(mounted.mountpoint)
-    except OSError as exc:
-        return exc.errno == errno.ENOTCONN
-    return False
 
 
 def clear_dead(mountpoint: str) -> bool:
@@ -149,11 +101,6 @@ def _fusermount(mountpoint: str, lazy: bool) -> None:
     busy = "busy" in message.lower()
     gone = "not found" in message.lower() or "invalid" in message.lower()
     raise OSError(errno.EBUSY if busy else errno.EINVAL if gone else errno.EPERM, message, mountpoint)
-
-
-def _unescape(field: bytes) -> str:
-    """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
-    return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
 
 
 def users(mountpoint: str) -> list[int]:

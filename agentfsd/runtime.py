@@ -8,34 +8,21 @@ import errno
 import fcntl
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from agentfs_client.registry import DaemonRecord as DaemonRecord
+from agentfs_client.registry import live_daemons as live_daemons
+from agentfs_client.registry import process_start_ticks as process_start_ticks
+from agentfs_client.registry import read_record, runtime_dir
 from agentfsd.errors import Refusal
 
 SOCKET_PATH_MAX_BYTES = 107  # sun_path, less the closing zero (unix(7))
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
-
-
-class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A live daemon, as it describes itself in STATE/daemon.json and in the registry."""
-
-    pid: int
-    start_ticks: int  # /proc/PID/stat field 22: tells the daemon from a later process with its number
-    lower: str
-    mountpoint: str
-    socket: str
-    state: str
-    started_ns: int
-    hidden: bool = False
-
-    def alive(self) -> bool:
-        return self.start_ticks == process_start_ticks(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +78,7 @@ class State:
 
     def last_record(self) -> DaemonRecord | None:
         """What the last daemon on this state said of itself, dead or alive."""
-        return _read_record(self.record)
+        return read_record(self.record)
 
 
 def default_state(lower: str) -> State:
@@ -109,7 +96,7 @@ def default_state(lower: str) -> State:
 
 
 @contextlib.contextmanager
-def locked(state: State, is_ending: Callable[["DaemonRecord"], bool] = lambda record: False) -> Iterator[None]:
+def locked(state: State, is_ending: Callable[[DaemonRecord], bool] = lambda record: False) -> Iterator[None]:
     """Holds the state directory for this process; Refusal ``state-in-use`` when another one does.
 
     A holder that *is_ending* is given time for it: a mount right after an unmount must work.
@@ -123,7 +110,7 @@ def locked(state: State, is_ending: Callable[["DaemonRecord"], bool] = lambda re
         os.close(fd)
 
 
-def _take(fd: int, state: State, is_ending: Callable[["DaemonRecord"], bool]) -> None:
+def _take(fd: int, state: State, is_ending: Callable[[DaemonRecord], bool]) -> None:
     begin = time.monotonic()
     while True:
         try:
@@ -152,35 +139,6 @@ def _in_use(state: State) -> Refusal:
 # -- the registry -----------------------------------------------------------------------------------------------------
 
 
-def runtime_dir() -> str:
-    """The directory of live daemons' records, made when missing: only its owner may write there."""
-    chosen = os.environ.get("AGENTFS_RUNTIME_DIR")
-    if chosen:
-        os.makedirs(chosen, mode=0o700, exist_ok=True)
-        return chosen
-    for candidate in _runtime_candidates():
-        try:
-            os.makedirs(candidate, mode=0o700, exist_ok=True)
-            info = os.lstat(candidate)
-        except OSError:
-            continue
-        if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and os.access(candidate, os.W_OK):
-            return candidate
-    raise Refusal(
-        errno.EACCES, "no-runtime-dir", "there is no private directory for sockets and records of live daemons",
-        "set AGENTFS_RUNTIME_DIR to a directory that only you can write",
-    )  # fmt: skip
-
-
-def _runtime_candidates() -> Iterator[str]:
-    xdg = os.environ.get("XDG_RUNTIME_DIR")
-    if xdg and os.path.isdir(xdg):
-        yield os.path.join(xdg, "agentfsd")
-    if os.geteuid() == 0:
-        yield "/run/agentfsd"
-    yield f"/tmp/agentfsd-{os.geteuid()}"
-
-
 def publish(record: DaemonRecord) -> None:
     """Tells the world: STATE/daemon.json (kept for the next start) and the registry."""
     data = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
@@ -191,37 +149,10 @@ def publish(record: DaemonRecord) -> None:
 def withdraw(record: DaemonRecord) -> None:
     """Takes the record out of the registry, unless a newer daemon has put its own there."""
     path = _registry_path(record.state)
-    current = _read_record(path)
+    current = read_record(path)
     if current is not None and current.pid == record.pid:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-
-
-def live_daemons() -> list[DaemonRecord]:
-    """Every live daemon of this user, oldest first. Records of dead ones are removed on the way."""
-    found = []
-    directory = runtime_dir()
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        record = _read_record(path) if name.endswith(".json") else None
-        if record is None:
-            continue
-        if record.alive():
-            found.append(record)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-    return sorted(found, key=lambda record: record.started_ns)
-
-
-def process_start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when it is gone or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def command_of(pid: int) -> str:
@@ -235,14 +166,6 @@ def command_of(pid: int) -> str:
 
 def _registry_path(state: str) -> str:
     return os.path.join(runtime_dir(), f"{_digest(state)}.json")
-
-
-def _read_record(path: str) -> DaemonRecord | None:
-    try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=DaemonRecord)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _replace(path: str, data: bytes) -> None:

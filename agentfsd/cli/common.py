@@ -133,20 +133,13 @@ def converse(find: Callable[[], locate.Mount]) -> tuple[locate.Mount, ControlCli
     for _ in range(_ATTEMPTS - 1):
         mount = find()
         try:
-            return mount, connect(mount)
+            return mount, mount.connect()
         except DaemonGoneError:
             if mount.record is None or not mount.record.hidden:
                 raise
             time.sleep(_ATTEMPT_EVERY_S)
     mount = find()
-    return mount, connect(mount)
-
-
-def connect(mount: locate.Mount) -> ControlClient:
-    """By socket when the daemon is ours to reach; else through the mount."""
-    if mount.record is not None and os.access(mount.record.socket, os.W_OK):
-        return ControlClient.connect(mount.record.socket)
-    return ControlClient.open_mount(mount.mountpoint)
+    return mount, mount.connect()
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from agentfs_client.control import ControlClient
 from agentfsd.cli import locate, output
-from agentfsd.cli.common import connect
 from agentfsd.cli.export_git import local_repository
 from agentfsd.cli.progress import Step, progress
 from agentfsd.cli.temporary import (
@@ -129,7 +128,7 @@ class _History:
                     self._bring_branch(unquoted(ref), tip)
             discard_branches(self._daemon, [number for number in self._ids.values() if number not in self._branches])
         except BaseException:
-            with undisturbed(), connect(self._mount) as other:
+            with undisturbed(), self._mount.connect() as other:
                 delete_snapshots(other, list(self._made))
                 discard_branches(other, list(self._names.values()))
             raise

@@ -10,7 +10,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.cli import locate, output, start
-from agentfsd.cli.common import Failure, client, connect, json_option, mount_option, plain
+from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
 from agentfsd.config import MIB, DaemonConfig, SessionKind
 from agentfsd.control import text
 
@@ -151,7 +151,7 @@ def status(named: str | None, as_json: bool) -> None:
 def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
     found = []
     for record in live:
-        with connect(locate.Mount(record.mountpoint, record)) as daemon:
+        with locate.Mount(record.mountpoint, record).connect() as daemon:
             found.append(daemon.status())
     if as_json:
         output.as_json([plain(one) for one in found])

@@ -13,7 +13,6 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotAllowedError, NotFoundError
 from agentfsd.cli import locate
-from agentfsd.cli.common import connect
 from agentfsd.errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
@@ -75,7 +74,7 @@ def fixed(mount: locate.Mount, found: wire.Branch | wire.Snapshot) -> Iterator[w
         return
     name = f"export-{secrets.token_hex(6)}"
     # A conversation of its own: the one that makes a snapshot may delete it, also when its process is bound to a branch.
-    with connect(mount) as daemon:
+    with mount.connect() as daemon:
         try:
             yield daemon.create_snapshot(found.id, name, "temporary: of a running export")
         finally:
@@ -89,7 +88,7 @@ def _delete_snapshot(mount: locate.Mount, daemon: ControlClient, name: str) -> N
     except NotFoundError:
         pass
     except AgentFSError:  # interrupted while it was being made: that conversation has ended
-        with connect(mount) as other:
+        with mount.connect() as other:
             delete_snapshots(other, [name])
 
 
@@ -112,7 +111,7 @@ def new_branch(mount: locate.Mount, daemon: ControlClient, name: str, source: st
         yield branch_path(mount, temporary)
         daemon.rename_branch(made.id, name)
     except BaseException:
-        with undisturbed(), connect(mount) as other:
+        with undisturbed(), mount.connect() as other:
             discard_branches(other, [temporary])
         raise
 

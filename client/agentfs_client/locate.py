@@ -1,0 +1,134 @@
+"""Which mount is meant: the one named, the one around the current directory, or the only one there is.
+
+It must never talk to a daemon; it reads the registry and the mount table.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
+from agentfs_client.mounttable import FSTYPE, Mounted, is_dead, is_within, mount_of
+from agentfs_client.registry import DaemonRecord, live_daemons
+
+MOUNT_VARIABLE = "AGENTFS_MOUNT"
+
+Revive = Callable[[str], DaemonRecord | None]  # starts the overlay of a directory again that has gone idle, if it had one
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mount and how to reach its daemon: by socket, or (inside a sandbox that hides it) by the control file alone.
+
+    ``record`` is missing then, and for a mount that belongs to another user.
+    """
+
+    mountpoint: str
+    record: DaemonRecord | None
+
+    @property
+    def lower(self) -> str:
+        return self.record.lower if self.record else ""
+
+    def covers(self, path: str) -> bool:
+        """True when *path* is seen through this mount."""
+        return is_within(path, self.mountpoint)
+
+    def connect(self) -> ControlClient:
+        """By socket when the daemon is ours to reach; else through the mount."""
+        if self.record is not None and os.access(self.record.socket, os.W_OK):
+            return ControlClient.connect(self.record.socket)
+        return ControlClient.open_mount(self.mountpoint)
+
+
+def _nobody(directory: str) -> DaemonRecord | None:
+    return None
+
+
+def find(mount: str | None = None, revive: Revive = _nobody) -> Mount:
+    """The mount named, else AGENTFS_MOUNT, else the one around the current directory, else the only live one.
+
+    NotFoundError, InvalidRequestError with the candidates where several could be meant, DaemonGoneError for a dead mount.
+    """
+    if mount is not None:
+        return _named(mount, "", revive)
+    inherited = os.environ.get(MOUNT_VARIABLE)
+    if inherited:
+        return _named(inherited, f" (from {MOUNT_VARIABLE})", revive)
+    live = live_daemons()
+    return around(current_directory(), live, revive) or _only(live)
+
+
+def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -> Mount | None:
+    """The mount that shows *directory*, or whose workspace holds it."""
+    mounted = mount_of(directory)
+    if mounted is not None and mounted.fstype == FSTYPE:
+        return _at(mounted, live)
+    for ancestor in _ancestors(directory):
+        holding = [record for record in live if record.lower == ancestor]
+        if holding:
+            return _only(holding)
+        record = revive(ancestor)
+        if record is not None:
+            return Mount(record.mountpoint, record)
+    return None
+
+
+def current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"  # it was deleted: no mount holds it
+
+
+def _named(path: str, origin: str, revive: Revive) -> Mount:
+    resolved = os.path.realpath(path)
+    live = live_daemons()
+    mounted = mount_of(resolved)
+    if mounted is not None and mounted.fstype == FSTYPE:
+        return _at(mounted, live)
+    record = _record_at(resolved, live) or revive(resolved)
+    if record is None:
+        raise NotFoundError(errno.ENOENT, "no-mount", f"{path}{origin} is not in an agentfsd mount", _candidates(live))
+    return Mount(record.mountpoint, record)
+
+
+def _at(mounted: Mounted, live: list[DaemonRecord]) -> Mount:
+    if is_dead(mounted):
+        raise DaemonGoneError(
+            errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died",
+            f"mount it again (nothing acknowledged is lost), or 'agentfsd umount {mounted.mountpoint}'",
+        )  # fmt: skip
+    return Mount(mounted.mountpoint, _record_at(mounted.mountpoint, live))
+
+
+def _only(live: list[DaemonRecord]) -> Mount:
+    if len(live) == 1:
+        return Mount(live[0].mountpoint, live[0])
+    if not live:
+        raise NotFoundError(errno.ENOENT, "no-mount", "there is no agentfsd mount here", _candidates(live))
+    raise InvalidRequestError(
+        errno.EINVAL, "which-mount", f"{len(live)} mounts are live and any of them could be meant", _candidates(live)
+    )
+
+
+def _candidates(live: list[DaemonRecord]) -> str:
+    if not live:
+        return "'agentfsd mount DIR MOUNTPOINT' makes one; 'agentfsd run -- COMMAND' overlays the current directory"
+    return "choose one with -m: " + ", ".join(f"{record.mountpoint} (of {record.lower})" for record in live)
+
+
+def _record_at(mountpoint: str, live: list[DaemonRecord]) -> DaemonRecord | None:
+    """By mount point; else by workspace, since a private namespace shows a one-step overlay there. None in doubt."""
+    exact = [record for record in live if record.mountpoint == mountpoint]
+    found = exact or [record for record in live if record.lower == mountpoint]
+    return found[0] if len(found) == 1 else None
+
+
+def _ancestors(directory: str) -> list[str]:
+    found = [directory]
+    while found[-1] != "/":
+        found.append(os.path.dirname(found[-1]))
+    return found

@@ -1,0 +1,72 @@
+"""The kernel's mount table, read: what is mounted where, and whether an agentfsd mount still has its daemon.
+
+It must never look at what lies inside a mount: one whose daemon hangs would take the caller with it.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+
+FSTYPE = "fuse.agentfsd"
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """One line of /proc/self/mountinfo."""
+
+    mountpoint: str
+    fstype: str
+    device: int  # as st_dev of the root directory
+    root: str  # what part of the file system is shown; "/" for all of it
+    options: frozenset[str]  # of the mount and of its file system, such as ro, nosuid, allow_other
+
+
+def mount_table(pid: int | str = "self") -> list[Mounted]:
+    """The mounts a process sees, in the order they were made."""
+    found = []
+    with open(f"/proc/{pid}/mountinfo", "rb") as file:
+        for line in file:
+            left, _, right = line.partition(b" - ")
+            fields = left.split()
+            major, _, minor = fields[2].partition(b":")
+            device = os.makedev(int(major), int(minor))
+            kind, _, its_own = right.split(maxsplit=2)
+            options = frozenset(b",".join([fields[5], its_own.split()[-1]]).decode().split(","))
+            found.append(Mounted(unescape(fields[4]), kind.decode(), device, unescape(fields[3]), options))
+    return found
+
+
+def mount_at(path: str) -> Mounted | None:
+    """The topmost mount exactly at a resolved path."""
+    matching = [mounted for mounted in mount_table() if mounted.mountpoint == path]
+    return matching[-1] if matching else None
+
+
+def mount_of(path: str) -> Mounted | None:
+    """The mount that a resolved path lies in, by names alone."""
+    best: Mounted | None = None
+    for mounted in mount_table():
+        if is_within(path, mounted.mountpoint) and (best is None or len(mounted.mountpoint) >= len(best.mountpoint)):
+            best = mounted
+    return best
+
+
+def is_dead(mounted: Mounted) -> bool:
+    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache."""
+    if mounted.fstype != FSTYPE:
+        return False
+    try:
+        os.statvfs(mounted.mountpoint)
+    except OSError as exc:
+        return exc.errno == errno.ENOTCONN
+    return False
+
+
+def is_within(path: str, directory: str) -> bool:
+    """True when *path* is *directory* or lies beneath it (both absolute and resolved)."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def unescape(field: bytes) -> str:
+    """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
+    return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)

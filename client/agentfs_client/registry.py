@@ -1,0 +1,92 @@
+"""Which daemons of this user live: records that they leave in a directory of his. Nobody is asked."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from agentfs_client.errors import NotAllowedError
+
+
+class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A live daemon, as it describes itself in STATE/daemon.json and in the registry."""
+
+    pid: int
+    start_ticks: int  # /proc/PID/stat field 22: tells the daemon from a later process with its number
+    lower: str
+    mountpoint: str
+    socket: str
+    state: str
+    started_ns: int
+    hidden: bool = False
+
+    def alive(self) -> bool:
+        return self.start_ticks == process_start_ticks(self.pid)
+
+
+def runtime_dir() -> str:
+    """The directory of live daemons' records, made when missing: only its owner may write there."""
+    chosen = os.environ.get("AGENTFS_RUNTIME_DIR")
+    if chosen:
+        os.makedirs(chosen, mode=0o700, exist_ok=True)
+        return chosen
+    for candidate in _runtime_candidates():
+        try:
+            os.makedirs(candidate, mode=0o700, exist_ok=True)
+            info = os.lstat(candidate)
+        except OSError:
+            continue
+        if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and os.access(candidate, os.W_OK):
+            return candidate
+    raise NotAllowedError(
+        errno.EACCES, "no-runtime-dir", "there is no private directory for sockets and records of live daemons",
+        "set AGENTFS_RUNTIME_DIR to a directory that only you can write",
+    )  # fmt: skip
+
+
+def _runtime_candidates() -> Iterator[str]:
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    if xdg and os.path.isdir(xdg):
+        yield os.path.join(xdg, "agentfsd")
+    if os.geteuid() == 0:
+        yield "/run/agentfsd"
+    yield f"/tmp/agentfsd-{os.geteuid()}"
+
+
+def live_daemons() -> list[DaemonRecord]:
+    """Every live daemon of this user, oldest first. Records of dead ones are removed on the way."""
+    found = []
+    directory = runtime_dir()
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        record = read_record(path) if name.endswith(".json") else None
+        if record is None:
+            continue
+        if record.alive():
+            found.append(record)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    return sorted(found, key=lambda record: record.started_ns)
+
+
+def process_start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 when it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def read_record(path: str) -> DaemonRecord | None:
+    """None where there is none that can be read."""
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=DaemonRecord)
+    except (OSError, msgspec.DecodeError):
+        return None
