@@ -12,8 +12,8 @@ from agentfsd.types import Caller
 # What a bound process may ask at all; each is then held to its own branch.
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
-    wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.Log, wire.Restore, wire.Events, wire.FileRequest,
-    wire.HandleRequest,
+    wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.DiffFiles, wire.Log, wire.Restore, wire.Events,
+    wire.FileRequest, wire.HandleRequest,
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
         _check_history(request.ref, bound_to, overlay)
     elif isinstance(request, wire.FileRequest):
         _check_history(request.branch, bound_to, overlay)
-    elif isinstance(request, wire.Diff | wire.DiffPatch):
+    elif isinstance(request, wire.Diff | wire.DiffPatch | wire.DiffFiles):
         for ref in (request.a, request.b):
             _check_history(ref, bound_to, overlay)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control import patches
+from agentfsd.control import differing, patches
 from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.committing import CommitHandlers
@@ -295,6 +295,12 @@ class ControlService(CommitHandlers, FileHandlers):
         await self._flush()
         return wire.ChangesReply(changes=[_wire_change(change) for change in among(self.overlay.diff(a, b), wanted)])
 
+    async def _diff_files(self, request: wire.DiffFiles, asker: Asker) -> wire.FilesDifferReply:
+        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
+        await self._flush()
+        with self.overlay.frozen(a) as old, self.overlay.frozen(b) as new:
+            return await drive(differing.files(self.overlay.parts, old, new, count=request.count), asker)
+
     async def _diff_patch(self, request: wire.DiffPatch, asker: Asker) -> wire.PatchesReply:
         patches.check(request)
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
@@ -364,7 +370,8 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
     wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff,
-    wire.DiffPatch: _S._diff_patch, wire.Log: _S._log, wire.Restore: _S._restore, wire.Merge: _S._merge,
+    wire.DiffPatch: _S._diff_patch, wire.DiffFiles: _S._diff_files,
+    wire.Log: _S._log, wire.Restore: _S._restore, wire.Merge: _S._merge,
     wire.Undo: _S._undo, wire.UndoList: _S._undo_list,
     wire.Prune: _S._prune, wire.CollectGarbage: _S._gc, wire.PolicyGet: _S._policy_get, wire.PolicySet: _S._policy_set,
     wire.Commit: _S._commit, wire.CommitEnd: _S._commit_end,

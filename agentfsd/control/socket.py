@@ -97,14 +97,14 @@ def _pidfd(stream: trio.SocketStream) -> int | None:
         return None if exc.errno in (errno.ENOPROTOOPT, errno.ENODATA) else -1
 
 
-def _groups(stream: trio.SocketStream) -> array.array[int] | None:
+def _groups(stream: trio.SocketStream) -> list[int] | None:
     """The supplementary groups of whoever connected; None when those are too many."""
     numbers = array.array("I")
     try:
         numbers.frombytes(stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
     except OSError:
         return None
-    return numbers
+    return numbers.tolist()
 
 
 async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | None:

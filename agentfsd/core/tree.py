@@ -6,7 +6,7 @@ A look-up takes one step however long the history is: the names of a directory a
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -114,6 +114,20 @@ class Tree:
         if directory.lower_path is not None:
             names += [entry.name for entry in self._lower_names(directory.lower_path) if entry.name not in entries]
         return names
+
+    def kinds(self, directory: Inode) -> Iterator[tuple[bytes, int]]:
+        """The merged listing with the type (S_IFMT) of each name, without looking at files of the lower one by one."""
+        entries = self.entries(directory)
+        for name, child in list(entries.items()):
+            if child:
+                yield name, stat.S_IFMT(self.inode(child, directory, name).mode)
+        for entry in self._lower_names(directory.lower_path) if directory.lower_path is not None else ():
+            if entry.name in entries:
+                continue
+            if entry.type:
+                yield entry.name, entry.type
+            elif (found := self.find(directory, entry.name)) is not None:
+                yield entry.name, stat.S_IFMT(found.mode)
 
     def _lower_names(self, path: bytes) -> list[LowerEntry]:
         try:

@@ -2,106 +2,19 @@
 
 import errno
 import os
-import socket
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from agentfs_client import wire
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply
-
-CONTROL_FILE = ".agentfs/control"
-_READ_BYTES = 1 << 17
+from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
 
 _R = TypeVar("_R", bound=wire.Reply)
 
 OnProgress = Callable[[wire.Progress], None]  # called now and then while a long request is worked on; over the socket only
-
-
-class Transport(Protocol):
-    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors where the transport can carry them, and returns its (first) reply."""
-        ...
-
-    def further(self) -> bytes:
-        """The next reply to the same request, where it has several."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class FileTransport:
-    """The control file: one write, then reads until the reply ends."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as exc:
-            raise DaemonGoneError(
-                exc.errno or errno.EIO, "no-mount", f"{path} cannot be opened: {os.strerror(exc.errno or errno.EIO)}",
-                "is that directory an agentfsd mount, and yours?",
-            ) from exc  # fmt: skip
-
-    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        if descriptors:
-            raise InvalidRequestError(errno.EINVAL, "no-descriptors", "the control file carries no descriptors", "use the socket")
-        os.write(self._fd, body)
-        parts = []
-        while part := os.read(self._fd, _READ_BYTES):
-            parts.append(part)
-        return b"".join(parts)
-
-    def further(self) -> bytes:
-        raise ProtocolError(errno.EPROTO, "bad-reply", "the daemon promised more than one reply on the control file")
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class SocketTransport:
-    """The daemon's Unix socket: messages behind their length."""
-
-    def __init__(self, path: str, timeout_s: float | None) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
-        try:
-            self._socket.connect(path)
-        except OSError as exc:
-            self._socket.close()
-            raise DaemonGoneError(
-                exc.errno or errno.EIO,
-                "no-daemon",
-                f"nobody answers at {path}: {exc.strerror}",
-                "`agentfsd mount` starts a daemon",
-            ) from exc
-
-    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        message = wire.frame(body)
-        sent = socket.send_fds(self._socket, [message], list(descriptors)) if descriptors else 0
-        self._socket.sendall(message[sent:])
-        return self.further()
-
-    def further(self) -> bytes:
-        length = wire.frame_length(self._receive(wire.HEADER_BYTES))
-        if length > wire.MAX_REPLY_BYTES:
-            raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
-        return self._receive(length)
-
-    def _receive(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._socket.recv(min(size - len(parts), _READ_BYTES))
-            if not part:
-                raise DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
-            parts += part
-        return bytes(parts)
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class EventStream:
@@ -165,7 +78,7 @@ class ControlClient:
         self._transport = transport
         self._usable = True
         try:
-            self.hello = self._ask(wire.Hello(client="agentfs_client"), wire.HelloOk)
+            self.hello = self.ask(wire.Hello(client="agentfs_client"), wire.HelloOk)
         except BaseException:
             transport.close()
             raise
@@ -190,9 +103,15 @@ class ControlClient:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _ask(
+    @property
+    def is_usable(self) -> bool:
+        """False once it was closed, or the daemon is known to have gone."""
+        return self._usable and not self._transport.has_ended()
+
+    def ask(
         self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> _R:
+        """One request, and its reply if that is what was expected; AgentFSError for any other."""
         reply = self._exchange(wire.encode(request), descriptors, on_progress)
         if not isinstance(reply, expected):
             raise _unexpected(reply, expected)
@@ -220,19 +139,19 @@ class ControlClient:
     # -- the daemon
 
     def status(self) -> wire.StatusReply:
-        return self._ask(wire.Status(), wire.StatusReply)
+        return self.ask(wire.Status(), wire.StatusReply)
 
     def capabilities(self) -> dict[str, str]:
-        return self._ask(wire.Capabilities(), wire.CapabilitiesReply).capabilities
+        return self.ask(wire.Capabilities(), wire.CapabilitiesReply).capabilities
 
     def fsck(self, on_progress: OnProgress | None = None) -> list[str]:
         """Problems in the stored state; empty when it is sound."""
         request = wire.Fsck(progress=on_progress is not None)
-        return self._ask(request, wire.ProblemsReply, on_progress=on_progress).problems
+        return self.ask(request, wire.ProblemsReply, on_progress=on_progress).problems
 
     def shutdown(self, *, force: bool = False) -> None:
         """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
-        self._ask(wire.Shutdown(force=force), wire.Done)
+        self.ask(wire.Shutdown(force=force), wire.Done)
 
     def events(self, branch: str | None = None) -> EventStream:
         """What happens in a branch (None: in every one, for a bound process in its own) from now on.
@@ -240,46 +159,46 @@ class ControlClient:
         Over the socket only. This conversation is given over to it: nothing else can be asked any more. A ``timeout_s`` of
         connect() is how long it may be quiet.
         """
-        self._ask(wire.Events(branch=branch), wire.EventsOk)
+        self.ask(wire.Events(branch=branch), wire.EventsOk)
         self._usable = False
         return EventStream(self._transport)
 
     # -- branches
 
     def create_branch(self, name: str, source: str | None = None) -> wire.Branch:
-        return self._ask(wire.BranchCreate(name=name, source=source), wire.BranchReply).branch
+        return self.ask(wire.BranchCreate(name=name, source=source), wire.BranchReply).branch
 
     def list_branches(self) -> list[wire.Branch]:
-        return self._ask(wire.BranchList(), wire.BranchesReply).branches
+        return self.ask(wire.BranchList(), wire.BranchesReply).branches
 
     def show_branch(self, ref: str | None = None) -> wire.Branch:
-        return self._ask(wire.BranchShow(ref=ref), wire.BranchReply).branch
+        return self.ask(wire.BranchShow(ref=ref), wire.BranchReply).branch
 
     def rename_branch(self, ref: str, new_name: str) -> wire.Branch:
-        return self._ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply).branch
+        return self.ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply).branch
 
     def delete_branch(self, ref: str) -> None:
         """Only a branch without changes; see discard."""
-        self._ask(wire.BranchDelete(ref=ref), wire.Done)
+        self.ask(wire.BranchDelete(ref=ref), wire.Done)
 
     def discard(self, ref: str, *, keep: bool = True) -> None:
         """Throws a branch away with its changes; ``main`` becomes the bare lower. With *keep* undo() can bring it back."""
-        self._ask(wire.Discard(ref=ref, keep=keep), wire.Done)
+        self.ask(wire.Discard(ref=ref, keep=keep), wire.Done)
 
     def bind(self, pid: int, branch: str, *, brood: bool = False) -> None:
         """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
-        self._ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done)
+        self.ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done)
 
     def unbind(self, pid: int) -> None:
-        self._ask(wire.BranchUnbind(pid=pid), wire.Done)
+        self.ask(wire.BranchUnbind(pid=pid), wire.Done)
 
     def bindings(self) -> list[wire.Binding]:
-        return self._ask(wire.BranchBindings(), wire.BindingsReply).bindings
+        return self.ask(wire.BranchBindings(), wire.BindingsReply).bindings
 
     def attach_session(self, fuse_fd: int, branch: str, io: str = "auto", device: int = 0) -> str:
         """Hands over a FUSE connection (mounted, not yet spoken on) that is to show one branch; how it carries data."""
         request = wire.SessionAttach(branch=branch, io=io, device=device)
-        return self._ask(request, wire.SessionReply, [fuse_fd]).io
+        return self.ask(request, wire.SessionReply, [fuse_fd]).io
 
     # -- snapshots
 
@@ -288,20 +207,20 @@ class ControlClient:
     ) -> wire.Snapshot:
         """*around_run*: it was taken by itself, and may go by itself."""
         request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run)
-        return self._ask(request, wire.SnapshotReply).snapshot
+        return self.ask(request, wire.SnapshotReply).snapshot
 
     def list_snapshots(self, branch: str | None = None) -> list[wire.Snapshot]:
-        return self._ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply).snapshots
+        return self.ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply).snapshots
 
     def show_snapshot(self, ref: str) -> wire.Snapshot:
-        return self._ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply).snapshot
+        return self.ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply).snapshot
 
     def delete_snapshot(self, ref: str) -> None:
-        self._ask(wire.SnapshotDelete(ref=ref), wire.Done)
+        self.ask(wire.SnapshotDelete(ref=ref), wire.Done)
 
     def log(self, ref: str | None = None) -> list[wire.Snapshot]:
         """The snapshots in a ref's history, newest first."""
-        return self._ask(wire.Log(ref=ref), wire.SnapshotsReply).snapshots
+        return self.ask(wire.Log(ref=ref), wire.SnapshotsReply).snapshots
 
     def restore(
         self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
@@ -310,7 +229,7 @@ class ControlClient:
         request = wire.Restore(
             ref=ref, branch=branch, raw_paths=[os.fsencode(path) for path in paths], progress=on_progress is not None
         )
-        return self._ask(request, wire.Done, on_progress=on_progress).message
+        return self.ask(request, wire.Done, on_progress=on_progress).message
 
     # -- several branches
 
@@ -323,7 +242,7 @@ class ControlClient:
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
             progress=on_progress is not None,
         )  # fmt: skip
-        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+        return self.ask(request, wire.MergeReply, on_progress=on_progress)
 
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
@@ -334,20 +253,20 @@ class ControlClient:
             branch=branch, raw_paths=[os.fsencode(path) for path in paths], force=force, merge=merge, dry_run=dry_run,
             progress=on_progress is not None,
         )  # fmt: skip
-        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+        return self.ask(request, wire.MergeReply, on_progress=on_progress)
 
     def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> wire.MergeReply:
         """Finishes a commit that was interrupted, or takes it back."""
         request = wire.CommitEnd(abort=abort, progress=on_progress is not None)
-        return self._ask(request, wire.MergeReply, on_progress=on_progress)
+        return self.ask(request, wire.MergeReply, on_progress=on_progress)
 
     def undo(self) -> wire.Deed:
         """Takes back the last restore, merge, commit to a branch, or discard."""
-        return self._ask(wire.Undo(), wire.DeedsReply).deeds[0]
+        return self.ask(wire.Undo(), wire.DeedsReply).deeds[0]
 
     def undoable(self) -> list[wire.Deed]:
         """What undo() would take back, one after the other."""
-        return self._ask(wire.UndoList(), wire.DeedsReply).deeds
+        return self.ask(wire.UndoList(), wire.DeedsReply).deeds
 
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
@@ -355,19 +274,19 @@ class ControlClient:
     ) -> list[wire.Snapshot]:  # fmt: skip
         """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
         request = wire.Prune(branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
-        return self._ask(request, wire.SnapshotsReply).snapshots
+        return self.ask(request, wire.SnapshotsReply).snapshots
 
     def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> wire.FreedReply:
         """Frees what nothing refers to; *forget_undo*: also what is kept for undo() alone."""
         request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
-        return self._ask(request, wire.FreedReply, on_progress=on_progress)
+        return self.ask(request, wire.FreedReply, on_progress=on_progress)
 
     def policy(self) -> dict[str, str]:
-        return self._ask(wire.PolicyGet(), wire.PolicyReply).policy
+        return self.ask(wire.PolicyGet(), wire.PolicyReply).policy
 
     def set_policy(self, name: str, value: str) -> dict[str, str]:
         """One setting; all of them as they are then."""
-        return self._ask(wire.PolicySet(name=name, value=value), wire.PolicyReply).policy
+        return self.ask(wire.PolicySet(name=name, value=value), wire.PolicyReply).policy
 
     def diff(self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = ()) -> list[wire.Change]:
         """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
@@ -375,7 +294,11 @@ class ControlClient:
         *paths*, relative to the root, name files and directories to keep to.
         """
         request = wire.Diff(a=a, b=b, raw_paths=[os.fsencode(path) for path in paths])
-        return self._ask(request, wire.ChangesReply).changes
+        return self.ask(request, wire.ChangesReply).changes
+
+    def changed_files(self, b: str | None = None, a: str | None = None, *, count: bool = False) -> wire.FilesDifferReply:
+        """Which files differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
+        return self.ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
 
     def patches(
         self,
@@ -392,4 +315,4 @@ class ControlClient:
         request = wire.DiffPatch(
             a=a, b=b, raw_paths=raw_paths, stat_only=stat_only, context_lines=context_lines, progress=on_progress is not None
         )
-        return self._ask(request, wire.PatchesReply, on_progress=on_progress).patches
+        return self.ask(request, wire.PatchesReply, on_progress=on_progress).patches

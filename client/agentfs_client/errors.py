@@ -23,7 +23,7 @@ class ExistsError(AgentFSError):
     """The name is taken."""
 
 
-class NotAllowedError(AgentFSError):
+class NotAllowedError(AgentFSError, PermissionError):
     """The caller may not do that."""
 
 
@@ -39,8 +39,8 @@ class ProtocolError(AgentFSError):
     """Client and daemon do not speak the same version."""
 
 
-class DaemonGoneError(AgentFSError):
-    """There is no daemon at the other end, or it went away."""
+class DaemonGoneError(AgentFSError, RuntimeError):
+    """There is no daemon at the other end, or it went away: for a file system, the backend is out of reach."""
 
 
 _KINDS: dict[int, type[AgentFSError]] = {

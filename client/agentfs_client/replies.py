@@ -254,6 +254,15 @@ class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
     changes: list[Change]
 
 
+class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
+    """Sorted by path. ``unchanged``: files that are the same on both sides, -1 where that was not asked for."""
+
+    added: list[PathName]
+    modified: list[PathName]
+    deleted: list[PathName]
+    unchanged: int = -1
+
+
 class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
     patches: list[FilePatch]
 
@@ -343,6 +352,6 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
-    | BindingsReply | ChangesReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply | ProblemsReply
-    | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FileData | StatusReply
+    | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
+    | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FileData | StatusReply
 )  # fmt: skip

@@ -133,6 +133,17 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     context_lines: int = 3
 
 
+class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
+    """Which files differ, each by itself: directories are not told, and what was moved is gone here and new there.
+
+    ``a`` and ``b`` as in diff. ``count``: also how many are the same, for which all of ``a`` is walked.
+    """
+
+    a: str | None = None
+    b: str | None = None
+    count: bool = False
+
+
 class Log(Request, frozen=True, kw_only=True, tag="log"):
     ref: str | None = None
 
@@ -323,7 +334,7 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
-    | Diff | DiffPatch | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage | PolicyGet
-    | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit | FileClose
+    | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
+    | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit | FileClose
     | FileMkdir | FileRename | FileDelete | Shutdown
 )  # fmt: skip

@@ -1,0 +1,380 @@
+"""A branch of a running agentfsd as a file system: through its mount where this process sees one, over the socket where not.
+
+Snapshots, restore and diff are the daemon's, and take the same time however many files there are. A daemon that was restarted is
+found again by the next operation.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self, TypeVar
+from uuid import UUID
+
+from agentfs_client import locate, wire
+from agentfs_client.backends.branch_remote import RemoteTree
+from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, NotFoundError
+from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.filesystem.errors import (
+    SnapshotCreationError,
+    SnapshotError,
+    SnapshotIncompatibleError,
+    SnapshotNotFoundError,
+    SnapshotRestoreError,
+)
+from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
+from agentfs_client.filesystem.paths import refusal
+from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+from agentfs_client.filesystem.streams import Sink, Source
+from agentfs_client.mounttable import FSTYPE, mount_at
+from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
+
+BACKEND = "branch"
+_CONTROL_DIR = ".agentfs"
+_ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+_UNREACHED = (errno.ENOTCONN, errno.ESTALE)  # of a dead mount: nothing has reached the daemon
+_BROKEN = (errno.ECONNABORTED, errno.ENODEV)  # the daemon died over the request
+
+_T = TypeVar("_T")
+
+
+class BranchFilesystem(BaseFilesystem):
+    """``branch``: by name or id; None is the one that this process is bound to, else ``main``. ``create`` makes it where it is
+    missing, from the ref ``source`` (None: ``main`` as it is then).
+
+    ``mount`` says which mount, else it is AGENTFS_MOUNT's, the one around the current directory, or the only one; ``socket`` is
+    the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
+    socket. As long as it is open it counts as a user of the mount: close() it. DaemonGoneError, a RuntimeError, when the daemon is
+    out of reach; NotFoundError when there is no such mount or branch.
+    """
+
+    def __init__(
+        self,
+        branch: str | None = None,
+        *,
+        mount: str | os.PathLike[str] | None = None,
+        socket: str | os.PathLike[str] | None = None,
+        create: bool = False,
+        source: str | None = None,
+        read_only: bool = False,
+        mount_point: str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(read_only=read_only, mount_point=mount_point, limits=limits)
+        if mount is not None and socket is not None:
+            raise ValueError("give mount or socket, not both: a socket says which daemon is meant")
+        self._mount = None if mount is None else os.path.abspath(mount)
+        self._socket = None if socket is None else os.path.abspath(socket)
+        self._tree: HostFilesystem | RemoteTree | None = None
+        self._client: ControlClient | None = None
+        self._root = "/"
+        self._is_closed = False
+        client = self._converse()
+        try:
+            found = _branch_of(client, branch, source, create=create)
+            self._id, self._name = found.id, found.name
+            self._tree = self._choose(client, found)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- reaching the daemon
+
+    def _converse(self) -> ControlClient:
+        """A new conversation; which mount it is about is settled by the first one."""
+        if self._is_closed:
+            raise ValueError("I/O operation on closed file system")
+        if self._socket is not None:
+            self._client = ControlClient.connect(self._socket)
+            return self._client
+        found = locate.find(self._mount)
+        self._client, self._mount = found.connect(), found.mountpoint
+        return self._client
+
+    def _choose(self, client: ControlClient, found: wire.Branch) -> HostFilesystem | RemoteTree:
+        """The mount, when this process sees it and may look at the branch there."""
+        mounted = mount_at(self._mount) if self._mount is not None else None
+        if self._mount is not None and mounted is not None and mounted.fstype == FSTYPE:
+            root = self._mount if client.hello.bound else os.path.join(self._mount, _CONTROL_DIR, "branches", found.name)
+            try:
+                tree = HostFilesystem(root, limits=self.limits)
+            except OSError:
+                pass  # somebody else's mount, which this process may not enter
+            else:
+                self._root = self._mount
+                return tree
+        self._root = "/"
+        return RemoteTree(client, found.id, self.limits)
+
+    def _reach(self) -> tuple[ControlClient, HostFilesystem | RemoteTree]:
+        """The daemon and the branch as they can be reached now."""
+        if self._client is not None and self._tree is not None and self._client.is_usable:
+            return self._client, self._tree
+        self._let_go()
+        try:
+            client = self._converse()
+            found = client.show_branch(self._id)
+            self._name, self._tree = found.name, self._choose(client, found)
+        except NotFoundError as exc:
+            self._let_go()
+            raise DaemonGoneError(exc.errno or errno.ENOENT, exc.code, exc.message, exc.hint) from exc
+        except BaseException:
+            self._let_go()
+            raise
+        return client, self._tree
+
+    def _let_go(self) -> None:
+        if self._tree is not None:
+            self._tree.close()
+        if self._client is not None:
+            self._client.close()
+        self._tree = self._client = None
+
+    def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
+        """Does something with the branch's files. What has not reached a daemon that is gone is done with the one after it."""
+        if path == _CONTROL_DIR or path.startswith(_CONTROL_DIR + "/"):
+            raise refusal(errno.EPERM if changes else errno.ENOENT, path)
+        try:
+            return act(self._reach()[1])
+        except OSError as exc:
+            if not _is_gone(exc):
+                raise
+            self._let_go()
+            if changes and exc.errno not in _UNREACHED:
+                raise _gone("whether that was done before, nobody can say") from exc
+        try:
+            return act(self._reach()[1])
+        except OSError as exc:
+            if isinstance(exc, AgentFSError) or not _is_gone(exc):
+                raise
+            raise _gone("is it being restarted?") from exc
+
+    def close(self) -> None:
+        """Frees the mount and ends the conversation; the branch and its snapshots stay. May be called again."""
+        self._is_closed = True
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- what it is
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @property
+    def branch(self) -> str:
+        """The branch's name."""
+        return self._name
+
+    @property
+    def branch_id(self) -> str:
+        return self._id
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether files go through the mount; else they go over the socket."""
+        return isinstance(self._reach()[1], HostFilesystem)
+
+    # -- what BaseFilesystem asks for
+
+    def _stat(self, path: str) -> FileStat:
+        return self._do(lambda tree: tree._stat(path), path)
+
+    def _stat_name(self, path: str) -> FileStat:
+        return self._do(lambda tree: tree._stat_name(path), path)
+
+    def _scan(self, path: str) -> list[FileEntry]:
+        return self._do(lambda tree: list(tree._scan(path)), path)
+
+    def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
+        return iter(self._do(lambda tree: list(tree._walk(path, depth)), path))
+
+    def _open_read(self, path: str) -> Source:
+        return _SafeSource(self._do(lambda tree: tree._open_read(path), path))
+
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        return _SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
+
+    def _make_directory(self, path: str) -> None:
+        self._do(lambda tree: tree._make_directory(path), path, changes=True)
+
+    def _remove_file(self, path: str) -> None:
+        self._do(lambda tree: tree._remove_file(path), path, changes=True)
+
+    def _remove_tree(self, path: str) -> None:
+        self._do(lambda tree: tree._remove_tree(path), path, changes=True)
+
+    # -- snapshots
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        """O(1). ``commit_ref`` is its id, which every command of agentfsd takes; files are not counted."""
+        try:
+            made = self._reach()[0].create_snapshot(self._id, tag=tag or "")
+        except DaemonGoneError:
+            raise
+        except AgentFSError as exc:
+            raise SnapshotCreationError(_sentence("no snapshot could be taken", exc)) from exc
+        return self._record(made)
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        """O(1). What was there before is kept in a snapshot of its own: `agentfsd undo` brings it back."""
+        self._check_writable("")
+        _check_ours(snapshot)
+        try:
+            self._reach()[0].restore(snapshot.commit_ref, self._id)
+        except DaemonGoneError:
+            raise
+        except NotFoundError as exc:
+            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
+        except AgentFSError as exc:
+            raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
+
+    def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None, *, count: bool = True) -> FilesystemDiff:
+        """Takes as long as there are changes, and for ``unchanged_count``, unless *count* is False, as there are names."""
+        _check_ours(base)
+        if target is not None:
+            _check_ours(target)
+        try:
+            found = self._reach()[0].changed_files(target.commit_ref if target else self._id, base.commit_ref, count=count)
+        except DaemonGoneError:
+            raise
+        except NotFoundError as exc:
+            raise SnapshotNotFoundError(_sentence("a snapshot that is to be compared is gone", exc)) from exc
+        except AgentFSError as exc:
+            raise SnapshotError(_sentence("they cannot be compared", exc)) from exc
+        added, modified, deleted = (_paths(names) for names in (found.added, found.modified, found.deleted))
+        return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
+
+    @property
+    def current_snapshot_id(self) -> UUID | None:
+        last = self._reach()[0].show_branch(self._id).last
+        return uuid_of(last) if last else None
+
+    def log(self) -> list[FilesystemSnapshot]:
+        """The snapshots in the branch's history, the newest first, whoever took them."""
+        return [self._record(found) for found in self._reach()[0].log(self._id)]
+
+    def find_snapshot(self, ref: str) -> FilesystemSnapshot:
+        """A snapshot by its name or id. SnapshotNotFoundError."""
+        try:
+            return self._record(self._reach()[0].show_snapshot(ref))
+        except NotFoundError as exc:
+            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {ref}", exc)) from exc
+
+    def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
+        """Frees what only it held. SnapshotNotFoundError."""
+        _check_ours(snapshot)
+        try:
+            self._reach()[0].delete_snapshot(snapshot.commit_ref)
+        except NotFoundError as exc:
+            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
+
+    def discard(self, *, keep: bool = True) -> None:
+        """Throws the branch away with its changes (``main`` is empty of changes then); with *keep* `agentfsd undo` can bring it
+        back. This object is closed then."""
+        client, name = self._reach()[0], self._id
+        if self._tree is not None:
+            self._tree.close()
+        client.discard(name, keep=keep)
+        self.close()
+
+    def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
+        return FilesystemSnapshot(
+            uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, self._root, tag=found.tag or None,
+            parent_id=uuid_of(found.parent) if found.parent else None, file_count=max(0, found.file_count),
+            total_bytes=max(0, found.bytes_changed), backend=BACKEND, strategy="layer",
+        )  # fmt: skip
+
+
+def uuid_of(number: str) -> UUID:
+    """The id of a snapshot or branch, 26 characters for 128 bits, in the form of a UUID."""
+    value = 0
+    for letter in number:
+        value = value << 5 | _ID_ALPHABET.index(letter)
+    return UUID(int=value)
+
+
+def _branch_of(client: ControlClient, branch: str | None, source: str | None, *, create: bool) -> wire.Branch:
+    try:
+        return client.show_branch(branch)
+    except NotFoundError:
+        if not create or branch is None:
+            raise
+    return client.create_branch(branch, source)
+
+
+def _check_ours(snapshot: FilesystemSnapshot) -> None:
+    if snapshot.backend not in ("", BACKEND):
+        raise SnapshotIncompatibleError(
+            f"{snapshot.commit_ref} is a snapshot of another kind of file system ({snapshot.backend}), not of a branch"
+        )
+
+
+def _paths(names: list[wire.PathName]) -> tuple[str, ...]:
+    return tuple(sorted(os.fsdecode(name.path_bytes) for name in names))
+
+
+def _sentence(what: str, exc: AgentFSError) -> str:
+    return f"{what}: {exc.message}" + (f" ({exc.hint})" if exc.hint else "")
+
+
+def _is_gone(exc: OSError) -> bool:
+    return isinstance(exc, DaemonGoneError) or exc.errno in (*_UNREACHED, *_BROKEN)
+
+
+def _gone(hint: str) -> DaemonGoneError:
+    return DaemonGoneError(errno.ENOTCONN, "daemon-gone", "the daemon has gone", hint)
+
+
+class _SafeSource:
+    """A source whose daemon may go."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def read(self, size: int) -> bytes:
+        return _while_there(lambda: self._source.read(size))
+
+    def seek(self, position: int) -> None:
+        self._source.seek(position)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class _SafeSink:
+    """A sink whose daemon may go: what was not committed is gone with it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, data: bytes) -> None:
+        _while_there(lambda: self._sink.write(data))
+
+    def commit(self) -> None:
+        _while_there(self._sink.commit)
+
+    def discard(self) -> None:
+        _while_there(self._sink.discard)
+
+
+def _while_there(act: Callable[[], _T]) -> _T:
+    try:
+        return act()
+    except OSError as exc:
+        if isinstance(exc, AgentFSError) or not _is_gone(exc):
+            raise
+        raise _gone("open the file again once it is there") from exc

@@ -1,0 +1,112 @@
+"""How messages get to a daemon and back: through the control file of its mount, or its Unix socket. Knows no message."""
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from agentfs_client import wire
+from agentfs_client.errors import DaemonGoneError, InvalidRequestError, ProtocolError
+
+CONTROL_FILE = ".agentfs/control"
+_READ_BYTES = 1 << 17
+
+
+class Transport(Protocol):
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        """Sends one request, and descriptors where the transport can carry them, and returns its (first) reply."""
+        ...
+
+    def further(self) -> bytes:
+        """The next reply to the same request, where it has several."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether the other end is known to have gone. Asks nobody."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileTransport:
+    """The control file: one write, then reads until the reply ends."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as exc:
+            raise DaemonGoneError(
+                exc.errno or errno.EIO, "no-mount", f"{path} cannot be opened: {os.strerror(exc.errno or errno.EIO)}",
+                "is that directory an agentfsd mount, and yours?",
+            ) from exc  # fmt: skip
+
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        if descriptors:
+            raise InvalidRequestError(errno.EINVAL, "no-descriptors", "the control file carries no descriptors", "use the socket")
+        os.write(self._fd, body)
+        parts = []
+        while part := os.read(self._fd, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+
+    def further(self) -> bytes:
+        raise ProtocolError(errno.EPROTO, "bad-reply", "the daemon promised more than one reply on the control file")
+
+    def has_ended(self) -> bool:
+        return self._fd < 0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class SocketTransport:
+    """The daemon's Unix socket: messages behind their length."""
+
+    def __init__(self, path: str, timeout_s: float | None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(path)
+        except OSError as exc:
+            self._socket.close()
+            raise DaemonGoneError(
+                exc.errno or errno.EIO,
+                "no-daemon",
+                f"nobody answers at {path}: {exc.strerror}",
+                "`agentfsd mount` starts a daemon",
+            ) from exc
+
+    def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
+        message = wire.frame(body)
+        sent = socket.send_fds(self._socket, [message], list(descriptors)) if descriptors else 0
+        self._socket.sendall(message[sent:])
+        return self.further()
+
+    def further(self) -> bytes:
+        length = wire.frame_length(self._receive(wire.HEADER_BYTES))
+        if length > wire.MAX_REPLY_BYTES:
+            raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
+        return self._receive(length)
+
+    def has_ended(self) -> bool:
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)  # between requests the daemon says nothing: only its end can be read
+        return bool(poll.poll(0))
+
+    def _receive(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), _READ_BYTES))
+            if not part:
+                raise DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        self._socket.close()
