@@ -42,7 +42,7 @@ class Session:
         self._parent = parent
         self._children: list[Session] = []
         if parent is not None:
-            parent._children.append(self)
+            parent._children.append(self)  # noqa: SLF001  # a session, too
         self._listen()
 
     def _listen(self) -> None:
@@ -97,19 +97,23 @@ class Session:
         reduced = [(slice_, slice_.reduced(event)) for slice_ in self._slices.values()]
         changes = [(slice_, items) for slice_, items in reduced if items is not None]
         for slice_, items in changes:
-            slice_.seed(items)
+            slice_.put(items)
         return len(changes)
 
     # -- snapshots
 
     def snapshot(self, snapshot_id: str | None = None) -> Snapshot:
         """The state as it is. It is kept, too, and found by its name; a later one of the same name takes its place."""
+        snapshot = self.capture(snapshot_id)
+        self._snapshots[snapshot.snapshot_id] = snapshot
+        return snapshot
+
+    def capture(self, snapshot_id: str | None = None) -> Snapshot:
+        """As snapshot(), but it is the caller's alone."""
         slices = MappingProxyType({kind: slice_.all() for kind, slice_ in self._slices.items() if slice_.all()})
         parent_id = None if self._parent is None else self._parent.session_id
         name = snapshot_id or str(uuid4())
-        snapshot = Snapshot(name, datetime.now(UTC), self._id, self._created_at, parent_id, self._tags, slices)
-        self._snapshots[name] = snapshot
-        return snapshot
+        return Snapshot(name, datetime.now(UTC), self._id, self._created_at, parent_id, self._tags, slices)
 
     def rollback(self, snapshot: Snapshot | str) -> None:
         """Back to a snapshot, or to the one of that name: SnapshotNotFoundError (a KeyError) when there is none."""
@@ -123,7 +127,7 @@ class Session:
         if not isinstance(snapshot, Snapshot):
             raise SnapshotIncompatibleError(f"a session is restored from its own kind of snapshot, not from {snapshot!r}")
         for kind in self._slices.keys() | snapshot.slices.keys():
-            self[kind].seed(snapshot.slices.get(kind, ()))
+            self[kind].put(snapshot.slices.get(kind, ()))
 
     def get_snapshot(self, snapshot_id: str) -> Snapshot:
         try:

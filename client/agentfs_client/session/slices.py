@@ -55,5 +55,9 @@ class Slice(Generic[T]):
         else:
             self._items = tuple(items)  # type: ignore[arg-type]  # one that is not of the kind is several
 
+    def put(self, items: tuple[T, ...]) -> None:
+        """As seed(), for exactly these."""
+        self._items = items
+
     def clear(self) -> None:
         self._items = ()
