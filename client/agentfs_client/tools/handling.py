@@ -95,7 +95,7 @@ def _nearby(filesystem: Filesystem | None, path: str) -> str:
     while above and not filesystem.exists(above):
         above, _, name = above.rpartition("/")
     try:
-        names = {entry.name + "/" * entry.is_directory: entry.path for entry in filesystem.list(above or ".")}
+        names = {entry.name: entry.path for entry in filesystem.list(above or ".")}
     except EXPECTED:
         return ""
     close = [names[found] for found in difflib.get_close_matches(name, names, 3, 0.6)]

@@ -22,14 +22,14 @@ class Ignored:
     def __init__(self, filesystem: Filesystem, base: str) -> None:
         self._filesystem = filesystem
         self._base = "" if base == "." else base
-        self._rules: dict[str, GitIgnoreSpec] = {}
+        self._rules: dict[str, _Rules] = {}
         self._read_above()
         self._read_beneath()
         self._directory_is_out = cache(self._decide_directory)
 
     def keeps(self, path: str) -> bool:
         """Whether a file beneath the base is not left out."""
-        return not any(self._directory_is_out(directory) for directory in self._between(path)) and not self._decide(path, path)
+        return not any(self._directory_is_out(directory) for directory in self._between(path)) and not self._decide(path, False)
 
     def _between(self, path: str) -> Iterator[str]:
         """The directories beneath the base and above *path*, the uppermost first."""
@@ -39,15 +39,15 @@ class Ignored:
             end += 1
 
     def _decide_directory(self, path: str) -> bool:
-        return path.rpartition("/")[2] == _GIT or self._decide(path, path + "/")
+        return path.rpartition("/")[2] == _GIT or self._decide(path, True)
 
-    def _decide(self, path: str, shown: str) -> bool:
-        """What the nearest ignore file with a word about *path* says; *shown* is how rules see it."""
+    def _decide(self, path: str, is_directory: bool) -> bool:
+        """What the nearest ignore file with a word about *path* says."""
         directory = path
         while directory:
             directory = directory.rpartition("/")[0]
             rules = self._rules.get(directory)
-            verdict = rules.check_file(shown[len(directory) + 1 if directory else 0 :]).include if rules is not None else None
+            verdict = None if rules is None else rules.verdict(path[len(directory) + 1 if directory else 0 :], is_directory)
             if verdict is not None:
                 return verdict
         return False
@@ -78,7 +78,19 @@ class Ignored:
                 continue  # there is none, or none that could be understood
             lines += [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
         if lines:
-            self._rules[directory] = _compiled(lines)
+            self._rules[directory] = _Rules(lines)
+
+
+class _Rules:
+    """Those of one directory. The library knows rules for files alone; about a directory, ``name/`` says what ``name`` would."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._for_files = _compiled(lines)
+        self._for_directories = _compiled([line.rstrip(" ").removesuffix("/") for line in lines])
+
+    def verdict(self, path: str, is_directory: bool) -> bool | None:
+        """Whether it is left out; None where no rule is about it."""
+        return (self._for_directories if is_directory else self._for_files).check_file(path).include
 
 
 def _compiled(lines: list[str]) -> "GitIgnoreSpec":

@@ -44,13 +44,18 @@ def window(filesystem: Filesystem, path: str, ranges: Iterable[Range], character
     NotTextError when one of them is no UTF-8, or when there is a NUL before their end.
     """
     with filesystem.open_read(path) as reader:
-        collected = _Collected(ranges, 4 * characters + 2)  # UTF-8 has up to four bytes a character; the ending has two
+        collected = _Collected(ranges, _most_bytes(characters))
         for chunk in reader.chunks(_CHUNK_BYTES):
             if b"\0" in chunk and collected.wants_more:
                 raise NotTextError(f"{reader.path} is binary ({reader.size:,} bytes)")
             collected.add(chunk)
         lines = tuple(_decoded(reader.path, number, data, characters) for number, data in collected.finish())
         return Window(reader.path, lines, collected.ended, reader.size)
+
+
+def _most_bytes(characters: int) -> int:
+    """What shows whether a line has more: UTF-8 has up to four bytes a character, a line ending two."""
+    return 4 * (characters + 1)
 
 
 class _Collected:
@@ -97,7 +102,7 @@ class _Collected:
 
 def _decoded(path: str, number: int, data: bytes, characters: int) -> Line:
     try:  # not final: a character may have been cut in two
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) < 4 * characters + 2)
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) < _most_bytes(characters))
     except UnicodeDecodeError as exc:
         raise NotTextError(f"{path} is no UTF-8 text: line {number} holds the byte 0x{data[exc.start]:02x}") from exc
     bare = text.removesuffix("\n").removesuffix("\r")
