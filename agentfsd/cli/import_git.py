@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 
 from agentfs_client.control import ControlClient
+from agentfs_client.trees.equal import make_equal
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import connect
 from agentfsd.cli.export_git import local_repository
@@ -35,7 +36,6 @@ from agentfsd.exchange.repository import (
     unquoted,
 )  # fmt: skip
 from agentfsd.exchange.states import KNOWN, KNOWN_BRANCHES, REMOTE, snapshot_name
-from agentfsd.exchange.writer import make_equal
 from agentfsd.types import DEFAULT_BRANCH
 
 _HEADS, _TAGS = REMOTE + "heads/", REMOTE + "tags/"
