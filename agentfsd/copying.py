@@ -7,7 +7,8 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+
+from agentfs_client.sparse import extents
 
 _FICLONE = 0x40049409
 _CHUNK = 64 << 20
@@ -50,24 +51,6 @@ def data_bytes(fd: int) -> int:
 
 def round_up(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def extents(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each stretch of data between two offsets."""
-    while start < end:
-        try:
-            start = os.lseek(fd, start, os.SEEK_DATA)
-            stop = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError as exc:
-            if exc.errno == errno.ENXIO:  # only a hole is left
-                return
-            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-            stop = end  # no such seeking here: all of it is data
-        if start >= end:
-            return
-        yield start, min(stop, end)
-        start = stop
 
 
 def _copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:

@@ -6,16 +6,16 @@ import os
 import click
 
 from agentfs_client.control import ControlClient
+from agentfs_client.trees.directory import Directory, count
+from agentfs_client.trees.equal import make_equal
+from agentfs_client.trees.tree import Tree
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import converse, mount_option
 from agentfsd.cli.progress import Step, is_shown, progress
 from agentfsd.cli.temporary import fixed, interruptible, is_ours, new_branch, resolve, snapshot_path
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
-from agentfsd.exchange.directory import Directory, count
 from agentfsd.exchange.place import new_directory, new_file
-from agentfsd.exchange.tree import Source
-from agentfsd.exchange.writer import make_equal
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -81,15 +81,15 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
     output.say(f"{found.name} exported to {target}")
 
 
-def _write_archive(source: Source, target: str, force: bool, step: Step, total: int) -> list[str]:
-    from agentfsd.exchange.archive import write_archive  # what loads slowly is loaded by those who need it
+def _write_archive(source: Tree, target: str, force: bool, step: Step, total: int) -> list[str]:
+    from agentfs_client.archive.pack import write_archive  # what loads slowly is loaded by those who need it
 
     with new_file(target, replace=force) as file:
         write_archive(source, file, step, total)
     return []
 
 
-def _write_directory(source: Source, target: str, force: bool, step: Step, total: int) -> list[str]:
+def _write_directory(source: Tree, target: str, force: bool, step: Step, total: int) -> list[str]:
     with new_directory(target, replace=force) as directory:
         return make_equal(directory, source, step, total)
 
@@ -156,16 +156,16 @@ def _import(mount: locate.Mount, daemon: ControlClient, source: str, branch: str
             with Directory(source) as directory:
                 lacking = _make_branch(mount, daemon, branch, base, directory, step, count(source) if is_shown() else 0)
         else:
-            from agentfsd.exchange.unarchive import Archive
+            from agentfsd.exchange.unarchive import opened_archive
 
-            with Archive(source, max_size, step) as archive:
+            with opened_archive(source, max_size, step) as archive:
                 lacking = _make_branch(mount, daemon, branch, base, archive, step, len(archive))
     output.say(f"branch {branch} made from {source}")
     return lacking
 
 
 def _make_branch(
-    mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: Source, step: Step, total: int
+    mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: Tree, step: Step, total: int
 ) -> list[str]:
     with new_branch(mount, daemon, branch, base) as directory:
         return make_equal(directory, source, step, total, is_ours)

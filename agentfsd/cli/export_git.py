@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotAllowedError, NotFoundError
+from agentfs_client.trees.directory import Directory
 from agentfsd.cli import locate, output
 from agentfsd.cli.progress import Step, progress
 from agentfsd.cli.temporary import fixed, is_temporary, resolve, snapshot_path
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
-from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.place import undisturbed
 from agentfsd.exchange.record import Changed, Recorder
 from agentfsd.exchange.repository import NOTES, Commit, Oid, Repository, Trees, is_dotgit, ref_name

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 
 from agentfs_client.control import ControlClient
+from agentfs_client.trees.equal import make_equal
 from agentfsd.cli import locate, output
 from agentfsd.cli.export_git import local_repository
 from agentfsd.cli.progress import Step, progress
@@ -34,7 +35,6 @@ from agentfsd.exchange.repository import (
     unquoted,
 )  # fmt: skip
 from agentfsd.exchange.states import KNOWN, KNOWN_BRANCHES, REMOTE, snapshot_name
-from agentfsd.exchange.writer import make_equal
 from agentfsd.types import DEFAULT_BRANCH
 
 _HEADS, _TAGS = REMOTE + "heads/", REMOTE + "tags/"

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pygit2
 
+from agentfs_client.trees.stored import Stored, restore, without_holes
+from agentfs_client.trees.tree import Chunks, Entry, join
 from agentfsd.exchange.record import DIRECTORIES, ENTRIES, EXECUTABLE, FILE, LINK, TREE, read_entries
 from agentfsd.exchange.repository import Items, Repository, Trees, is_dotgit
-from agentfsd.exchange.stored import Stored, restore, without_holes
-from agentfsd.exchange.tree import Chunks, Entry, join
 
 _CHUNK = 1 << 20
 _SUBMODULE = 0o160000

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from agentfs_client.archive.writer import whole_file
+from agentfs_client.trees.equal import remove_tree
 from agentfsd import kernel
 from agentfsd.errors import Refusal
-from agentfsd.exchange.writer import remove_tree
 
 
 @contextmanager
@@ -66,15 +67,8 @@ def new_file(target: str, *, replace: bool) -> Iterator[BinaryIO]:
     target = os.path.abspath(target)
     if os.path.lexists(target) and not replace:
         raise Refusal(errno.EEXIST, "file-exists", f"{target} is there already", "choose another name; --force replaces it")
-    temporary = _beside(target)
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(fd, "w+b") as file:
-            yield file
-        os.rename(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with whole_file(target) as (file, _):
+        yield file
 
 
 def _beside(target: str) -> str:

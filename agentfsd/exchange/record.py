@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pygit2
 
-from agentfsd.exchange.directory import Directory
+from agentfs_client.trees.directory import Directory
+from agentfs_client.trees.stored import Stored, is_possible, store, stream
+from agentfs_client.trees.tree import Entry, Step
 from agentfsd.exchange.repository import Items, Repository, Trees, check_name, damaged
-from agentfsd.exchange.stored import Stored, is_possible, store, stream
-from agentfsd.exchange.tree import Entry, Step
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -15,10 +15,10 @@ from typing import TypeVar
 import pygit2
 from pygit2.enums import CredentialType
 
+from agentfs_client.trees.tree import Step
 from agentfsd.errors import Refusal
 from agentfsd.exchange.repository import NOTES, Repository
 from agentfsd.exchange.states import HEADS, REMOTE, TAGS
-from agentfsd.exchange.tree import Step
 
 _BEFORE = "refs/agentfs/before/"
 REMOTE_NOTES = REMOTE + "notes"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.trees.directory import Directory
+from agentfs_client.trees.equal import make_equal, remove_tree
 from agentfsd.errors import Refusal
-from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.place import new_directory, new_file
-from agentfsd.exchange.writer import make_equal, remove_tree
 from tests.exchange.trees import copy_tree, unlike
 
 

@@ -11,15 +11,15 @@ import msgspec
 import pygit2
 import pytest
 
+from agentfs_client.trees.directory import Directory
+from agentfs_client.trees.equal import make_equal
+from agentfs_client.trees.tree import Chunks, Entry
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
-from agentfsd.exchange.directory import Directory
 from agentfsd.exchange.record import ENTRIES, Changed, Recorder
 from agentfsd.exchange.repository import NOTES, Oid, Repository, Trees, is_dotgit, plain_name, ref_name, trailer, unquoted
 from agentfsd.exchange.states import HEADS, REMOTE, State, commit_state, snapshot_name
-from agentfsd.exchange.tree import Chunks, Entry
-from agentfsd.exchange.writer import make_equal
 from tests.exchange.trees import unlike
 
 

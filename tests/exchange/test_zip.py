@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.archive.pack import write_archive
+from agentfs_client.trees.directory import Directory
+from agentfs_client.trees.equal import make_equal
 from agentfsd.errors import Refusal
-from agentfsd.exchange.archive import write_archive
-from agentfsd.exchange.directory import Directory
-from agentfsd.exchange.unarchive import Archive
-from agentfsd.exchange.writer import make_equal
+from agentfsd.exchange.unarchive import opened_archive
 from tests.compare import describe
 from tests.exchange.trees import unlike
 
@@ -34,7 +34,7 @@ def pack(source: Path, path: Path) -> None:
 
 
 def unpack(path: Path, target: Path, max_bytes: int = 1 << 30) -> None:
-    with Archive(str(path), max_bytes) as archive:
+    with opened_archive(str(path), max_bytes) as archive:
         make_equal(str(target), archive)
 
 

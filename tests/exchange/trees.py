@@ -4,8 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from agentfsd.exchange.directory import Directory
-from agentfsd.exchange.writer import make_equal
+from agentfs_client.trees.directory import Directory
+from agentfs_client.trees.equal import make_equal
 from tests.compare import describe, differences
 
 

@@ -24,7 +24,9 @@ from agentfs_client.filesystem.streams import Sink, Source
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
 
 if TYPE_CHECKING:
+    from agentfs_client.archive.unpack import Archive
     from agentfs_client.snapshots.directory import DirectorySnapshots, SnapshotStrategy
+    from agentfs_client.trees.tree import Tree
 
 
 class HostFilesystem(BaseFilesystem):
@@ -158,6 +160,35 @@ class HostFilesystem(BaseFilesystem):
                 act(name_of(path), fd)
             finally:
                 os.close(fd)
+
+    # -- archives
+
+    @contextmanager
+    def _tree(self, leave_out: Callable[[bytes], bool]) -> "Iterator[Tree]":
+        from agentfs_client.trees.directory import Directory
+
+        with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}", leave_out) as directory:
+            yield directory
+
+    def import_archive(self, path: str | os.PathLike[str]) -> int:
+        where = os.path.realpath(path)
+        if where.startswith(os.path.realpath(self._root) + "/"):
+            raise ValueError(f"{where} lies in the workspace that it would replace; move it out of {self._root}")
+        return super().import_archive(path)
+
+    def _replace_all(self, archive: "Archive") -> int:
+        from agentfs_client.backends.host_import import replace_all
+
+        with self._opened_root() as fd:
+            return replace_all(fd, archive)
+
+    @contextmanager
+    def _opened_root(self) -> Iterator[int]:
+        fd = self._beneath.open("", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     # -- snapshots
 

@@ -6,8 +6,10 @@ then on; contents are bytes, and are always shared.
 
 import errno
 import io
+import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from agentfs_client.filesystem.base import BaseFilesystem
@@ -17,7 +19,11 @@ from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
+if TYPE_CHECKING:
+    from agentfs_client.archive.unpack import Archive
+
 _BACKEND = "in_memory"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _File:
@@ -165,6 +171,37 @@ class InMemoryFilesystem(BaseFilesystem):
             content = old.content + content
         now = _now()
         self._put(path, _File(content, old.created_at if old is not None else now, now))
+
+    # -- archives
+
+    def _open_archive(self, path: str) -> "Archive":
+        """No more than half of the machine's memory. Names may be longer than a disk's: they are counted in characters here."""
+        from agentfs_client.archive.unpack import Archive
+
+        most = min(self.limits.max_archive_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+        name_bytes = max(255, 4 * self.limits.max_segment_length)
+        return Archive(path, most, foreign_links=False, max_name_bytes=name_bytes)
+
+    def _replace_all(self, archive: "Archive") -> int:
+        from agentfs_client.archive.plain import Plain
+        from agentfs_client.trees.stored import stream
+        from agentfs_client.trees.tree import walk
+
+        plain = Plain(archive)
+        directories = {b"": _Directory(self._edition, self._root.created_at)}
+        total_bytes = 0
+        for entry in walk(plain):
+            made = _now() if entry.mtime_ns is None else _EPOCH + timedelta(microseconds=entry.mtime_ns // 1000)
+            if entry.is_file:
+                content = io.BytesIO()
+                content.writelines(stream(plain.chunks(entry), entry.size))
+                directories[entry.parent].children[os.fsdecode(entry.name)] = _File(content.getvalue(), made, made)
+                total_bytes += entry.size
+            elif entry.path:
+                new = directories[entry.path] = _Directory(self._edition, made)
+                directories[entry.parent].children[os.fsdecode(entry.name)] = new
+        self._root, self._file_count, self._total_bytes = directories[b""], plain.file_count, total_bytes
+        return plain.file_count
 
     # -- snapshots
 

@@ -7,7 +7,9 @@ may be written.
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from agentfs_client.filesystem import paging, search
 from agentfs_client.filesystem.errors import PathEscapeError, RootError
@@ -25,6 +27,10 @@ from agentfs_client.filesystem.results import (
     WriteResult,
 )
 from agentfs_client.filesystem.streams import BinaryReader, BinaryWriter, Sink, Source, Utf8Reader, Utf8Writer, check_encoding
+
+if TYPE_CHECKING:
+    from agentfs_client.archive.unpack import Archive
+    from agentfs_client.trees.tree import Tree
 
 _MODES = ("create", "overwrite", "append")
 
@@ -103,6 +109,38 @@ class BaseFilesystem(ABC):
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
                 continue
             yield path, source
+
+    def _tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
+        """All that there is, for an archive; without names for which *leave_out* is true."""
+        from agentfs_client.archive.writer import FilesystemTree
+
+        return nullcontext(FilesystemTree(self, self._is_plain_directory, leave_out))
+
+    def _open_archive(self, path: str) -> "Archive":
+        """ArchiveError. Limits of depth and of names are not asked: what is in an archive was there before."""
+        from agentfs_client.archive.unpack import Archive
+
+        return Archive(path, self.limits.max_archive_bytes, foreign_links=False)
+
+    def _replace_all(self, archive: "Archive") -> int:
+        """Makes what is in an archive all that there is; how many files that is. An error leaves everything as it was."""
+        from agentfs_client.archive.reader import replace_with_backup
+
+        return replace_with_backup(self.export_archive, self._refill, archive)
+
+    def _refill(self, tree: "Tree") -> None:
+        """Removes all that there is, and writes the directories and files of *tree*. An error leaves it half done."""
+        from agentfs_client.trees.stored import stream
+        from agentfs_client.trees.tree import walk
+
+        self._remove_tree("")
+        for entry in walk(tree):
+            path = os.fsdecode(entry.path)
+            if entry.is_file:
+                with BinaryWriter(path, self._open_write(path, "create")) as writer:
+                    writer.write_all(stream(tree.chunks(entry), entry.size))
+            elif path:
+                self._make_directory(path)
 
     # -- properties
 
@@ -270,13 +308,12 @@ class BaseFilesystem(ABC):
     def export_archive(self, path: str | os.PathLike[str]) -> int:
         from agentfs_client.archive.writer import export_archive
 
-        return export_archive(self, path)
+        return export_archive(self._tree, path)
 
     def import_archive(self, path: str | os.PathLike[str]) -> int:
-        from agentfs_client.archive.reader import import_archive
-
         self._check_writable("")
-        return import_archive(self, path)
+        with self._open_archive(os.fspath(path)) as archive:
+            return self._replace_all(archive)
 
     # -- shared steps
 

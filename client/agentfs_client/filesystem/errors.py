@@ -34,3 +34,7 @@ class SnapshotIncompatibleError(SnapshotRestoreError, ValueError):
 
 class ArchiveError(ValueError):
     """An archive is damaged or hostile; nothing of it was written."""
+
+
+class ArchiveTooLargeError(ArchiveError):
+    """What is in an archive would take more than the limit."""

@@ -19,6 +19,7 @@ class Limits:
     max_grep_matches: int = 1_000
     max_read_bytes: int = 32 << 20
     max_write_bytes: int = 32 << 20
+    max_archive_bytes: int = 16 << 30  # what an import may take, unpacked
     default_read_lines: int = DEFAULT_READ_LIMIT
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
-from agentfsd.exchange.tree import Chunks, Entry
+from agentfs_client.trees.tree import Chunks, Entry
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
 HOLE = 1 << 16  # stretches of zeros of that size, aligned, become holes
@@ -34,6 +34,7 @@ class Stored(msgspec.Struct, omit_defaults=True):
     raw: str = ""
     name: str = ""
     xattrs: dict[str, bytes] = {}
+    loose: bool = False
 
     def path_bytes(self) -> bytes:
         """ValueError when ``raw`` is no base64."""
@@ -49,6 +50,7 @@ def store(entry: Entry, path: bytes, name: str = "") -> Stored:
     xattrs = {quote_from_bytes(os.fsencode(key), _PLAIN): value for key, value in (entry.xattrs or {}).items()}
     return Stored(
         text, entry.mode, entry.uid, entry.gid, entry.mtime_ns, entry.size, entry.rdev, entry.group, raw, name, xattrs,
+        entry.loose,
     )  # fmt: skip
 
 
@@ -56,7 +58,8 @@ def restore(stored: Stored, path: bytes) -> Entry:
     """The entry at *path*; a symlink's target comes from elsewhere."""
     xattrs = {os.fsdecode(unquote_to_bytes(key)): value for key, value in stored.xattrs.items()}
     return Entry(
-        path, stored.mode, stored.uid, stored.gid, stored.size, stored.mtime_ns, stored.rdev, b"", xattrs, stored.links,
+        path, stored.mode, stored.uid, stored.gid, stored.size, stored.mtime_ns, stored.rdev, b"",
+        None if stored.loose else xattrs, stored.links, stored.loose,
     )  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def without_holes(data: bytes, offset: int) -> Chunks:
     """The parts of *data* that are not zeros, block by block."""
     start = 0
     for block in range(0, len(data), HOLE):
-        if data.count(0, block, block + HOLE) == len(data[block : block + HOLE]):
+        if data.startswith(_ZEROS[: len(data) - block], block):
             if start < block:
                 yield offset + start, data[start:block]
             start = block + HOLE

@@ -6,8 +6,9 @@ import stat
 from collections.abc import Callable
 from types import TracebackType
 
-from agentfsd.copying import extents
-from agentfsd.exchange.tree import Beneath, Chunks, Entry, join
+from agentfs_client.sparse import extents
+from agentfs_client.trees.descent import Descent
+from agentfs_client.trees.tree import Chunks, Entry, join
 
 CHUNK = 1 << 20
 _NO_XATTRS = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
@@ -18,12 +19,12 @@ class Directory:
 
     def __init__(self, root: str | bytes, leave_out: Callable[[bytes], bool] = lambda name: False) -> None:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._beneath = Beneath(self._fd)
+        self._way = Descent(self._fd)
         self._leave_out = leave_out
         self._device = os.fstat(self._fd).st_dev
 
     def close(self) -> None:
-        self._beneath.close()
+        self._way.close()
         os.close(self._fd)
 
     def __enter__(self) -> "Directory":
@@ -36,7 +37,7 @@ class Directory:
         return self._entry(b"", os.fstat(self._fd), self._fd)
 
     def children(self, directory: Entry) -> list[Entry]:
-        fd = self._beneath.fd(directory.path)
+        fd = self._way.fd(directory.path)
         found = []
         for name in sorted(os.fsencode(name) for name in os.listdir(fd)):
             if self._leave_out(name):
@@ -49,7 +50,7 @@ class Directory:
 
     def chunks(self, entry: Entry) -> Chunks:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # it may have become a FIFO
-        fd = os.open(entry.name, flags, dir_fd=self._beneath.fd(entry.parent))
+        fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
         try:
             for start, end in extents(fd, 0, os.fstat(fd).st_size):
                 yield from _read(fd, start, end)

@@ -16,9 +16,8 @@ from typing import IO, BinaryIO
 
 import msgspec
 
-from agentfsd.errors import Refusal
-from agentfsd.exchange.stored import store, stream
-from agentfsd.exchange.tree import Entry, Source, Step, walk
+from agentfs_client.trees.stored import store, stream
+from agentfs_client.trees.tree import Entry, Step, Tree, walk
 
 MANIFEST = "manifest.json"
 FILES = "files/"
@@ -32,18 +31,18 @@ _UNIX = 3  # "version made by": external attributes are st_mode
 _DIRECTORY_BIT = 0x10  # MS-DOS attribute
 
 
-def write_archive(source: Source, file: BinaryIO, step: Step = lambda done, total: None, total: int = 0) -> None:
-    """Writes the whole archive to *file*, which must be seekable."""
+def write_archive(source: Tree, file: BinaryIO, step: Step = lambda done, total: None, total: int = 0) -> int:
+    """Writes the whole archive to *file*, which must be seekable; how many files and symlinks it holds."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as lines:
         writer = _ArchiveWriter(archive, source, lines)
         for done, entry in enumerate(walk(source)):
             writer.add(entry)
             step(done, total)
-        writer.finish()
+        return writer.finish()
 
 
 class _ArchiveWriter:
-    def __init__(self, archive: zipfile.ZipFile, source: Source, lines: IO[bytes]) -> None:
+    def __init__(self, archive: zipfile.ZipFile, source: Tree, lines: IO[bytes]) -> None:
         self._archive, self._source, self._lines = archive, source, lines
         self._file_count = self._total_bytes = 0
 
@@ -67,7 +66,7 @@ class _ArchiveWriter:
             number += 1
             free = f"{name}~{number}"
         if len(free.encode()) >= MAX_NAME_BYTES:
-            raise Refusal(errno.ENAMETOOLONG, "too-long", f"{name[:80]}...: a ZIP takes paths of {MAX_NAME_BYTES} bytes at most")
+            raise OSError(errno.ENAMETOOLONG, f"a ZIP takes paths of {MAX_NAME_BYTES} bytes at most", f"{name[:80]}...")
         return free + "/" * entry.is_dir
 
     def _is_taken(self, name: str) -> bool:
@@ -91,7 +90,7 @@ class _ArchiveWriter:
         self._file_count += 1
         self._total_bytes += size
 
-    def finish(self) -> None:
+    def finish(self) -> int:
         """The manifest comes last: only now are its numbers known."""
         head = msgspec.json.encode({
             "version": VERSION,
@@ -107,6 +106,7 @@ class _ArchiveWriter:
             while data := self._lines.read(_CHUNK):
                 member.write(data)
             member.write(b"\n]}\n")
+        return self._file_count
 
 
 def _is_utf8(name: bytes) -> bool:

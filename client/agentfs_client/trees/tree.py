@@ -1,6 +1,5 @@
-"""What every form of a tree has in common: its entries, and how one asks for them. Knows no form, and no daemon."""
+"""What all forms of a directory tree have in common: its entries, and how one asks for them. Knows no form."""
 
-import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ class Entry:
         return self.path.rpartition(b"/")[0]
 
 
-class Source(Protocol):
+class Tree(Protocol):
     """A tree that can be read, in whatever form."""
 
     def root(self) -> Entry: ...
@@ -68,9 +67,9 @@ class Source(Protocol):
         ...
 
 
-def walk(source: Source) -> Iterator[Entry]:
+def walk(tree: Tree) -> Iterator[Entry]:
     """Every entry, a directory before what is in it; the root first."""
-    stack = [iter([source.root()])]
+    stack = [iter([tree.root()])]
     while stack:
         entry = next(stack[-1], None)
         if entry is None:
@@ -78,42 +77,8 @@ def walk(source: Source) -> Iterator[Entry]:
             continue
         yield entry
         if entry.is_dir:
-            stack.append(iter(source.children(entry)))
+            stack.append(iter(tree.children(entry)))
 
 
 def join(directory: bytes, name: bytes) -> bytes:
     return directory + b"/" + name if directory else name
-
-
-class Beneath:
-    """Directories beneath one root, by path; no step follows a symlink. The way to the last one stays open.
-
-    ``fd`` is good until the next call. Closes nothing that it did not open: the root's descriptor is the caller's.
-    """
-
-    def __init__(self, root_fd: int) -> None:
-        self._root_fd = root_fd
-        self._way: list[tuple[bytes, int]] = []  # (name, descriptor) of each step
-
-    def fd(self, path: bytes) -> int:
-        names = path.split(b"/") if path else []
-        kept = 0
-        while kept < min(len(names), len(self._way)) and self._way[kept][0] == names[kept]:
-            kept += 1
-        self._close_after(kept)
-        for name in names[kept:]:
-            parent = self._way[-1][1] if self._way else self._root_fd
-            self._way.append((name, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)))
-        return self._way[-1][1] if self._way else self._root_fd
-
-    def where(self, path: bytes) -> bytes:
-        """A path for calls that take no descriptor of a directory; its last name is not followed by what asks for that."""
-        directory, _, name = path.rpartition(b"/")
-        return b"/proc/self/fd/%d/%s" % (self.fd(directory), name or b".")
-
-    def _close_after(self, kept: int) -> None:
-        while len(self._way) > kept:
-            os.close(self._way.pop()[1])
-
-    def close(self) -> None:
-        self._close_after(0)

@@ -9,9 +9,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from agentfsd.copying import extents, write_all
-from agentfsd.exchange.directory import CHUNK, read_xattrs
-from agentfsd.exchange.tree import Beneath, Chunks, Entry, Source, Step, join
+from agentfs_client.sparse import extents
+from agentfs_client.trees.descent import Descent
+from agentfs_client.trees.directory import CHUNK, read_xattrs
+from agentfs_client.trees.tree import Chunks, Entry, Step, Tree, join
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
@@ -19,7 +20,7 @@ _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
 
 def make_equal(
     target: str | bytes,
-    source: Source,
+    source: Tree,
     step: Step = lambda done, total: None,
     total: int = 0,
     keep: Callable[[bytes], bool] = lambda path: False,
@@ -41,14 +42,14 @@ def make_equal(
 
 
 class _Writer:
-    def __init__(self, root_fd: int, source: Source, keep: Callable[[bytes], bool]) -> None:
-        self._beneath, self._source, self._keep = Beneath(root_fd), source, keep
+    def __init__(self, root_fd: int, source: Tree, keep: Callable[[bytes], bool]) -> None:
+        self._way, self._source, self._keep = Descent(root_fd), source, keep
         self._groups: dict[int, bytes] = {}  # group -> its first name, which is in place
         self._claimed: dict[int, bytes] = {}  # inode with several names -> the name that keeps it
         self.lacking: list[str] = []
 
     def close(self) -> None:
-        self._beneath.close()
+        self._way.close()
 
     def run(self) -> Iterator[None]:
         """One step for each entry; a directory's own attributes come last, since what is done inside moves its times."""
@@ -76,7 +77,7 @@ class _Writer:
             return False
         if info is not None:
             self._remove(entry)
-        os.mkdir(entry.name, stat.S_IMODE(entry.mode) if entry.loose else 0o700, dir_fd=self._beneath.fd(entry.parent))
+        os.mkdir(entry.name, stat.S_IMODE(entry.mode) if entry.loose else 0o700, dir_fd=self._way.fd(entry.parent))
         return True
 
     def _enter(self, entry: Entry, is_new: bool) -> Iterator[Entry]:
@@ -87,7 +88,7 @@ class _Writer:
             else:
                 children.append(child)
         if not is_new:
-            fd = self._beneath.fd(entry.path)
+            fd = self._way.fd(entry.path)
             _may_change(fd)
             wanted = {child.name for child in children}
             for name in (os.fsencode(name) for name in os.listdir(fd)):
@@ -119,15 +120,15 @@ class _Writer:
         first = self._groups.get(entry.group)
         if first is None:
             return False
-        there = os.lstat(self._beneath.where(first))
+        there = os.lstat(self._way.where(first))
         if info is not None and (info.st_dev, info.st_ino) == (there.st_dev, there.st_ino):
             return True
         if info is not None:
             self._remove(entry)
         directory, _, name = first.rpartition(b"/")
-        fd = os.dup(self._beneath.fd(directory))
+        fd = os.dup(self._way.fd(directory))
         try:
-            os.link(name, entry.name, src_dir_fd=fd, dst_dir_fd=self._beneath.fd(entry.parent), follow_symlinks=False)
+            os.link(name, entry.name, src_dir_fd=fd, dst_dir_fd=self._way.fd(entry.parent), follow_symlinks=False)
         finally:
             os.close(fd)
         return True
@@ -141,7 +142,7 @@ class _Writer:
         return entry.is_file or entry.is_link or info.st_rdev == entry.rdev
 
     def _put_file(self, entry: Entry, info: os.stat_result | None) -> None:
-        fd = self._beneath.fd(entry.parent)
+        fd = self._way.fd(entry.parent)
         if info is not None and info.st_size == entry.size and self._has_content(fd, entry, info):
             return
         mode = stat.S_IMODE(entry.mode if info is None else info.st_mode) if entry.loose else 0o600
@@ -152,7 +153,7 @@ class _Writer:
             flags = os.O_CREAT | os.O_EXCL
         else:
             flags = os.O_TRUNC
-            _may_write(self._beneath.where(entry.path), info)
+            _may_write(self._way.where(entry.path), info)
         file = os.open(entry.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, mode, dir_fd=fd)
         try:
             _fill(file, self._source.chunks(entry), entry.size)
@@ -163,7 +164,7 @@ class _Writer:
         """A time with a fraction of a second is no accident; whole seconds are what build tools set, so then we read."""
         if entry.mtime_ns == info.st_mtime_ns and info.st_mtime_ns % 1_000_000_000:
             return True
-        _may_write(self._beneath.where(entry.path), info)
+        _may_write(self._way.where(entry.path), info)
         file = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
             return _holds(file, entry.size, self._source.chunks(entry))
@@ -171,16 +172,16 @@ class _Writer:
             os.close(file)
 
     def _put_symlink(self, entry: Entry, info: os.stat_result | None) -> None:
-        fd = self._beneath.fd(entry.parent)
+        fd = self._way.fd(entry.parent)
         if info is not None:
-            if os.readlink(self._beneath.where(entry.path)) == entry.target:
+            if os.readlink(self._way.where(entry.path)) == entry.target:
                 return
             os.unlink(entry.name, dir_fd=fd)
         os.symlink(entry.target, entry.name, dir_fd=fd)
 
     def _make_special(self, entry: Entry) -> bool:
         try:
-            os.mknod(entry.name, stat.S_IFMT(entry.mode) | 0o600, entry.rdev, dir_fd=self._beneath.fd(entry.parent))
+            os.mknod(entry.name, stat.S_IFMT(entry.mode) | 0o600, entry.rdev, dir_fd=self._way.fd(entry.parent))
         except PermissionError:
             self._lacks(entry, "it is a device, and making one is not permitted")
             return False
@@ -190,7 +191,7 @@ class _Writer:
 
     def _settle(self, entry: Entry, is_new: bool) -> None:
         """Owner, xattrs, mode, times: in this order, since a new owner clears setuid bits and capabilities."""
-        where = self._beneath.where(entry.path)
+        where = self._way.where(entry.path)
         info = os.lstat(where)
         self._give_owner(entry, where, info)
         if entry.xattrs is not None:
@@ -198,7 +199,7 @@ class _Writer:
         info = os.lstat(where)
         mode = _permissions(entry, info, is_new)
         if not entry.is_link and stat.S_IMODE(info.st_mode) != mode:
-            os.chmod(where, mode)
+            self._give_mode(entry, where, mode)
         if entry.mtime_ns is not None and info.st_mtime_ns != entry.mtime_ns:
             os.utime(where, ns=(info.st_atime_ns, entry.mtime_ns), follow_symlinks=False)
 
@@ -212,6 +213,14 @@ class _Writer:
             if exc.errno not in _NOT_PERMITTED:
                 raise
             self._lacks(entry, f"it belongs to {uid}:{gid}, and giving it away is not permitted")
+
+    def _give_mode(self, entry: Entry, where: bytes, mode: int) -> None:
+        try:
+            os.chmod(where, mode)
+        except OSError as exc:
+            if exc.errno not in _NOT_PERMITTED:
+                raise
+            self._lacks(entry, f"its mode {mode:o} cannot be set here")
 
     def _give_xattrs(self, entry: Entry, where: bytes, info: os.stat_result) -> None:
         wanted, present = entry.xattrs or {}, read_xattrs(where)
@@ -237,12 +246,12 @@ class _Writer:
 
     def _look(self, entry: Entry) -> os.stat_result | None:
         try:
-            return os.lstat(self._beneath.where(entry.path))
+            return os.lstat(self._way.where(entry.path))
         except FileNotFoundError:
             return None
 
     def _remove(self, entry: Entry) -> None:
-        _remove_at(self._beneath.fd(entry.parent), entry.path, self._keep)
+        _remove_at(self._way.fd(entry.parent), entry.path, self._keep)
 
 
 def remove_tree(path: str) -> None:
@@ -301,8 +310,10 @@ def _may_write(where: bytes, info: os.stat_result) -> None:
 
 def _fill(fd: int, chunks: Chunks, size: int) -> None:
     for offset, data in chunks:
-        if write_all(fd, data, offset) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(fd, view, offset)
+            view, offset = view[done:], offset + done
     os.ftruncate(fd, size)
 
 
