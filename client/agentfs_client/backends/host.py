@@ -6,19 +6,19 @@ with several names, or in a directory that takes no new names, keeps its inode a
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from agentfs_client.backends.host_files import FileSource, sink_for
+from agentfs_client.backends.host_files import FileSource, NamedSink, about, sink_for
+from agentfs_client.backends.host_removal import remove_tree
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.beneath import Beneath
+from agentfs_client.filesystem.birth import birth_time
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
-from agentfs_client.filesystem.paths import escapes, join, name_of, parent_of, refusal
+from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
     from agentfs_client.snapshots.directory import DirectorySnapshots, SnapshotStrategy
     from agentfs_client.trees.tree import Tree
+
+_WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # meanwhile; or it is nobody's business
 
 
 class HostFilesystem(BaseFilesystem):
@@ -78,16 +80,15 @@ class HostFilesystem(BaseFilesystem):
         return self._stat_as(path, follow=False)
 
     def _stat_as(self, path: str, *, follow: bool) -> FileStat:
-        with _about(path):
+        with about(path):
             fd = self._beneath.open(path, os.O_PATH, follow=follow)
             try:
-                found = os.fstat(fd)
+                return _file_stat(path, os.fstat(fd), birth_time(fd))
             finally:
                 os.close(fd)
-        return _file_stat(path, found)
 
     def _scan(self, path: str) -> Iterator[FileEntry]:
-        with _about(path):
+        with about(path):
             for entry in self._names(path):
                 where = join(path, entry.name)
                 if entry.is_symlink():
@@ -98,6 +99,8 @@ class HostFilesystem(BaseFilesystem):
                     size = entry.stat(follow_symlinks=False).st_size if is_file else None
                 except FileNotFoundError:
                     continue
+                except PermissionError:  # a directory that shows names alone
+                    size = None
                 yield FileEntry(entry.name, where, is_file, entry.is_dir(follow_symlinks=False), size)
 
     def _names(self, path: str) -> Iterator[os.DirEntry[str]]:
@@ -128,16 +131,17 @@ class HostFilesystem(BaseFilesystem):
                             pending.append((where, level + 1))
                     elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and self._behind_link(where, "").is_file):
                         yield where
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # went meanwhile, or is nobody's business
+            except OSError as exc:
+                if exc.errno not in _WENT:
+                    raise refusal(exc.errno or errno.EIO, directory) from exc
 
     def _open_read(self, path: str) -> Source:
-        with _about(path):
+        with about(path):
             return FileSource(self._beneath.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
-        with _about(path):
-            return sink_for(self._beneath, path, mode)
+        with about(path):
+            return NamedSink(sink_for(self._beneath, path, mode), path)
 
     def _make_directory(self, path: str) -> None:
         self._in_parent(path, lambda name, fd: os.mkdir(name, dir_fd=fd))
@@ -145,16 +149,22 @@ class HostFilesystem(BaseFilesystem):
     def _remove_file(self, path: str) -> None:
         self._in_parent(path, lambda name, fd: os.unlink(name, dir_fd=fd))
 
+    def _remove_empty(self, path: str) -> None:
+        self._in_parent(path, lambda name, fd: os.rmdir(name, dir_fd=fd))
+
     def _remove_tree(self, path: str) -> None:
         if path:
-            self._in_parent(path, lambda name, fd: shutil.rmtree(name, dir_fd=fd))
+            self._in_parent(path, remove_tree)
             return
         for entry in list(self._names("")):
             remove = self._remove_tree if entry.is_dir(follow_symlinks=False) else self._remove_file
-            remove(entry.name)
+            try:
+                remove(entry.name)
+            except FileNotFoundError:
+                continue
 
     def _in_parent(self, path: str, act: Callable[[str, int], None]) -> None:
-        with _about(path):
+        with about(path):
             fd = self._beneath.open(parent_of(path), os.O_PATH | os.O_DIRECTORY)
             try:
                 act(name_of(path), fd)
@@ -229,21 +239,16 @@ class HostFilesystem(BaseFilesystem):
         self._snapshots.cleanup()
 
 
-def _file_stat(path: str, found: os.stat_result) -> FileStat:
+def _file_stat(path: str, found: os.stat_result, born: float | None) -> FileStat:
     is_directory = stat.S_ISDIR(found.st_mode)
     is_file = stat.S_ISREG(found.st_mode)
-    modified = datetime.fromtimestamp(found.st_mtime, UTC)
-    return FileStat(path or ".", is_file, is_directory, found.st_size if is_file else 0, None, modified)
+    size = found.st_size if is_file else 0
+    return FileStat(path or ".", is_file, is_directory, size, _time(born), _time(found.st_mtime))
 
 
-@contextmanager
-def _about(path: str) -> Iterator[None]:
-    """Errors about the path as the caller knows it; a symlink that leads out is an escape."""
+def _time(seconds: float | None) -> datetime | None:
+    """None, too, for a year that Python does not know."""
     try:
-        yield
-    except OSError as exc:
-        if exc.errno == errno.EXDEV:
-            raise escapes(path) from None
-        if exc.errno is None:
-            raise
-        raise refusal(exc.errno, path) from exc
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -46,6 +46,9 @@ class _Directory:
         return new
 
 
+_Node = _File | _Directory
+
+
 class InMemoryFilesystem(BaseFilesystem):
     """``files``: what is there from the start, by path. Its root is ``/``, so every absolute path lies beneath it."""
 
@@ -73,8 +76,8 @@ class InMemoryFilesystem(BaseFilesystem):
 
     # -- the tree
 
-    def _node(self, path: str) -> _File | _Directory:
-        node: _File | _Directory = self._root
+    def _node(self, path: str) -> _Node:
+        node: _Node = self._root
         for name in path.split("/") if path else ():
             if isinstance(node, _File):
                 raise refusal(errno.ENOTDIR, path)
@@ -110,7 +113,7 @@ class InMemoryFilesystem(BaseFilesystem):
             node = child
         return node
 
-    def _put(self, path: str, node: "_File | _Directory | None") -> None:
+    def _put(self, path: str, node: _Node | None) -> None:
         """Sets or removes a name."""
         parent = self._own(parent_of(path))
         old = parent.children.pop(name_of(path), None) if node is None else parent.children.get(name_of(path))
@@ -121,7 +124,7 @@ class InMemoryFilesystem(BaseFilesystem):
             self._count(node, 1)
         parent.modified_at = _now()
 
-    def _count(self, node: "_File | _Directory", sign: int) -> None:
+    def _count(self, node: _Node, sign: int) -> None:
         for _, file in _files(node):
             self._file_count += sign
             self._total_bytes += sign * len(file.content)
@@ -216,6 +219,7 @@ class InMemoryFilesystem(BaseFilesystem):
         return snapshot
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
+        self._check_writable("")
         self._root, self._file_count, self._total_bytes = self._state(snapshot)
         self._edition += 1
         self._current = snapshot.snapshot_id
@@ -223,7 +227,7 @@ class InMemoryFilesystem(BaseFilesystem):
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
         old, old_count, _ = self._state(base)
         new, _, _ = self._state(target) if target is not None else (self._root, 0, 0)
-        added, modified, deleted = _compare(old, new, "")
+        added, modified, deleted = _compare(old, new)
         unchanged = old_count - len(modified) - len(deleted)
         return FilesystemDiff(tuple(sorted(added)), tuple(sorted(modified)), tuple(sorted(deleted)), unchanged)
 
@@ -278,32 +282,33 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _files(node: _File | _Directory, path: str = "") -> Iterator[tuple[str, _File]]:
-    if isinstance(node, _File):
-        yield path, node
-        return
-    for name, child in node.children.items():
-        yield from _files(child, join(path, name))
+def _files(node: _Node | None, path: str = "") -> Iterator[tuple[str, _File]]:
+    """All that is a file at or beneath *path*, however deep."""
+    pending = [] if node is None else [(path, node)]
+    while pending:
+        where, found = pending.pop()
+        if isinstance(found, _File):
+            yield where, found
+        else:
+            pending.extend((join(where, name), child) for name, child in found.children.items())
 
 
-_Paths = tuple[list[str], list[str], list[str]]
-
-
-def _compare(old: _Directory, new: _Directory, path: str) -> _Paths:
+def _compare(old: _Directory, new: _Directory) -> tuple[list[str], list[str], list[str]]:
     """Added, modified and deleted files. What is the same object on both sides is not looked into."""
     added: list[str] = []
     modified: list[str] = []
     deleted: list[str] = []
-    for name in old.children.keys() | new.children.keys():
-        before, after, where = old.children.get(name), new.children.get(name), join(path, name)
+    pending: list[tuple[str, _Node | None, _Node | None]] = [("", old, new)]
+    while pending:
+        path, before, after = pending.pop()
         if before is after:
             continue
         if isinstance(before, _Directory) and isinstance(after, _Directory):
-            for found, more in zip((added, modified, deleted), _compare(before, after, where), strict=True):
-                found.extend(more)
+            names = before.children.keys() | after.children.keys()
+            pending.extend((join(path, name), before.children.get(name), after.children.get(name)) for name in names)
         elif isinstance(before, _File) and isinstance(after, _File):
-            modified.extend([where] * (before.content != after.content))
+            modified.extend([path] * (before.content != after.content))
         else:
-            deleted.extend(found for found, _ in _files(before, where)) if before is not None else None
-            added.extend(found for found, _ in _files(after, where)) if after is not None else None
+            deleted.extend(found for found, _ in _files(before, path))
+            added.extend(found for found, _ in _files(after, path))
     return added, modified, deleted

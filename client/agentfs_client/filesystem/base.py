@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from agentfs_client.filesystem import paging, search
-from agentfs_client.filesystem.errors import PathEscapeError, RootError
+from agentfs_client.filesystem.errors import RootError
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import check_new, join, name_of, normalize, parent_of, refusal
 from agentfs_client.filesystem.results import (
@@ -77,6 +77,10 @@ class BaseFilesystem(ABC):
         """A directory with all that is in it; the root stays, empty."""
 
     # -- what a backend may do better
+
+    def _remove_empty(self, path: str) -> None:
+        """A directory that was empty a moment ago. OSError with ENOTEMPTY where it can be told that it no longer is."""
+        self._remove_tree(path)
 
     def _stat_name(self, path: str) -> FileStat:
         """As _stat, of a symlink itself: what a deletion is about. One is neither file nor directory."""
@@ -172,6 +176,8 @@ class BaseFilesystem(ABC):
             raise refusal(errno.EISDIR, where)
         elif mode == "create":
             raise refusal(errno.EEXIST, where)
+        elif not found.is_file:
+            raise _no_file(where)
         return BinaryWriter(where, self._open_write(where, mode))
 
     def open_text(self, path: str, *, encoding: str = "utf-8") -> Utf8Reader:
@@ -215,8 +221,12 @@ class BaseFilesystem(ABC):
     def exists(self, path: str) -> bool:
         try:
             return self._look(self._normalize(path)) is not None
-        except (PathEscapeError, NotADirectoryError):
+        except (ValueError, NotADirectoryError):  # PathEscapeError is one
             return False
+        except OSError as exc:
+            if exc.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+                return False
+            raise
 
     def stat(self, path: str) -> FileStat:
         return self._stat(self._normalize(path))
@@ -230,15 +240,20 @@ class BaseFilesystem(ABC):
     def glob(self, pattern: str, *, path: str = ".") -> Sequence[GlobMatch]:
         if not pattern:
             raise ValueError("an empty pattern matches nothing; `*` matches every file in a directory, `**` all beneath it")
-        absolute = pattern.startswith("/")
-        fixed, rest, depth = search.split_pattern(pattern)
-        base = "" if absolute else self._normalize(path)
-        start = self._normalize(f"/{fixed}" if absolute else join(base, fixed))
+        if pattern.endswith("/"):
+            return []  # directories
+        if pattern.startswith("/"):
+            return [GlobMatch(found, True) for found in self._matching("", self._normalize(pattern))]
+        return [GlobMatch(found, True) for found in self._matching(self._normalize(path), pattern)]
+
+    def _matching(self, base: str, pattern: str, *, by_name: bool = False) -> Sequence[str]:
+        fixed, rest, depth = ("", pattern, None) if by_name else search.split_pattern(pattern)
+        start = self._normalize(join(base, fixed))
+        matches = search.path_matcher(rest, by_name=by_name)
         if not self._is_directory(start):
             return []
-        matches = search.path_matcher(rest)
         skip = len(start) + 1 if start else 0
-        return [GlobMatch(found, True) for found in sorted(self._walk(start, depth)) if matches(found[skip:])]
+        return sorted(found for found in self._walk(start, depth) if matches(found[skip:]))
 
     def grep(
         self,
@@ -267,15 +282,15 @@ class BaseFilesystem(ABC):
         return matches
 
     def _files_to_search(self, where: str, pattern: str | None) -> Sequence[str]:
-        found = self._look(where)
-        if found is None or not found.is_directory:
-            return [where] if found is not None and found.is_file else []
-        paths = sorted(self._walk(where))
+        try:
+            found = self._stat(where)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if not found.is_directory:
+            return [where] if found.is_file else []
         if pattern is None:
-            return paths
-        matches = search.path_matcher(pattern, by_name="/" not in pattern)
-        skip = len(where) + 1 if where else 0
-        return [found_path for found_path in paths if matches(found_path[skip:])]
+            return sorted(self._walk(where))
+        return self._matching(where, pattern, by_name="/" not in pattern)
 
     # -- changing
 
@@ -286,8 +301,10 @@ class BaseFilesystem(ABC):
             raise RootError(errno.EPERM, "Cannot delete root; with recursive=True all that is in it goes", path)
         if not self._stat_name(where).is_directory:
             self._remove_file(where)
-        elif recursive or not any(True for _ in self._scan(where)):
+        elif recursive:
             self._remove_tree(where)
+        elif not any(True for _ in self._scan(where)):
+            self._remove_empty(where)
         else:
             raise IsADirectoryError(
                 errno.EISDIR, "the directory is not empty; recursive=True deletes it with all that is in it", where
@@ -299,7 +316,7 @@ class BaseFilesystem(ABC):
         found = self._look(where)
         if found is None:
             self._prepare(where, parents)
-            self._make_directory(where)
+            self._make_shared(where, exist_ok)
         elif not (found.is_directory and exist_ok):
             raise refusal(errno.EEXIST, where)
 
@@ -339,8 +356,11 @@ class BaseFilesystem(ABC):
 
     def _find_file(self, path: str) -> str:
         where = self._normalize(path)
-        if self._stat(where).is_directory:
+        found = self._stat(where)
+        if found.is_directory:
             raise refusal(errno.EISDIR, where)
+        if not found.is_file:
+            raise _no_file(where)
         return where
 
     def _prepare(self, path: str, parents: bool) -> None:
@@ -356,7 +376,21 @@ class BaseFilesystem(ABC):
         if missing and not parents:
             raise refusal(errno.ENOENT, missing[0])
         for directory in reversed(missing):
-            self._make_directory(directory)
+            self._make_shared(directory, True)
+
+    def _make_shared(self, path: str, exist_ok: bool) -> None:
+        """Makes a directory, which somebody else may be making as well."""
+        try:
+            self._make_directory(path)
+        except FileExistsError:
+            if not (exist_ok and self._is_directory(path)):
+                raise
+
+
+def _no_file(path: str) -> OSError:
+    return OSError(
+        errno.EINVAL, "neither file nor directory (a pipe, a socket, a device): delete() is all that can be done", path
+    )
 
 
 def entry_of(stat: FileStat) -> FileEntry:

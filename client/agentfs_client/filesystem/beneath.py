@@ -3,11 +3,13 @@
 import ctypes
 import errno
 import os
-import threading
+import stat
 
 _SYS_OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _EXTRA = os.O_CLOEXEC
+_PATH_BYTES = 4096  # PATH_MAX, with the zero at the end
+_MOST_LINKS = 40  # as the kernel
 
 
 class _OpenHow(ctypes.Structure):
@@ -24,16 +26,14 @@ class Beneath:
     """A directory and what is in it, by relative paths ("" is the directory itself). Symlinks are followed as long as they stay
     beneath it; one that leads out is EXDEV. Descriptors that are returned belong to the caller."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, fd: int | None = None) -> None:
         self._root = root
-        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._lock = threading.Lock()
+        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if fd is None else fd
 
     def close(self) -> None:
-        with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -41,6 +41,10 @@ class Beneath:
 
     def open(self, path: str, flags: int, *, follow: bool = True) -> int:
         """A descriptor; OSError with the kernel's errno. *follow* is about the last name only."""
+        if self._fd < 0:
+            raise RuntimeError("the file system has been closed")
+        if len(path) >= _PATH_BYTES // 4 and len(os.fsencode(path)) >= _PATH_BYTES and "/" in path[len(path) // 2 :]:
+            return self._open_far(path, flags, follow)
         last = 0 if follow else os.O_NOFOLLOW
         fd = self._openat2(path, flags | last)
         if fd >= 0:
@@ -51,6 +55,38 @@ class Beneath:
         if number in (errno.ENOSYS, errno.EPERM):
             return self._name_by_name(path, flags)
         raise OSError(number, os.strerror(number), path)
+
+    def behind(self, path: str) -> str:
+        """What a symlink leads to, followed to its end even where nothing is there; *path* itself where that is no symlink."""
+        for _ in range(_MOST_LINKS):
+            try:
+                fd = self.open(path, os.O_PATH, follow=False)
+            except FileNotFoundError:
+                return path
+            try:
+                if not stat.S_ISLNK(os.fstat(fd).st_mode):
+                    return path
+                target = os.readlink("", dir_fd=fd)
+            finally:
+                os.close(fd)
+            path = self._from_root(target) if target.startswith("/") else os.path.join(os.path.dirname(path), target).rstrip("/")
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _from_root(self, target: str) -> str:
+        for root in (self._root, os.path.realpath(self._root)):
+            prefix = root.rstrip("/") + "/"
+            if target.startswith(prefix):
+                return target[len(prefix) :].strip("/")
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+
+    def _open_far(self, path: str, flags: int, follow: bool) -> int:
+        """Where the path is longer than the kernel takes at once: the first half of it, and the rest from there."""
+        middle = path.index("/", len(path) // 2)
+        above = Beneath(os.path.join(self._root, path[:middle]), self.open(path[:middle], os.O_PATH | os.O_DIRECTORY))
+        try:
+            return above.open(path[middle + 1 :], flags, follow=follow)
+        finally:
+            above.close()
 
     def _openat2(self, path: str, flags: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
         """A descriptor, or an errno as a negative number."""
@@ -79,8 +115,10 @@ class Beneath:
 
     def _name_by_name(self, path: str, flags: int) -> int:
         """No symlink is followed then: whether it would stay inside cannot be told without a race."""
-        fd = os.dup(self._fd)
         names = path.split("/") if path else ["."]
+        if ".." in names:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        fd = os.dup(self._fd)
         try:
             for name in names[:-1]:
                 next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.filesystem.limits import Limits
 
+_NAME_BYTES = 255  # NAME_MAX of Linux
+
 
 def normalize(path: str, prefixes: Iterable[str] = ("/",)) -> str:
     """*path* from the root. Absolute ones count from the first of *prefixes* that they lie beneath; PathEscapeError otherwise.
@@ -16,6 +18,8 @@ def normalize(path: str, prefixes: Iterable[str] = ("/",)) -> str:
     given = os.fspath(path)
     if "\0" in given:
         raise ValueError(f"the path {given!r} holds a zero byte, which no file name can")
+    if not given.isascii():
+        _encode(given)
     names: list[str] = []
     for name in given.split("/"):
         if name == ".." and not names:
@@ -25,6 +29,13 @@ def normalize(path: str, prefixes: Iterable[str] = ("/",)) -> str:
         elif name not in ("", "."):
             names.append(name)
     return _below(given, names, prefixes) if given.startswith("/") else "/".join(names)
+
+
+def _encode(path: str) -> bytes:
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(f"the path {path!r} holds half of a surrogate pair, which no file name can") from None
 
 
 def _below(given: str, names: list[str], prefixes: Iterable[str]) -> str:
@@ -47,6 +58,8 @@ def check_new(path: str, limits: Limits) -> None:
     for name in names:
         if len(name) > limits.max_segment_length:
             raise ValueError(f"Path segment exceeds limit of {limits.max_segment_length} characters: {name!r} has {len(name)}")
+        if len(name) > _NAME_BYTES // 4 and len(_encode(name)) > _NAME_BYTES:
+            raise ValueError(f"Path segment exceeds limit of {_NAME_BYTES} bytes: {name!r} has {len(_encode(name))}")
 
 
 def parent_of(path: str) -> str:

@@ -5,7 +5,8 @@ time limit. Both libraries are imported by the first search.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from agentfs_client.filesystem.results import GrepMatch
@@ -17,7 +18,10 @@ _BLOCK_BYTES = 1 << 20
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
 _ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # what makes a text of several lines differ from its lines
+_FEW_GLOBSTARS = 2
 _LINE_SECONDS = 1.0
+_TOTAL_SECONDS = 10.0
+_LEAST_SECONDS = 0.001
 
 
 def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
@@ -25,15 +29,53 @@ def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
 
     *by_name*: a pattern without a slash is about the last name. ValueError where the pattern is too much.
     """
-    from wcmatch import glob
+    import bracex
     from wcmatch._wcparse import PatternLimitException  # public nowhere
 
-    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX | (glob.MATCHBASE if by_name else 0)
     try:
-        matcher = glob.compile(pattern, flags=flags)
-    except (ValueError, PatternLimitException) as exc:
+        if pattern.count("**") <= _FEW_GLOBSTARS:
+            return _compile_glob(pattern, by_name=by_name)
+        ways = [_Globstars(way) for way in bracex.expand(pattern, keep_escapes=True)]
+    except (ValueError, PatternLimitException, bracex.ExpansionLimitException) as exc:
         raise ValueError(f"{pattern!r} cannot be matched: {exc}") from exc
-    return matcher.match
+    return lambda path: any(way.match(path.split("/")) for way in ways)
+
+
+def _compile_glob(pattern: str, *, by_name: bool = False) -> PathMatch:
+    from wcmatch import glob
+
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX | (glob.MATCHBASE if by_name else 0)
+    return glob.compile(pattern, flags=flags).match
+
+
+class _Globstars:
+    """Many ``**``, matched name by name: a regular expression would try every way to share out the directories among them."""
+
+    def __init__(self, pattern: str) -> None:
+        runs: list[list[PathMatch]] = [[]]  # names between the globstars
+        for name in pattern.split("/"):
+            if name == "**":
+                runs.append([])
+            else:
+                runs[-1].append(_compile_glob(name))
+        self._head, *self._middle, self._tail = runs
+
+    def match(self, names: Sequence[str]) -> bool:
+        end = len(names) - max(1, len(self._tail))  # a last ** stands for one name at least
+        at = len(self._head)
+        if at > end or not _fits(self._head, names, 0) or not _fits(self._tail, names, end):
+            return False
+        for run in self._middle:
+            while not (at + len(run) <= end and _fits(run, names, at)):
+                at += 1
+                if at > end:
+                    return False
+            at += len(run)
+        return True
+
+
+def _fits(run: Sequence[PathMatch], names: Sequence[str], at: int) -> bool:
+    return all(matches(name) for matches, name in zip(run, names[at:], strict=False))
 
 
 def split_pattern(pattern: str) -> tuple[str, str, int | None]:
@@ -66,7 +108,10 @@ class _Linear:
         options = re2.Options()
         options.log_errors = False
         self._line = re2.compile(pattern, options)
-        self._block = None if _ABOUT_THE_TEXT.search(pattern) else re2.compile(f"(?m:{pattern})", options)
+        try:
+            self._block = None if _ABOUT_THE_TEXT.search(pattern) else re2.compile(f"(?m:{pattern})", options)
+        except re2.error:  # \Q without \E quotes the bracket
+            self._block = None
 
     def may_match(self, block: bytes) -> bool:
         return self._block is None or self._block.search(block) is not None
@@ -84,13 +129,16 @@ class _Backtracking:
 
         self._pattern = pattern
         self._compiled = regex.compile(pattern)
+        self._seconds_left = _TOTAL_SECONDS
 
     def may_match(self, block: bytes) -> bool:
         return True
 
     def find(self, line: str) -> _Span | None:
+        start = time.monotonic()
         try:
-            found = self._compiled.search(line, timeout=_LINE_SECONDS)
+            found = self._compiled.search(line, timeout=max(_LEAST_SECONDS, min(_LINE_SECONDS, self._seconds_left)))
+            self._seconds_left -= time.monotonic() - start
         except TimeoutError as exc:
             raise ValueError(
                 f"the expression {self._pattern!r} takes too long; without look-around and back-references it takes linear time"

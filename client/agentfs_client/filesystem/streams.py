@@ -17,7 +17,8 @@ _CLOSED = "I/O operation on closed file"
 
 
 class Source(Protocol):
-    """An opened file of a backend. Positions in bytes from the start; read() returns nothing only at the end."""
+    """An opened file of a backend. Positions in bytes from the start; read() may return less than it is asked for, but nothing
+    only at the end."""
 
     @property
     def size(self) -> int: ...
@@ -70,11 +71,22 @@ class BinaryReader:
     def read(self, size: int = -1) -> bytes:
         self._check()
         if size >= 0:
-            data = self._source.read(size) if size else b""
+            data = self._read(size)
         else:
             data = b"".join(iter(lambda: self._source.read(max(self._chunk_bytes, self._size - self._position)), b""))
         self._position += len(data)
         return data
+
+    def _read(self, size: int) -> bytes:
+        """A source may give less than it is asked for. Where the file ended as it was opened, it is not asked once more."""
+        data = self._source.read(size) if size else b""
+        parts = [data]
+        length = len(data)
+        while data and length < size and self._position + length < self._size:
+            data = self._source.read(size - length)
+            parts.append(data)
+            length += len(data)
+        return data if len(parts) == 1 else b"".join(parts)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check()
@@ -102,6 +114,7 @@ class BinaryReader:
         return self.chunks(self._chunk_bytes)
 
     def __enter__(self) -> Self:
+        self._check()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -113,7 +126,7 @@ class BinaryReader:
 
 
 class BinaryWriter:
-    """ByteWriter over a Sink."""
+    """ByteWriter over a Sink. One that is forgotten is discarded."""
 
     def __init__(self, path: str, sink: Sink) -> None:
         self._path, self._sink = path, sink
@@ -133,15 +146,13 @@ class BinaryWriter:
         return self._closed
 
     def write(self, data: bytes) -> int:
-        if self._closed:
-            raise ValueError(_CLOSED)
+        self._check()
         self._sink.write(data)
         self._written += len(data)
         return len(data)
 
     def write_all(self, chunks: Iterable[bytes]) -> int:
-        if self._closed:
-            raise ValueError(_CLOSED)
+        self._check()
         return sum(self.write(chunk) for chunk in chunks)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -159,6 +170,7 @@ class BinaryWriter:
             self._sink.discard()
 
     def __enter__(self) -> Self:
+        self._check()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -166,6 +178,14 @@ class BinaryWriter:
             self.close()
         else:
             self.discard()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.discard()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ValueError(_CLOSED)
 
 
 class Utf8Reader:
@@ -237,6 +257,7 @@ class Utf8Reader:
         return self.lines()
 
     def __enter__(self) -> Self:
+        self._check()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -303,6 +324,7 @@ class Utf8Writer:
         self._writer.close()
 
     def __enter__(self) -> Self:
+        self._writer.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
