@@ -21,8 +21,8 @@ def choose(root: str, storage: str | None) -> SnapshotStrategy:
 
 
 def reflink_place(root: str, storage: str | None) -> str | None:
-    """A directory outside *root* that can share blocks with it: *storage* or the nearest one above it that exists, else one beside
-    the root or for temporary files. Tried for real, with files that have no name."""
+    """A directory outside *root* that can share blocks with it: *storage* or the nearest one above it that exists, else one
+    beside the root or for temporary files. Tried for real, with files that have no name."""
     places = _places(root) if storage is None else iter([_existing(storage)])
     return next((place for place in places if os.access(place, os.W_OK | os.X_OK) and contents.can_share(root, place)), None)
 

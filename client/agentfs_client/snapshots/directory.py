@@ -126,7 +126,8 @@ class DirectorySnapshots:
                 strategy.restore(self._root, snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """What leads from *base* to *target* (None: to what there is now): files, symlinks and the like, by content. SnapshotError."""
+        """What leads from *base* to *target* (None: to what there is now) in files, symlinks and the like, by content.
+        SnapshotError."""
         with self._lock, _as(SnapshotError, "The snapshots could not be compared"):
             strategy = self._strategy_of(base)
             if target is None:

@@ -68,7 +68,7 @@ class GitStrategy(Strategy):
     def load(self, ref: str) -> list[Entry]:
         commit = self._commit(ref)
         try:
-            return decode(self._git[commit.tree[os.fsdecode(MANIFEST)].id].data)
+            return decode(self._git.read(commit.tree[os.fsdecode(MANIFEST)].id)[1])
         except (KeyError, ValueError, msgspec.MsgspecError) as exc:
             raise SnapshotRestoreError(f"commit {ref} in {self.git_dir} has no manifest, or a damaged one: {exc}") from exc
 
@@ -155,12 +155,11 @@ class GitStrategy(Strategy):
 
     def _read(self, oid: bytes) -> Iterator[bytes]:
         """The content of a blob: in pieces from its own file, as a whole where somebody has packed it."""
-        try:
-            file = open(self._loose(oid), "rb")
-        except FileNotFoundError:
-            yield self._git.read(oid.hex())[1]
-            return
-        with file:
+        loose = self._loose(oid)
+        return self._read_loose(loose) if os.path.exists(loose) else iter((self._git.read(oid.hex())[1],))
+
+    def _read_loose(self, path: str) -> Iterator[bytes]:
+        with open(path, "rb") as file:
             inflate = zlib.decompressobj()
             _, _, data = inflate.decompress(file.read(contents.CHUNK), contents.CHUNK).partition(b"\0")
             yield data
@@ -168,7 +167,7 @@ class GitStrategy(Strategy):
                 packed = inflate.unconsumed_tail or file.read(contents.CHUNK)
                 data = inflate.decompress(packed, contents.CHUNK)
                 if not packed and not data:
-                    raise SnapshotRestoreError(f"object {oid.hex()} of {self.git_dir} is cut off")
+                    raise SnapshotRestoreError(f"{path} is cut off")
                 yield data
 
     def _objects(self, ref: str) -> set[bytes]:

@@ -37,8 +37,8 @@ class SnapshotInfo:
 
 
 class SnapshotManager:
-    """*snapshot_dir* None: a new directory for temporary files. In one that is named, the archives of earlier processes are known from
-    the start."""
+    """*snapshot_dir* None: a new directory for temporary files. In one that is named, the archives of earlier processes are known
+    from the start."""
 
     def __init__(self, filesystem: ArchivableFilesystem, snapshot_dir: str | os.PathLike[str] | None = None) -> None:
         self._filesystem = filesystem

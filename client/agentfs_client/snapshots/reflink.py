@@ -17,8 +17,8 @@ class ReflinkStrategy(TreeStrategy):
         except OSError as exc:
             if exc.errno in contents.NO_REFLINK:
                 raise SnapshotCreationError(
-                    f"files cannot be shared with {self.home}: it must be on the same file system as the root, and one with reflinks "
-                    f"({errno.errorcode[exc.errno]})"
+                    f"files cannot be shared with {self.home}: it must be on the same file system as the root, "
+                    f"and one with reflinks ({errno.errorcode[exc.errno]})"
                 ) from exc
             if exc.errno not in contents.NOT_THIS_FILE:
                 raise

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
-    """What is known of the root afterwards, for the index. On an error the root is as it was, unless the message says otherwise."""
+    """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says what is not."""
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
     present = {entry.path: entry for entry in scan}
@@ -45,7 +45,7 @@ def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> l
 
 
 class Comparison:
-    """Whether a file of the root has the content of a snapshot's: by name of the content where that is known, else byte by byte."""
+    """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
 
     def __init__(self, beneath: Beneath, strategy: "Strategy", ref: str) -> None:
         self._beneath, self._strategy, self._ref = beneath, strategy, ref

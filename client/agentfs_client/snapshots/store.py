@@ -1,4 +1,4 @@
-"""Where snapshots are kept on record: in a directory, one JSON file each, or in memory. What they refer to is not its business."""
+"""Records of snapshots, kept in memory or as JSON files in a directory. What they refer to is not its business."""
 
 import os
 from collections.abc import Sequence

@@ -67,5 +67,5 @@ class Strategy(ABC):
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
         """*remaining*: refs of the snapshots that stay."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most have nothing to undo
         """Undoes what the strategy did to the directory itself."""

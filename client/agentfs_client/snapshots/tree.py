@@ -27,8 +27,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
 
     *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together are a signature: a file that still has them is the same in content
-    and attributes. *ctime_ns* 0: too new for that to be certain. *content* is the strategy's name for what is in the file; empty: not
-    known.
+    and attributes. *ctime_ns* 0: too new for that to be certain. *content* is the strategy's name for what is in the file, empty
+    where that is not known.
     """
 
     path: bytes
@@ -142,8 +142,8 @@ def opened(path: str) -> Iterator[Beneath]:
 class Scan:
     """The entries of a tree as they are now: a directory before what is in it, siblings by name.
 
-    An entry of *known* whose signature still holds is returned as it is. ``foreign``: where other file systems are mounted (or btrfs
-    subvolumes begin); they are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
+    An entry of *known* whose signature still holds is returned as it is. ``foreign``: where something is mounted or a btrfs
+    subvolume begins; these are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
     """
 
     def __init__(self, beneath: Beneath, known: Mapping[bytes, Entry] | None = None, *, is_lenient: bool = False) -> None:
@@ -212,7 +212,8 @@ class Scan:
 
 
 def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> Entry:
-    """*where*: a path to read what stat does not say, or the descriptor of a file. A file changed after *horizon_ns* gets no signature."""
+    """*where*: a path to read what stat does not say, or the descriptor of a file. What was changed after *horizon_ns* gets no
+    signature."""
     is_file = stat.S_ISREG(info.st_mode)
     is_node = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
     return Entry(
@@ -266,9 +267,10 @@ def open_file(beneath: Beneath, path: bytes) -> int | None:
 def capture(
     beneath: Beneath, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
 ) -> Entry | None:
-    """A regular file as it is while *read* reads it from a descriptor and says its content's name and size; None when it is gone.
+    """A regular file as it is while *read* reads it by its descriptor, and says its content's name and size; None when it is gone.
 
-    *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without signature.
+    *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a
+    signature.
     """
     fd = open_file(beneath, path)
     if fd is None:

@@ -1,7 +1,7 @@
 """Snapshots that are directory trees in the storage: the common half of the strategies reflink and copy.
 
-A snapshot is a directory with a manifest and a tree. A file that has not changed since the snapshot before is one more name of that
-snapshot's file, so that nothing is copied twice.
+A snapshot is a directory with a manifest and a tree. A file that has not changed since the snapshot before is one more name of
+that snapshot's file, so that nothing is copied twice.
 """
 
 import contextlib
