@@ -21,11 +21,11 @@ from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
+from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
-    from agentfs_client.snapshots.directory import DirectorySnapshots, SnapshotStrategy
+    from agentfs_client.snapshots.directory import DirectorySnapshots
     from agentfs_client.trees.tree import Tree
 
 _WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # meanwhile; or it is nobody's business

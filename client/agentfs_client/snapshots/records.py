@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from uuid import UUID
+
+
+class SnapshotStrategy(Enum):
+    """How snapshots of a host directory are kept, the preferred one first."""
+
+    REFLINK = "reflink"  # a second tree that shares its blocks: btrfs, xfs
+    GIT = "git"  # commits in a bare repository
+    OVERLAY = "overlay"  # frozen layers of an overlayfs mounted on the directory; needs root
+    ARCHIVE = "archive"  # a compressed tar file each
+    COPY = "copy"  # a second tree
 
 
 @dataclass(slots=True, frozen=True)

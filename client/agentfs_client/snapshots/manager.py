@@ -1,0 +1,119 @@
+"""Snapshots of any file system as ZIP archives in a directory, by names that people and sessions choose.
+
+Source: the tool operations, where this is called FilesystemSnapshot. What is in an archive is the file system's business.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from agentfs_client.filesystem.protocol import ArchivableFilesystem
+
+_SUFFIX = ".fs.zip"
+_LONGEST = 200  # bytes; with the suffix and what a writer adds while it writes, a file name may have 255
+
+
+_LARGEST_MANIFEST = 1 << 20
+
+
+class _Manifest(msgspec.Struct):
+    file_count: int
+    created_at: datetime
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotInfo:
+    """``total_bytes`` is the size of the archive; times are in UTC."""
+
+    snapshot_id: str
+    archive_path: Path
+    file_count: int
+    total_bytes: int
+    created_at: datetime
+
+
+class SnapshotManager:
+    """*snapshot_dir* None: a new directory for temporary files. In one that is named, the archives of earlier processes are known
+    from the start."""
+
+    def __init__(self, filesystem: ArchivableFilesystem, snapshot_dir: str | os.PathLike[str] | None = None) -> None:
+        self._filesystem = filesystem
+        self._directory = None if snapshot_dir is None else Path(os.path.abspath(snapshot_dir))
+        self._snapshots = {} if self._directory is None else _read(self._directory)
+
+    @property
+    def filesystem(self) -> ArchivableFilesystem:
+        return self._filesystem
+
+    def snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """Keeps what there is now under a name; one that is taken is replaced. ValueError for what cannot be a file name."""
+        _check(snapshot_id)
+        path = self._place() / f"{snapshot_id}{_SUFFIX}"
+        count = self._filesystem.export_archive(path)
+        info = SnapshotInfo(snapshot_id, path, count, path.stat().st_size, datetime.now(UTC))
+        self._snapshots.pop(snapshot_id, None)
+        self._snapshots[snapshot_id] = info
+        return info
+
+    def rollback(self, snapshot_id: str) -> int:
+        """Makes everything as it was; how many files that is. KeyError for an unknown name."""
+        info = self._snapshots.get(snapshot_id)
+        if info is None:
+            raise KeyError(f"there is no snapshot {snapshot_id!r}; there are: {', '.join(self._snapshots) or 'none'}")
+        return self._filesystem.import_archive(info.archive_path)
+
+    def restore(self, archive_path: str | os.PathLike[str]) -> int:
+        """Likewise from any archive, such as one that was saved with a session."""
+        return self._filesystem.import_archive(archive_path)
+
+    def get(self, snapshot_id: str) -> SnapshotInfo | None:
+        return self._snapshots.get(snapshot_id)
+
+    def list_snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """The oldest first."""
+        return tuple(sorted(self._snapshots.values(), key=lambda info: info.created_at))
+
+    def delete(self, snapshot_id: str) -> bool:
+        """Deletes the archive, too. False when there is none."""
+        info = self._snapshots.pop(snapshot_id, None)
+        if info is None:
+            return False
+        info.archive_path.unlink(missing_ok=True)
+        return True
+
+    def _place(self) -> Path:
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="agentfs-fs-snapshots-"))
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory
+
+
+def _check(snapshot_id: str) -> None:
+    is_printable = snapshot_id.isprintable()  # also says no to lone surrogates
+    if not is_printable or snapshot_id.startswith(".") or not snapshot_id.strip() or set("/\\") & set(snapshot_id):
+        raise ValueError(f"{snapshot_id!r} cannot be the name of a snapshot: take letters, digits and such, without slashes")
+    if len(snapshot_id.encode()) > _LONGEST:
+        raise ValueError(f"the name of a snapshot has at most {_LONGEST} bytes, this one {len(snapshot_id.encode())}")
+
+
+def _read(directory: Path) -> dict[str, SnapshotInfo]:
+    found = (_read_one(path) for path in directory.glob(f"*{_SUFFIX}"))
+    return {info.snapshot_id: info for info in found if info is not None}
+
+
+def _read_one(path: Path) -> SnapshotInfo | None:
+    """None for what is no archive of a file system."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("manifest.json") as file:
+            manifest = msgspec.json.decode(file.read(_LARGEST_MANIFEST), type=_Manifest)
+        size = path.stat().st_size
+    except (OSError, KeyError, ValueError, msgspec.MsgspecError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return None
+    created = manifest.created_at if manifest.created_at.tzinfo else manifest.created_at.replace(tzinfo=UTC)
+    return SnapshotInfo(path.name.removesuffix(_SUFFIX), path, manifest.file_count, size, created)
