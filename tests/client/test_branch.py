@@ -115,12 +115,10 @@ def test_writing_takes_effect_when_it_is_closed(fs: BranchFilesystem, place: Mou
         writer.write(b"x" * 3_000_000)
         assert not (subtree / "new").exists()
     assert (subtree / "new").stat().st_size == 3_000_000
-    reader = open(subtree / "file", "rb")
     with fs.open_write("file") as writer:
         writer.write(b"other")
         assert (subtree / "file").read_text() == "lower\n"
     assert (subtree / "file").read_text() == "other"
-    reader.close()
 
 
 def test_writing_that_fails_leaves_nothing(fs: BranchFilesystem, place: Mounted) -> None:
@@ -345,7 +343,12 @@ def test_a_restarted_daemon_is_found_again(open_branch: Open, place: Mounted) ->
     os.kill(record.pid, signal.SIGKILL)
     while record.alive():
         time.sleep(0.005)
-    for act in (lambda: fs.read("before"), lambda: fs.write("x", ""), lambda: fs.snapshot(), lambda: writer.write(b"x" * 999_999)):
+    for act in (
+        lambda: fs.read("before"),
+        lambda: fs.write("x", ""),
+        lambda: fs.snapshot(),
+        lambda: writer.write(b"x" * 999_999),
+    ):
         with pytest.raises(RuntimeError) as caught:
             act()
         assert isinstance(caught.value, DaemonGoneError)
