@@ -101,14 +101,17 @@ class RemoteSink:
 
     def write(self, data: bytes) -> None:
         self._kept += data
-        sent = 0
-        while len(self._kept) - sent > _PART_BYTES:
-            part = bytes(self._kept[sent : sent + _PART_BYTES])
+        self._send()
+
+    def _send(self) -> None:
+        """All but what goes with the commit."""
+        while len(self._kept) > _PART_BYTES:
+            part = bytes(self._kept[:_PART_BYTES])
             _ask(self._client, wire.FileWrite(handle=self._handle, data=part), wire.Done, self._path)
-            sent += _PART_BYTES
-        del self._kept[:sent]
+            del self._kept[:_PART_BYTES]
 
     def commit(self) -> None:
+        self._send()
         _ask(self._client, wire.FileCommit(handle=self._handle, data=bytes(self._kept)), wire.FileReply, self._path)
 
     def discard(self) -> None:

@@ -335,6 +335,6 @@ AnyRequest = (
     Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
-    | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit | FileClose
-    | FileMkdir | FileRename | FileDelete | Shutdown
+    | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
+    | FileClose | FileMkdir | FileRename | FileDelete | Shutdown
 )  # fmt: skip

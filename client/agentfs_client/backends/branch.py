@@ -16,7 +16,7 @@ from agentfs_client import locate, wire
 from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, NotFoundError
+from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
@@ -48,8 +48,8 @@ class BranchFilesystem(BaseFilesystem):
 
     ``mount`` says which mount, else it is AGENTFS_MOUNT's, the one around the current directory, or the only one; ``socket`` is
     the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
-    socket. As long as it is open it counts as a user of the mount: close() it. DaemonGoneError, a RuntimeError, when the daemon is
-    out of reach; NotFoundError when there is no such mount or branch.
+    socket. As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or
+    branch; DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
     """
 
     def __init__(
@@ -135,19 +135,28 @@ class BranchFilesystem(BaseFilesystem):
         self._tree = self._client = None
 
     def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
-        """Does something with the branch's files. What has not reached a daemon that is gone is done with the one after it."""
+        """Does something with the branch's files."""
         if path == _CONTROL_DIR or path.startswith(_CONTROL_DIR + "/"):
             raise refusal(errno.EPERM if changes else errno.ENOENT, path)
+        return self._attempt(lambda _, tree: act(tree), changes=changes)
+
+    def _ask(self, act: Callable[[ControlClient], _T], *, changes: bool = False) -> _T:
+        return self._attempt(lambda client, _: act(client), changes=changes)
+
+    def _attempt(self, act: Callable[[ControlClient, HostFilesystem | RemoteTree], _T], *, changes: bool) -> _T:
+        """What has not reached a daemon that is gone is done with the one after it; what only looks, in any case."""
+        reached = self._reach()
         try:
-            return act(self._reach()[1])
+            return act(*reached)
         except OSError as exc:
             if not _is_gone(exc):
                 raise
             self._let_go()
             if changes and exc.errno not in _UNREACHED:
-                raise _gone("whether that was done before, nobody can say") from exc
+                raise _gone("nobody can say whether that was still done") from exc
+        reached = self._reach()
         try:
-            return act(self._reach()[1])
+            return act(*reached)
         except OSError as exc:
             if isinstance(exc, AgentFSError) or not _is_gone(exc):
                 raise
@@ -218,7 +227,7 @@ class BranchFilesystem(BaseFilesystem):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """O(1). ``commit_ref`` is its id, which every command of agentfsd takes; files are not counted."""
         try:
-            made = self._reach()[0].create_snapshot(self._id, tag=tag or "")
+            made = self._ask(lambda client: client.create_snapshot(self._id, tag=tag or ""), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
@@ -230,7 +239,7 @@ class BranchFilesystem(BaseFilesystem):
         self._check_writable("")
         _check_ours(snapshot)
         try:
-            self._reach()[0].restore(snapshot.commit_ref, self._id)
+            self._ask(lambda client: client.restore(snapshot.commit_ref, self._id))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -243,8 +252,9 @@ class BranchFilesystem(BaseFilesystem):
         _check_ours(base)
         if target is not None:
             _check_ours(target)
+        new = target.commit_ref if target is not None else self._id
         try:
-            found = self._reach()[0].changed_files(target.commit_ref if target else self._id, base.commit_ref, count=count)
+            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=count))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -256,17 +266,17 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def current_snapshot_id(self) -> UUID | None:
-        last = self._reach()[0].show_branch(self._id).last
+        last = self._ask(lambda client: client.show_branch(self._id)).last
         return uuid_of(last) if last else None
 
     def log(self) -> list[FilesystemSnapshot]:
         """The snapshots in the branch's history, the newest first, whoever took them."""
-        return [self._record(found) for found in self._reach()[0].log(self._id)]
+        return [self._record(found) for found in self._ask(lambda client: client.log(self._id))]
 
     def find_snapshot(self, ref: str) -> FilesystemSnapshot:
         """A snapshot by its name or id. SnapshotNotFoundError."""
         try:
-            return self._record(self._reach()[0].show_snapshot(ref))
+            return self._record(self._ask(lambda client: client.show_snapshot(ref)))
         except NotFoundError as exc:
             raise SnapshotNotFoundError(_sentence(f"there is no snapshot {ref}", exc)) from exc
 
@@ -274,17 +284,14 @@ class BranchFilesystem(BaseFilesystem):
         """Frees what only it held. SnapshotNotFoundError."""
         _check_ours(snapshot)
         try:
-            self._reach()[0].delete_snapshot(snapshot.commit_ref)
+            self._ask(lambda client: client.delete_snapshot(snapshot.commit_ref), changes=True)
         except NotFoundError as exc:
             raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
 
     def discard(self, *, keep: bool = True) -> None:
         """Throws the branch away with its changes (``main`` is empty of changes then); with *keep* `agentfsd undo` can bring it
         back. This object is closed then."""
-        client, name = self._reach()[0], self._id
-        if self._tree is not None:
-            self._tree.close()
-        client.discard(name, keep=keep)
+        self._ask(lambda client: client.discard(self._id, keep=keep), changes=True)
         self.close()
 
     def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:

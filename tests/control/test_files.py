@@ -1,0 +1,434 @@
+"""Requests about files: what the kernel would allow is allowed, what it would refuse is refused, and nothing is half done."""
+
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+
+from agentfs_client import wire
+from agentfsd.binding.table import Bindings
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.peer import Peer
+from agentfsd.control.service import ControlService
+from agentfsd.core import permissions
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.types import Caller
+from tests.mounted import needs_root
+from tests.overlays import Opened
+
+USER, GROUP, OTHER_GROUP = 61001, 62001, 62002
+
+R = TypeVar("R", bound=wire.Reply)
+
+
+class Conversation:
+    """One peer of a service that belongs to *owner*."""
+
+    def __init__(self, opened: Opened, uid: int, gid: int, groups: tuple[int, ...] = (), **info: object) -> None:
+        self.bindings = Bindings()
+        told = DaemonInfo("0", 0, "/lower", "/mnt", str(opened.base), "native", "hostfs", 0, uid, shown_at=("/mnt",), **info)  # type: ignore[arg-type]
+        self.service = ControlService(opened.overlay, self.bindings, told)
+        self.peer = Peer(Caller(os.getpid(), uid, gid), groups=groups)
+
+    def say(self, request: wire.Request) -> wire.AnyReply:
+        return wire.decode_reply(trio.run(self.service.answer, wire.encode(request), self.peer))
+
+    def ask(self, request: wire.Request, expected: type[R]) -> R:
+        reply = self.say(request)
+        assert isinstance(reply, expected), reply
+        return reply
+
+    def write(self, path: str, content: bytes, mode: str = "overwrite", branch: str | None = None) -> wire.FileInfo:
+        create = wire.FileCreate(path=path, mode=mode, branch=branch)  # type: ignore[arg-type]
+        handle = self.ask(create, wire.FileOpened).handle
+        return self.ask(wire.FileCommit(handle=handle, data=content), wire.FileReply).file
+
+    def read(self, path: str) -> bytes:
+        return self.ask(wire.FileOpen(path=path, read_bytes=1000), wire.FileOpened).data
+
+    def names(self, path: str = "") -> list[str]:
+        return [found.path for found in self.ask(wire.FileList(path=path), wire.FilesReply).files]
+
+    def refused(self, request: wire.Request) -> str:
+        reply = self.say(request)
+        assert isinstance(reply, wire.Error), reply
+        assert reply.message
+        assert "\n" not in reply.message
+        return reply.code
+
+    def close(self) -> None:
+        self.peer.close()
+        self.bindings.close()
+
+
+@pytest.fixture
+def lower(tmp_path: Path) -> Path:
+    made = tmp_path / "lower"
+    (made / "sub").mkdir(parents=True)
+    (made / "file").write_text("content")
+    (made / "sub" / "inner").write_text("inner")
+    for name, target in {
+        "link": "sub/../file", "dangling": "sub/new", "out": "../outside", "etc": "/etc/passwd", "back": "/mnt/sub",
+        "loop": "loop", "above": "/mnt/../etc",
+    }.items():  # fmt: skip
+        (made / name).symlink_to(target)
+    os.mkfifo(made / "pipe")
+    return made
+
+
+@pytest.fixture
+def root(lower: Path, opened: Opened) -> Iterator[Conversation]:
+    made = Conversation(opened, os.geteuid(), os.getegid())
+    yield made
+    made.close()
+    assert opened.overlay.fsck() == []
+
+
+WRONG: dict[str, tuple[str, wire.Request]] = {
+    "missing": ("ENOENT", wire.FileStat(path="missing")),
+    "below-file": ("ENOTDIR", wire.FileStat(path="file/x")),
+    "no-branch": ("no-such-branch or snapshot", wire.FileStat(branch="nowhere")),
+    "absolute": ("bad-path", wire.FileStat(path="/etc")),
+    "zero-byte": ("bad-path", wire.FileStat(raw_path=b"a\0b")),
+    "above": ("path-escape", wire.FileStat(path="../x")),
+    "above-by-name": ("path-escape", wire.FileStat(path="sub/../../x")),
+    "long-name": ("ENAMETOOLONG", wire.FileStat(path="x" * 256)),
+    "long-path": ("ENAMETOOLONG", wire.FileStat(path="x/" * 3000)),
+    "link-out": ("path-escape", wire.FileStat(path="out")),
+    "link-to-etc": ("path-escape", wire.FileOpen(path="etc")),
+    "link-above-mount": ("path-escape", wire.FileStat(path="above/passwd")),
+    "loop": ("ELOOP", wire.FileStat(path="loop")),
+    "dangling": ("ENOENT", wire.FileStat(path="dangling")),
+    "list-file": ("ENOTDIR", wire.FileList(path="file")),
+    "open-directory": ("EISDIR", wire.FileOpen(path="sub")),
+    "open-fifo": ("not-a-file", wire.FileOpen(path="pipe")),
+    "open-too-much": ("invalid", wire.FileOpen(path="file", read_bytes=wire.MAX_DATA_BYTES + 1)),
+    "read-nothing": ("no-such-handle", wire.FileRead(handle=7, offset=0, size=1)),
+    "close-nothing": ("no-such-handle", wire.FileClose(handle=7)),
+    "write-nothing": ("no-such-handle", wire.FileWrite(handle=7, data=b"x")),
+    "commit-nothing": ("no-such-handle", wire.FileCommit(handle=0)),
+    "create-there": ("EEXIST", wire.FileCreate(path="file", mode="create")),
+    "create-dangling": ("EEXIST", wire.FileCreate(path="dangling", mode="create")),
+    "create-directory": ("EISDIR", wire.FileCreate(path="sub")),
+    "create-root": ("EISDIR", wire.FileCreate(path="")),
+    "create-in-nothing": ("ENOENT", wire.FileCreate(path="no/where")),
+    "create-in-file": ("ENOTDIR", wire.FileCreate(path="file/x")),
+    "create-out": ("path-escape", wire.FileCreate(path="out")),
+    "create-fifo": ("not-a-file", wire.FileCreate(path="pipe")),
+    "create-ours": ("reserved", wire.FileCreate(path=".agentfs")),
+    "create-in-ours": ("ENOENT", wire.FileCreate(path=".agentfs/x")),
+    "create-bits": ("invalid", wire.FileCreate(path="x", permissions=0o100644)),
+    "create-in-snapshot": ("EROFS", wire.FileCreate(path="x", branch="s")),
+    "mkdir-there": ("EEXIST", wire.FileMkdir(path="sub")),
+    "mkdir-root": ("EEXIST", wire.FileMkdir(path="")),
+    "mkdir-in-nothing": ("ENOENT", wire.FileMkdir(path="no/where")),
+    "mkdir-ours": ("reserved", wire.FileMkdir(path=".agentfs")),
+    "mkdir-in-snapshot": ("EROFS", wire.FileMkdir(path="x", branch="s")),
+    "delete-missing": ("ENOENT", wire.FileDelete(path="missing")),
+    "delete-full": ("ENOTEMPTY", wire.FileDelete(path="sub")),
+    "delete-root": ("root", wire.FileDelete(path="", recursive=True)),
+    "delete-root-by-dots": ("root", wire.FileDelete(path="sub/..", recursive=True)),
+    "delete-in-snapshot": ("EROFS", wire.FileDelete(path="file", branch="s")),
+    "rename-missing": ("ENOENT", wire.FileRename(path="missing", to="x")),
+    "rename-root": ("root", wire.FileRename(path="", to="x")),
+    "rename-to-root": ("root", wire.FileRename(path="sub", to="")),
+    "rename-into-itself": ("EINVAL", wire.FileRename(path="sub", to="sub/x")),
+    "rename-over": ("EEXIST", wire.FileRename(path="file", to="sub/inner", replace=False)),
+    "rename-out": ("path-escape", wire.FileRename(path="file", to="../x")),
+    "rename-ours": ("reserved", wire.FileRename(path="file", to=".agentfs")),
+}  # fmt: skip
+
+
+def test_wrong_requests_are_refused_and_change_nothing(root: Conversation, opened: Opened) -> None:
+    opened.overlay.create_snapshot("main", "s")
+    before = opened.overlay.usage()
+    for case, (code, request) in WRONG.items():
+        assert root.refused(request) == code, case
+    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.usage() == before
+    assert root.peer.files == {}
+
+
+def test_symlinks_lead_anywhere_beneath_the_root(root: Conversation, lower: Path) -> None:
+    assert root.read("link") == b"content"
+    assert root.read("back/inner") == b"inner"
+    assert root.read("back/../file") == b"content"
+    assert root.ask(wire.FileStat(path="etc", follow=False), wire.FileReply).file.kind == "symlink"
+    shown = {found.path: (found.kind, found.is_link) for found in root.ask(wire.FileList(), wire.FilesReply).files}
+    assert shown["link"] == ("file", True)
+    assert shown["back"] == ("directory", True)
+    assert shown["etc"] == shown["dangling"] == shown["loop"] == ("symlink", True)
+    assert shown["pipe"] == ("other", False)
+    root.write("dangling", b"through")
+    assert root.read("sub/new") == b"through"
+    assert (lower / "dangling").is_symlink()
+
+
+def test_content_appears_with_the_commit_alone(root: Conversation, opened: Opened) -> None:
+    part = b"x" * wire.MAX_DATA_BYTES
+    handle = root.ask(wire.FileCreate(path="big"), wire.FileOpened).handle
+    for _ in range(3):
+        root.ask(wire.FileWrite(handle=handle, data=part), wire.Done)
+    assert "big" not in root.names()
+    assert root.ask(wire.FileCommit(handle=handle, data=b"end"), wire.FileReply).file.size == 3 * len(part) + 3
+    assert root.refused(wire.FileWrite(handle=handle, data=b"x")) == "no-such-handle"
+    assert opened.read("big")[-3:] == b"xxx"
+    for begun in ("big", "new", "file"):
+        handle = root.ask(wire.FileCreate(path=begun), wire.FileOpened).handle
+        root.ask(wire.FileWrite(handle=handle, data=part), wire.Done)
+    objects = opened.overlay.usage()["objects"]
+    root.peer.close()
+    assert opened.overlay.usage()["objects"] == objects
+    assert opened.read("file") == b"content"
+    assert "new" not in map(bytes.decode, opened.tree().names(opened.tree().root))
+
+
+def test_an_append_goes_to_the_end_as_it_is_then(root: Conversation) -> None:
+    handle = root.ask(wire.FileCreate(path="file", mode="append"), wire.FileOpened).handle
+    root.ask(wire.FileWrite(handle=handle, data=b" appended"), wire.Done)
+    root.write("file", b"other")
+    root.write("file", b" first", "append")
+    root.ask(wire.FileCommit(handle=handle), wire.FileReply)
+    assert root.read("file") == b"other first appended"
+
+
+def test_a_commit_looks_again(root: Conversation) -> None:
+    """What was right when the writing began may be wrong by its end."""
+    handles = {
+        path: root.ask(wire.FileCreate(path=path, mode=mode), wire.FileOpened).handle  # type: ignore[arg-type]
+        for path, mode in (("taken", "create"), ("dir", "overwrite"), ("gone/x", "overwrite"))
+        if path != "gone/x" or root.ask(wire.FileMkdir(path="gone"), wire.FileReply)
+    }
+    root.write("taken", b"by somebody")
+    root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
+    root.ask(wire.FileDelete(path="gone"), wire.Done)
+    assert root.refused(wire.FileCommit(handle=handles["taken"], data=b"x")) == "EEXIST"
+    assert root.refused(wire.FileCommit(handle=handles["dir"], data=b"x")) == "EISDIR"
+    assert root.refused(wire.FileCommit(handle=handles["gone/x"], data=b"x")) == "ENOENT"
+    assert root.peer.files == {}
+    assert root.read("taken") == b"by somebody"
+
+
+def test_open_files_follow_their_file(root: Conversation) -> None:
+    assert root.ask(wire.FileOpen(path="file", read_bytes=1000), wire.FileOpened).handle == 0
+    handle = root.ask(wire.FileOpen(path="file", read_bytes=3), wire.FileOpened).handle
+    root.write("file", b"replaced")
+    assert root.ask(wire.FileRead(handle=handle, offset=2, size=99), wire.FileData).data == b"placed"
+    root.ask(wire.FileDelete(path="file"), wire.Done)
+    assert root.ask(wire.FileRead(handle=handle, offset=0, size=99), wire.FileData).data == b"replaced"
+    assert root.refused(wire.FileWrite(handle=handle, data=b"x")) == "no-such-handle"
+    root.ask(wire.FileClose(handle=handle), wire.Done)
+    assert root.refused(wire.FileRead(handle=handle, offset=0, size=1)) == "no-such-handle"
+    for _ in range(256):
+        root.ask(wire.FileOpen(path="sub/inner"), wire.FileOpened)
+    assert root.refused(wire.FileOpen(path="sub/inner")) == "too-many-files"
+    assert root.refused(wire.FileCreate(path="new")) == "too-many-files"
+
+
+def test_names_change_as_asked(root: Conversation, opened: Opened) -> None:
+    root.ask(wire.FileRename(path="file", to="sub/moved"), wire.Done)
+    root.ask(wire.FileRename(path="sub", to="dir"), wire.Done)
+    root.ask(wire.FileRename(path="link", to="dir/inner"), wire.Done)
+    assert root.names("dir") == ["inner", "moved"]
+    root.ask(wire.FileMkdir(path="dir/deep"), wire.FileReply)
+    root.write("dir/deep/x", b"")
+    root.ask(wire.FileDelete(path="dir", recursive=True), wire.Done)
+    assert "dir" not in root.names()
+    opened.overlay.create_branch("other", None)
+    root.write("there", b"", branch="other")
+    assert "there" not in root.names()
+
+
+def test_overwriting_keeps_owner_mode_and_attributes(root: Conversation, lower: Path) -> None:
+    needs_root()
+    os.chown(lower / "file", USER, GROUP)
+    (lower / "file").chmod(0o4751)
+    os.setxattr(lower / "file", "user.note", b"kept")
+    was = root.ask(wire.FileStat(path="file"), wire.FileReply).file
+    now = root.write("file", b"new")
+    assert (now.uid, now.gid, now.ino) == (USER, GROUP, was.ino)
+    assert stat.S_IMODE(now.mode) == 0o4751  # root keeps it, as on any file system
+    assert now.mtime_ns > was.mtime_ns
+
+
+def test_read_only_mount_takes_no_changes(lower: Path, opened: Opened) -> None:
+    mine = Conversation(opened, os.geteuid(), os.getegid(), read_only=True)
+    assert mine.refused(wire.FileCreate(path="x")) == "EROFS"
+    assert mine.refused(wire.FileDelete(path="file")) == "EROFS"
+    assert mine.read("file") == b"content"
+    mine.close()
+
+
+def test_a_bound_process_keeps_to_its_branch(root: Conversation, opened: Opened) -> None:
+    for name in ("mine", "other"):
+        opened.overlay.create_branch(name)
+        opened.write("f", name.encode(), name)
+        opened.overlay.create_snapshot(name, f"{name}-1")
+    before = root.ask(wire.FileOpen(path="f", branch="other"), wire.FileOpened).handle
+    staged = root.ask(wire.FileCreate(path="f", branch="other"), wire.FileOpened).handle
+    root.bindings.bind(os.getpid(), opened.overlay.branch_row("mine").id)
+    assert root.read("f") == b"mine"
+    assert root.ask(wire.FileStat(path="f", branch="mine-1"), wire.FileReply).file.size == 4
+    for ref in ("main", "other", "other-1"):
+        for kind in (
+            wire.FileStat,
+            wire.FileList,
+            wire.FileOpen,
+            wire.FileCreate,
+            wire.FileMkdir,
+            wire.FileDelete,
+            wire.FileRename,
+        ):
+            assert root.refused(kind(path="f", branch=ref)) == "outside-branch"
+    assert root.refused(wire.FileRead(handle=before, offset=0, size=1)) == "outside-branch"
+    assert root.refused(wire.FileCommit(handle=staged, data=b"x")) == "outside-branch"
+    assert opened.read("f", "other") == b"other"
+
+
+def test_changed_files_are_told_one_by_one(root: Conversation, opened: Opened) -> None:
+    opened.overlay.create_snapshot("main", "s")
+    root.ask(wire.FileRename(path="sub", to="dir"), wire.Done)
+    root.ask(wire.FileMkdir(path="empty"), wire.FileReply)
+    root.write("file", b"changed")
+    found = root.ask(wire.DiffFiles(a="s", count=True), wire.FilesDifferReply)
+    told = [[name.path for name in names] for names in (found.added, found.modified, found.deleted)]
+    assert told == [["dir/inner"], ["file"], ["sub/inner"]]
+    assert found.unchanged == 8
+    assert root.ask(wire.DiffFiles(a="s"), wire.FilesDifferReply).unchanged == -1
+
+
+# -- permissions, compared with what the kernel says of the same files
+
+
+@pytest.fixture
+def user(lower: Path, opened: Opened) -> Iterator[Conversation]:
+    """A user whose mount this is, over a workspace that is root's."""
+    needs_root()
+    made = Conversation(opened, USER, GROUP, (OTHER_GROUP,))
+    yield made
+    made.close()
+
+
+def test_permissions_are_the_kernels(lower: Path, opened: Opened) -> None:
+    needs_root()
+    names = []
+    for number, (uid, gid) in enumerate((uid, gid) for uid in (0, USER) for gid in (0, GROUP, OTHER_GROUP)):
+        for mode in (0o000, 0o400, 0o040, 0o004, 0o751, 0o070, 0o007, 0o620, 0o100, 0o666):
+            for kind in ("f", "d"):
+                path = lower / f"{kind}{number}-{mode:o}"
+                path.write_text("x") if kind == "f" else path.mkdir()
+                os.chown(path, uid, gid)
+                path.chmod(mode)
+                names.append(path.name)
+    for number, rules in enumerate(
+        (f"u:{USER}:rw", f"u:{USER}:-", f"g:{OTHER_GROUP}:rw", f"g:{GROUP}:r,g:{OTHER_GROUP}:w", f"u:{USER}:rw,m::r", "g:7:rwx")
+    ):
+        for kind in ("f", "d"):
+            path = lower / f"{kind}-acl{number}"
+            path.write_text("x") if kind == "f" else path.mkdir()
+            path.chmod(0o705)
+            subprocess.run(["setfacl", "-m", rules, path], check=True)
+            names.append(path.name)
+    tree = opened.tree()
+    for uid, gid, groups in ((USER, GROUP, ()), (USER, 7, (OTHER_GROUP,)), (61002, GROUP, (OTHER_GROUP,)), (0, 0, ())):
+        who = Credentials(uid, gid, frozenset({gid, *groups}), privileged=uid == 0)
+        wanted = [(name, bits) for name in names for bits in range(1, 8)]
+        ours = [permissions.allows(tree.walk(name.encode()), bits, who) for name, bits in wanted]
+        kernels = accessible(lower, wanted, uid, gid, groups)
+        assert [w for w, a, b in zip(wanted, ours, kernels, strict=True) if a != b] == []
+    assert READ, WRITE == (os.R_OK, os.W_OK)
+    assert EXECUTE == os.X_OK
+
+
+def accessible(directory: Path, wanted: list[tuple[str, int]], uid: int, gid: int, groups: tuple[int, ...]) -> list[bool]:
+    """What access(2) says to somebody else."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.chdir(directory)
+            os.setgroups(groups)
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            os.write(writing, bytes(os.access(name, bits) for name, bits in wanted))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    found = b""
+    while part := os.read(reading, 65536):
+        found += part
+    os.close(reading)
+    os.waitpid(child, 0)
+    return [bool(one) for one in found]
+
+
+def test_a_user_may_do_what_permissions_allow(user: Conversation, lower: Path) -> None:
+    (lower / "mine").mkdir()
+    (lower / "sticky").mkdir()
+    (lower / "sticky" / "roots").write_text("x")
+    (lower / "sticky" / "mine").write_text("x")
+    (lower / "sticky" / "link").symlink_to("../file")
+    os.lchown(lower / "sticky" / "link", 61002, 61002)
+    (lower / "closed").mkdir()
+    (lower / "closed" / "x").write_text("x")
+    (lower / "shared").mkdir()
+    (lower / "shared" / "deep").mkdir()
+    (lower / "shared" / "deep" / "roots").write_text("x")
+    (lower / "listed").mkdir()
+    (lower / "listed" / "x").write_text("x")
+    (lower / "secret").write_text("x")
+    for name, mode, uid, gid in (
+        ("mine", 0o755, USER, GROUP), ("sticky", 0o1777, 0, 0), ("sticky/mine", 0o600, USER, 0), ("closed", 0o700, 0, 0),
+        ("shared", 0o2775, 0, OTHER_GROUP), ("listed", 0o744, 0, 0), ("secret", 0o600, 0, 0), ("file", 0o664, 0, OTHER_GROUP),
+    ):  # fmt: skip
+        os.chown(lower / name, uid, gid)
+        (lower / name).chmod(mode)
+    assert user.refused(wire.FileOpen(path="secret")) == "EACCES"
+    assert user.refused(wire.FileStat(path="closed/x")) == "EACCES"
+    assert user.refused(wire.FileStat(path="closed/../file")) == "EACCES"
+    assert user.refused(wire.FileCreate(path="new")) == "EACCES"
+    assert user.refused(wire.FileMkdir(path="new")) == "EACCES"
+    assert user.refused(wire.FileCreate(path="sub/inner")) == "EACCES"
+    assert user.refused(wire.FileDelete(path="file")) == "EACCES"
+    assert user.refused(wire.FileRename(path="file", to="mine/file")) == "EACCES"
+    assert user.refused(wire.FileDelete(path="sticky/roots")) == "EPERM"
+    assert user.refused(wire.FileRename(path="sticky/mine", to="sticky/roots")) == "EPERM"
+    assert user.refused(wire.FileOpen(path="sticky/link")) == "EACCES"
+    assert user.refused(wire.FileDelete(path="shared", recursive=True)) == "EACCES"
+    (listed,) = user.ask(wire.FileList(path="listed"), wire.FilesReply).files
+    assert (listed.path, listed.kind, listed.mode & 0o7777) == ("x", "file", 0)
+    user.ask(wire.FileDelete(path="sticky/mine"), wire.Done)
+    user.write("file", b"by the group")
+    made = user.write("shared/new", b"x")
+    assert (made.uid, made.gid) == (USER, OTHER_GROUP)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(made.mode) == 0o666 & ~umask
+    assert user.write("mine/a", b"").gid == GROUP
+    assert user.names("mine") == ["a"]
+
+
+def test_a_stranger_may_do_nothing(opened: Opened) -> None:
+    mine = Conversation(opened, USER, GROUP)
+    mine.peer = Peer(Caller(os.getpid(), USER + 1, GROUP))
+    assert mine.refused(wire.FileStat()) == "not-owner"
+    mine.close()
+
+
+def test_no_room_leaves_things_as_they_were(root: Conversation, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = root.ask(wire.FileCreate(path="file", mode="append"), wire.FileOpened).handle
+    root.ask(wire.FileWrite(handle=handle, data=b" more"), wire.Done)
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("agentfsd.control.openfiles.data.write", full)
+        assert root.refused(wire.FileCommit(handle=handle)) == "ENOSPC"
+    assert root.read("file") == b"content"
