@@ -14,12 +14,13 @@ RULES = [
     {".gitignore": "sub/\n!sub/x.log\n"},
     {".gitignore": "**/deep/*.py\n# a comment\n\\#odd\n\n", "sub/.gitignore": "/deep\n"},
     {".gitignore": "*\n!*/\n!*.py\n"},
+    {".gitignore": "*.log\n", "sub/.gitignore": "!deep/\n!er/\n"},
     {".gitignore": "doc/*.txt\r\n[ab].tmp\r\n"},
     {".gitignore": "\ufeff*.py\n//\n", ".git/info/exclude": "top\n"},
 ]
 FILES = [
     "a.py", "top", "x.log", "keep.log", "#odd", "a.tmp", "c.tmp", "build/a.py", "build/keep.log", "sub/x.log", "sub/top",
-    "sub/b.tmp", "sub/deep/a.py", "sub/deep/b.py", "sub/deep/er/a.py", "doc/a.txt", "doc/sub/a.txt", "build.log/x.py",
+    "sub/b.tmp", "sub/deep/a.py", "sub/deep/b.py", "sub/deep/er/a.py", "sub/deep/er/y.log", "doc/a.txt", "doc/sub/a.txt", "build.log/x.py",
 ]  # fmt: skip
 
 

@@ -82,11 +82,14 @@ class Ignored:
 
 
 class _Rules:
-    """Those of one directory. The library knows rules for files alone; about a directory, ``name/`` says what ``name`` would."""
+    """Those of one directory. The library knows rules for files alone, and takes what they say about a directory for what they say
+    about its files. Directories are asked for before; so ``name/`` is nothing to a file, and to a directory the same as ``name``.
+    """
 
     def __init__(self, lines: list[str]) -> None:
-        self._for_files = _compiled(lines)
-        self._for_directories = _compiled([line.rstrip(" ").removesuffix("/") for line in lines])
+        rules = [line.rstrip(" ") for line in lines]
+        self._for_files = _compiled([rule for rule in rules if not rule.endswith("/")])
+        self._for_directories = _compiled([rule.removesuffix("/") for rule in rules])
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
         """Whether it is left out; None where no rule is about it."""
