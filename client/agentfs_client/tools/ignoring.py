@@ -82,9 +82,8 @@ class Ignored:
 
 
 class _Rules:
-    """Those of one directory. The library knows rules for files alone, and takes what they say about a directory for what they say
-    about its files. Directories are asked for before; so ``name/`` is nothing to a file, and to a directory the same as ``name``.
-    """
+    """Those of one directory. To the library a rule about a directory is one about the files in it. Here directories are asked
+    for first; so ``name/`` is nothing to a file, and to a directory the same as ``name``."""
 
     def __init__(self, lines: list[str]) -> None:
         rules = [line.rstrip(" ") for line in lines]
