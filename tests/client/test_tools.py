@@ -1,6 +1,7 @@
 """The tools as a model meets them: JSON in, text out; the same in memory and in a host directory."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, filesystem_tools, t
 from agentfs_client.tools.context import BudgetExceededError, Deadline, ToolContext, ToolResult
 from agentfs_client.tools.dispatch import call
 from agentfs_client.tools.limits import ToolLimits
-from agentfs_client.tools.tool import Tool
+from agentfs_client.tools.tool import Tool, json_schema
 
 FILES: dict[str, str | bytes] = {
     "README.md": "# Title\n",
@@ -176,8 +177,6 @@ def test_glob_by_newest(tmp_path: Path) -> None:
     filesystem = HostFilesystem(tmp_path)
     for age, name in enumerate(("b", "a", "c")):
         filesystem.write(name, "")
-        import os
-
         os.utime(tmp_path / name, (1_700_000_000 - age, 1_700_000_000 - age))
     result = call("glob", {"pattern": "*", "order": "newest"}, ToolContext(filesystem=filesystem))
     assert [match.path for match in good(result).matches] == ["b", "a", "c"]
@@ -377,4 +376,4 @@ def test_tools_of_ones_own() -> None:
     with pytest.raises(KeyError):
         call("double", '{"start": {"x": 0}}', ToolContext(), tools=[tool])
     with pytest.raises(ValueError, match="contains itself"):
-        Tool("chain", "", doubled, Chain).schema()  # type: ignore[arg-type]
+        json_schema(Chain)

@@ -82,11 +82,13 @@ class Ignored:
 
 
 class _Rules:
-    """Those of one directory. The library knows rules for files alone; about a directory, ``name/`` says what ``name`` would."""
+    """Those of one directory. To the library a rule about a directory is one about the files in it. Here directories are asked
+    for first; so ``name/`` is nothing to a file, and to a directory the same as ``name``."""
 
     def __init__(self, lines: list[str]) -> None:
-        self._for_files = _compiled(lines)
-        self._for_directories = _compiled([line.rstrip(" ").removesuffix("/") for line in lines])
+        rules = [line.rstrip(" ") for line in lines]
+        self._for_files = _compiled([rule for rule in rules if not rule.endswith("/")])
+        self._for_directories = _compiled([rule.removesuffix("/") for rule in rules])
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
         """Whether it is left out; None where no rule is about it."""
