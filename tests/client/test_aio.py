@@ -125,6 +125,11 @@ async def test_nobody_there_is_one_clear_error(tmp_path: Path, address: str) -> 
         await client.status()
 
 
+async def test_a_mount_is_enough_to_find_its_daemon(daemon: Mounted, address: str) -> None:
+    async with await AsyncControlClient.find(str(daemon.path)) as client:
+        assert (await client.status()).lower == str(daemon.lower)
+
+
 async def test_tasks_may_share_a_conversation(address: str) -> None:
     async with await AsyncControlClient.connect(address) as client:
         async with anyio.create_task_group() as tasks:
