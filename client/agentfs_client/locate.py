@@ -36,11 +36,15 @@ class Mount:
         """True when *path* is seen through this mount."""
         return is_within(path, self.mountpoint)
 
+    @property
+    def socket(self) -> str | None:
+        """The daemon's, when that is ours to reach."""
+        return self.record.socket if self.record is not None and os.access(self.record.socket, os.W_OK) else None
+
     def connect(self) -> ControlClient:
         """By socket when the daemon is ours to reach; else through the mount."""
-        if self.record is not None and os.access(self.record.socket, os.W_OK):
-            return ControlClient.connect(self.record.socket)
-        return ControlClient.open_mount(self.mountpoint)
+        socket = self.socket
+        return ControlClient.open_mount(self.mountpoint) if socket is None else ControlClient.connect(socket)
 
 
 def _nobody(directory: str) -> DaemonRecord | None:

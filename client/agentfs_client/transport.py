@@ -52,7 +52,7 @@ class FileTransport:
         return b"".join(parts)
 
     def further(self) -> bytes:
-        raise ProtocolError(errno.EPROTO, "bad-reply", "the daemon promised more than one reply on the control file")
+        raise no_further_reply()
 
     def has_ended(self) -> bool:
         return self._fd < 0
@@ -73,12 +73,7 @@ class SocketTransport:
             self._socket.connect(path)
         except OSError as exc:
             self._socket.close()
-            raise DaemonGoneError(
-                exc.errno or errno.EIO,
-                "no-daemon",
-                f"nobody answers at {path}: {exc.strerror}",
-                "`agentfsd mount` starts a daemon",
-            ) from exc
+            raise unanswered(path, exc) from exc
 
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
         message = wire.frame(body)
@@ -87,26 +82,50 @@ class SocketTransport:
         return self.further()
 
     def further(self) -> bytes:
-        length = wire.frame_length(self._receive(wire.HEADER_BYTES))
-        if length > wire.MAX_REPLY_BYTES:
-            raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
-        return self._receive(length)
+        return self._receive(reply_length(self._receive(wire.HEADER_BYTES)))
 
     def has_ended(self) -> bool:
-        if self._socket.fileno() < 0:
-            return True
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)  # between requests the daemon says nothing: only its end can be read
-        return bool(poll.poll(0))
+        return hung_up(self._socket)
 
     def _receive(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
             part = self._socket.recv(min(size - len(parts), _READ_BYTES))
             if not part:
-                raise DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
+                raise connection_closed()
             parts += part
         return bytes(parts)
 
     def close(self) -> None:
         self._socket.close()
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the daemon's end, or this one, is closed. For between requests: the daemon says nothing then but its end."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def unanswered(path: str, exc: OSError) -> DaemonGoneError:
+    """Nobody listens at that socket."""
+    number, why = exc.errno or errno.EIO, exc.strerror or exc
+    return DaemonGoneError(number, "no-daemon", f"nobody answers at {path}: {why}", "`agentfsd mount` starts a daemon")
+
+
+def connection_closed() -> DaemonGoneError:
+    return DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
+
+
+def no_further_reply() -> ProtocolError:
+    return ProtocolError(errno.EPROTO, "bad-reply", "the daemon promised more than one reply on the control file")
+
+
+def reply_length(header: bytes) -> int:
+    """Of the reply behind *header*, in bytes."""
+    length = wire.frame_length(header)
+    if length > wire.MAX_REPLY_BYTES:
+        raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")
+    return length

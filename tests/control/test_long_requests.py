@@ -9,10 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 import trio
 
 from agentfs_client import wire
+from agentfs_client.aio.control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.control.asker import Asker
@@ -117,6 +120,18 @@ def test_an_exception_in_the_progress_callback_ends_the_request(served: tuple[st
         assert work.done < STEPS
         with pytest.raises(DaemonGoneError, match="has ended"):
             daemon.status()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_task_ends_its_request(served: tuple[str, ControlService], work: Work, backend: str) -> None:
+    async def ask_and_give_up() -> None:
+        async with await AsyncControlClient.connect(served[0]) as daemon:
+            with anyio.CancelScope() as scope:
+                await daemon.fsck(lambda told: scope.cancel())
+            assert await anyio.to_thread.run_sync(work.ended.wait, WAIT_S)
+
+    anyio.run(ask_and_give_up, backend=backend)
+    assert work.done < STEPS
 
 
 def test_ctrl_c_ends_the_request(served: tuple[str, ControlService], work: Work) -> None:

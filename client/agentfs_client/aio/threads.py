@@ -1,0 +1,58 @@
+"""Calls that must not overlap, each in a worker thread of anyio's. It knows no file system."""
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from typing import ParamSpec, TypeVar
+
+import anyio
+import anyio.to_thread
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class OneAtATime:
+    """The limiter has others wait in the event loop. The lock is for a thread that nobody waits for any more: an abandoned one,
+    or one whose task was ended by asyncio's own ``cancel()``, which no shield holds off."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(1)
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Once it has begun it is waited for, cancelled or not, and what it returns is not lost."""
+        return await anyio.to_thread.run_sync(self._alone(function, *args, **kwargs), limiter=self._limiter)
+
+    async def run_abandonable(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """For what changes nothing: when it is cancelled, only the next call waits for its end."""
+        call = self._alone(function, *args, **kwargs)
+        return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+
+    def _alone(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Callable[[], _T]:
+        def call() -> _T:
+            with self._lock:
+                return function(*args, **kwargs)
+
+        return call
+
+    @contextlib.asynccontextmanager
+    async def hold(self, make: Callable[[], AbstractContextManager[_T, None]]) -> AsyncIterator[_T]:
+        """Enters and leaves a context manager; leaves it by the exception also when it was still being entered by a thread."""
+        stack = contextlib.ExitStack()
+        gone = False
+
+        def enter() -> _T:
+            if gone:
+                raise RuntimeError("cancelled before it was opened")
+            return stack.enter_context(make())
+
+        try:
+            yield await self.run(enter)
+            await self.run(stack.__exit__, None, None, None)
+        except BaseException as exc:
+            gone = True
+            with anyio.CancelScope(shield=True):
+                await self.run(stack.__exit__, type(exc), exc, exc.__traceback__)
+            raise

@@ -1,0 +1,234 @@
+"""Every operation of the daemon, described once for clients that wait and clients that await: what is asked, and what of the
+reply counts. It knows no transport.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from agentfs_client import wire
+from agentfs_client.question import OnProgress, Question, ask, operation
+
+
+class Operations:
+    """What ControlClient and AsyncControlClient can both do. Every method raises AgentFSError for a refusal."""
+
+    # -- the daemon
+
+    @operation
+    def status(self) -> Question[wire.StatusReply]:
+        return ask(wire.Status(), wire.StatusReply)
+
+    @operation
+    def capabilities(self) -> Question[dict[str, str]]:
+        return ask(wire.Capabilities(), wire.CapabilitiesReply, lambda reply: reply.capabilities)
+
+    @operation
+    def fsck(self, on_progress: OnProgress | None = None) -> Question[list[str]]:
+        """Problems in the stored state; empty when it is sound."""
+        request = wire.Fsck(progress=on_progress is not None)
+        return ask(request, wire.ProblemsReply, lambda reply: reply.problems, on_progress=on_progress)
+
+    @operation
+    def shutdown(self, *, force: bool = False) -> Question[None]:
+        """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
+        return ask(wire.Shutdown(force=force), wire.Done, _nothing)
+
+    # -- branches
+
+    @operation
+    def create_branch(self, name: str, source: str | None = None) -> Question[wire.Branch]:
+        return ask(wire.BranchCreate(name=name, source=source), wire.BranchReply, _branch)
+
+    @operation
+    def list_branches(self) -> Question[list[wire.Branch]]:
+        return ask(wire.BranchList(), wire.BranchesReply, lambda reply: reply.branches)
+
+    @operation
+    def show_branch(self, ref: str | None = None) -> Question[wire.Branch]:
+        return ask(wire.BranchShow(ref=ref), wire.BranchReply, _branch)
+
+    @operation
+    def rename_branch(self, ref: str, new_name: str) -> Question[wire.Branch]:
+        return ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply, _branch)
+
+    @operation
+    def delete_branch(self, ref: str) -> Question[None]:
+        """Only a branch without changes; see discard."""
+        return ask(wire.BranchDelete(ref=ref), wire.Done, _nothing)
+
+    @operation
+    def discard(self, ref: str, *, keep: bool = True) -> Question[None]:
+        """Throws a branch away with its changes; ``main`` becomes the bare lower. With *keep* undo() can bring it back."""
+        return ask(wire.Discard(ref=ref, keep=keep), wire.Done, _nothing)
+
+    @operation
+    def bind(self, pid: int, branch: str, *, brood: bool = False) -> Question[None]:
+        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
+        return ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done, _nothing)
+
+    @operation
+    def unbind(self, pid: int) -> Question[None]:
+        return ask(wire.BranchUnbind(pid=pid), wire.Done, _nothing)
+
+    @operation
+    def bindings(self) -> Question[list[wire.Binding]]:
+        return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
+
+    @operation
+    def attach_session(self, fuse_fd: int, branch: str, io: str = "auto", device: int = 0) -> Question[str]:
+        """Hands over a FUSE connection (mounted, not yet spoken on) that is to show one branch; how it carries data."""
+        request = wire.SessionAttach(branch=branch, io=io, device=device)
+        return ask(request, wire.SessionReply, lambda reply: reply.io, descriptors=[fuse_fd])
+
+    # -- snapshots
+
+    @operation
+    def create_snapshot(
+        self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False
+    ) -> Question[wire.Snapshot]:
+        """*around_run*: it was taken by itself, and may go by itself."""
+        request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run)
+        return ask(request, wire.SnapshotReply, _snapshot)
+
+    @operation
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+        return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+        return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
+
+    @operation
+    def delete_snapshot(self, ref: str) -> Question[None]:
+        return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
+
+    @operation
+    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
+        """The snapshots in a ref's history, newest first."""
+        return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def restore(
+        self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
+    ) -> Question[str]:
+        """Puts a branch back to a snapshot, or only some paths of it; what was done, for people."""
+        request = wire.Restore(ref=ref, branch=branch, raw_paths=_raw(paths), progress=on_progress is not None)
+        return ask(request, wire.Done, lambda reply: reply.message, on_progress=on_progress)
+
+    # -- several branches
+
+    @operation
+    def merge(
+        self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
+        whole_files: bool = False, markers: bool = False, dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
+        request = wire.Merge(
+            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def commit(
+        self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
+        dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
+        request = wire.Commit(
+            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, progress=on_progress is not None
+        )
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> Question[wire.MergeReply]:
+        """Finishes a commit that was interrupted, or takes it back."""
+        return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def undo(self) -> Question[wire.Deed]:
+        """Takes back the last restore, merge, commit to a branch, or discard."""
+        return ask(wire.Undo(), wire.DeedsReply, lambda reply: reply.deeds[0])
+
+    @operation
+    def undoable(self) -> Question[list[wire.Deed]]:
+        """What undo() would take back, one after the other."""
+        return ask(wire.UndoList(), wire.DeedsReply, lambda reply: reply.deeds)
+
+    @operation
+    def prune(
+        self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
+        keep_tagged: bool | None = None, dry_run: bool = False,
+    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
+        """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
+        request = wire.Prune(branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
+        return ask(request, wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> Question[wire.FreedReply]:
+        """Frees what nothing refers to; *forget_undo*: also what is kept for undo() alone."""
+        request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
+        return ask(request, wire.FreedReply, on_progress=on_progress)
+
+    @operation
+    def policy(self) -> Question[dict[str, str]]:
+        return ask(wire.PolicyGet(), wire.PolicyReply, lambda reply: reply.policy)
+
+    @operation
+    def set_policy(self, name: str, value: str) -> Question[dict[str, str]]:
+        """One setting; all of them as they are then."""
+        return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
+
+    @operation
+    def diff(self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = ()) -> Question[list[wire.Change]]:
+        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
+
+        *paths*, relative to the root, name files and directories to keep to.
+        """
+        return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths)), wire.ChangesReply, lambda reply: reply.changes)
+
+    @operation
+    def changed_files(
+        self, b: str | None = None, a: str | None = None, *, count: bool = False
+    ) -> Question[wire.FilesDifferReply]:
+        """Which files differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
+        return ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
+
+    @operation
+    def patches(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        stat_only: bool = False,
+        context_lines: int = 3,
+        on_progress: OnProgress | None = None,
+    ) -> Question[list[wire.FilePatch]]:
+        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed."""
+        progress = on_progress is not None
+        request = wire.DiffPatch(
+            a=a, b=b, raw_paths=_raw(paths), stat_only=stat_only, context_lines=context_lines, progress=progress
+        )
+        return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)
+
+
+def _raw(paths: Sequence[str | bytes]) -> list[bytes]:
+    return [os.fsencode(path) for path in paths]
+
+
+def _nothing(reply: wire.Done) -> None:
+    pass
+
+
+def _branch(reply: wire.BranchReply) -> wire.Branch:
+    return reply.branch
+
+
+def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+    return reply.snapshot
+
+
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+    return reply.snapshots

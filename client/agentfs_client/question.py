@@ -1,0 +1,141 @@
+"""A request to the daemon together with what its reply must be, and what both ways of putting it share: waiting and awaiting.
+
+It does no input or output, and knows no single operation.
+"""
+
+import contextlib
+import errno
+import functools
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+import msgspec
+
+from agentfs_client import wire
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply
+
+if TYPE_CHECKING:
+    from agentfs_client.aio.control import AsyncControlClient
+    from agentfs_client.control import ControlClient
+
+OnProgress = Callable[[wire.Progress], None]  # called now and then while a long request is worked on; over the socket only
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R", bound=wire.Reply)
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Question(msgspec.Struct, Generic[_T_co], frozen=True):
+    """``take`` gets what the caller wants out of a reply of the ``expected`` kind. ``descriptors`` go along with the request."""
+
+    request: wire.Request
+    expected: type[wire.Reply]
+    take: Callable[[Any], _T_co]
+    on_progress: OnProgress | None = None
+    descriptors: Sequence[int] = ()
+
+    def encode(self) -> bytes:
+        """InvalidRequestError for a request that the daemon would not read to its end."""
+        body = wire.encode(self.request)
+        if len(body) > wire.MAX_REQUEST_BYTES:
+            limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
+            raise InvalidRequestError(errno.EMSGSIZE, "too-long", f"a request of {len(body)} bytes is too long", limit)
+        return body
+
+    def tell(self, progress: wire.Progress) -> None:
+        if self.on_progress is not None:
+            self.on_progress(progress)
+
+    def answer(self, reply: wire.AnyReply) -> _T_co:
+        """What the caller wanted; AgentFSError for a refusal."""
+        if not isinstance(reply, self.expected):
+            raise unexpected(reply, self.expected)
+        return self.take(reply)
+
+
+@overload
+def ask(
+    request: wire.Request, expected: type[_R], *, on_progress: OnProgress | None = None, descriptors: Sequence[int] = ()
+) -> Question[_R]: ...
+@overload
+def ask(
+    request: wire.Request,
+    expected: type[_R],
+    take: Callable[[_R], _T],
+    *,
+    on_progress: OnProgress | None = None,
+    descriptors: Sequence[int] = (),
+) -> Question[_T]: ...
+def ask(
+    request: wire.Request,
+    expected: type[_R],
+    take: Callable[[_R], Any] = lambda reply: reply,
+    *,
+    on_progress: OnProgress | None = None,
+    descriptors: Sequence[int] = (),
+) -> Question[Any]:
+    """A Question; without *take* the answer is the whole reply."""
+    return Question(request, expected, take, on_progress, descriptors)
+
+
+class Operation(Protocol[_P, _T_co]):
+    """How type checkers see an operation: it waits in a ControlClient, and is awaited in an AsyncControlClient."""
+
+    @overload
+    def __get__(self, instance: "ControlClient", owner: Any) -> Callable[_P, _T_co]: ...
+    @overload
+    def __get__(self, instance: "AsyncControlClient", owner: Any) -> Callable[_P, Coroutine[Any, Any, _T_co]]: ...
+    @overload
+    def __get__(self, instance: None, owner: "type[ControlClient]") -> "Callable[Concatenate[ControlClient, _P], _T_co]": ...
+    @overload
+    def __get__(
+        self, instance: None, owner: "type[AsyncControlClient]"
+    ) -> "Callable[Concatenate[AsyncControlClient, _P], Coroutine[Any, Any, _T_co]]": ...
+
+
+def operation(describe: Callable[Concatenate[Any, _P], Question[_T_co]]) -> Operation[_P, _T_co]:
+    """Makes a method that puts the question which *describe* returns, by its client's ``_answer``."""
+
+    @functools.wraps(describe)
+    def method(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        return self._answer(describe(self, *args, **kwargs))
+
+    return cast(Operation[_P, _T_co], method)
+
+
+HELLO = ask(wire.Hello(client="agentfs_client"), wire.HelloOk)  # what every conversation begins with
+
+
+@contextlib.contextmanager
+def delivery() -> Iterator[None]:
+    """AgentFSError for whatever keeps a reply from us."""
+    try:
+        yield
+    except msgspec.DecodeError as exc:
+        raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
+    except AgentFSError:
+        raise
+    except OSError as exc:
+        raise DaemonGoneError(exc.errno or errno.EIO, "daemon-gone", f"the daemon does not answer: {exc}") from exc
+
+
+def ended() -> DaemonGoneError:
+    """The refusal to ask in a conversation that is over."""
+    return DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
+
+
+def event(reply: wire.AnyReply) -> wire.Event | None:
+    """The event that a reply is; None when no more will come. AgentFSError for anything else."""
+    if isinstance(reply, wire.Event):
+        return reply
+    if isinstance(reply, wire.Done):
+        return None
+    raise unexpected(reply, wire.Event)
+
+
+def unexpected(reply: wire.AnyReply, expected: type[wire.Reply]) -> AgentFSError:
+    """The exception for a reply of another kind: a refusal, or nonsense."""
+    if isinstance(reply, wire.Error):
+        return from_reply(reply)
+    return ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")

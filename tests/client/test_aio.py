@@ -1,0 +1,420 @@
+"""The client awaited, on trio and on asyncio: a real daemon asked, requests cancelled, file systems used by several tasks."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+
+from agentfs_client import wire
+from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.aio.filesystem import AsyncFilesystem
+from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError, DaemonGoneError, ExistsError, InvalidRequestError, NotFoundError
+from agentfs_client.filesystem.protocol import Filesystem
+from agentfs_client.filesystem.results import FileStat, WriteMode
+from agentfs_client.filesystem.streams import Sink
+from tests.mounted import Mounted, needs_fuse
+
+WAIT_S = 20
+FILES = 500  # changed in the branch many: enough for every request about it to tell how far it is
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(WAIT_S):
+        while not holds():  # noqa: ASYNC110 - what another process or thread does
+            await anyio.sleep(0.001)
+
+
+# -- the daemon
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    needs_fuse()
+    with pytest.MonkeyPatch.context() as environment:
+        base = tmp_path_factory.mktemp("aio")
+        for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR"):
+            environment.setenv(name, str(base / name))
+        mounted = Mounted(base)
+        (mounted.lower / "file").write_text("lower\n")
+        mounted.mount()
+        mounted.cli("branch create", "many")
+        for number in range(FILES):
+            (mounted.subtree("many") / f"file{number}").write_text(f"{number}\n")
+        yield mounted
+        mounted.end()
+
+
+@pytest.fixture
+def address(daemon: Mounted) -> Iterator[str]:
+    """Each test finds the branches main and many, and leaves nothing else."""
+    path = daemon.record().socket
+    yield path
+    with ControlClient.connect(path) as client:
+        for branch in client.list_branches():
+            if branch.name not in ("main", "many"):
+                client.discard(branch.name, keep=False)
+        for snapshot in client.list_snapshots():
+            client.delete_snapshot(snapshot.name)
+
+
+def test_both_clients_can_do_the_same() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(AsyncControlClient) - {"aclose", "begin", "find"} == public(ControlClient) - {"close"}
+
+
+@pytest.mark.parametrize("way", ["socket", "control file"])
+async def test_typed_client_does_it_all(daemon: Mounted, address: str, way: str) -> None:
+    opening = AsyncControlClient.connect(address) if way == "socket" else AsyncControlClient.open_mount(str(daemon.path))
+    async with await opening as client:
+        assert (client.hello.branch, client.hello.version) == ("main", wire.PROTOCOL_VERSION)
+        assert client.is_usable
+        assert (await client.create_branch("one")).name == "one"
+        assert (await client.create_snapshot("one", "s", tag="t")).tag == "t"
+        (daemon.subtree("one") / "new").write_text("new\n")
+        assert [change.path for change in await client.diff("one")] == ["new"]
+        assert [patch.added for patch in await client.patches("one", paths=["new"], stat_only=True)] == [1]
+        await client.restore("s", "one")
+        assert await client.diff("one") == []
+        assert [found.name for found in await client.log("one")][-1] == "s"
+        assert (await client.rename_branch("one", "two")).name == "two"
+        assert await client.fsck() == []
+        assert (await client.merge(["two"], "main")).how == "nothing"
+        assert [branch.name for branch in (await client.status()).branches] == ["main", "many", "two"]
+        name = "retention.max_count"
+        assert await client.policy() == await client.set_policy(name, (await client.policy())[name])
+
+
+async def test_refusals_are_exceptions_and_the_conversation_goes_on(address: str) -> None:
+    async with await AsyncControlClient.connect(address) as client:
+        await client.create_branch("one")
+        with pytest.raises(ExistsError):
+            await client.create_branch("one")
+        with pytest.raises(NotFoundError):
+            await client.show_branch("missing")
+        with pytest.raises(InvalidRequestError, match="too long"):
+            await client.diff(paths=["x" * wire.MAX_REQUEST_BYTES])
+        assert (await client.show_branch("one")).name == "one"
+
+
+async def test_nobody_there_is_one_clear_error(tmp_path: Path, address: str) -> None:
+    with pytest.raises(DaemonGoneError, match="nobody answers"):
+        await AsyncControlClient.connect(str(tmp_path / "none.sock"))
+    with pytest.raises(DaemonGoneError, match="cannot be opened"):
+        await AsyncControlClient.open_mount(str(tmp_path))
+    async with await AsyncControlClient.connect(address) as client:
+        pass
+    assert not client.is_usable
+    with pytest.raises(DaemonGoneError, match="has ended"):
+        await client.status()
+
+
+async def test_a_mount_is_enough_to_find_its_daemon(daemon: Mounted, address: str) -> None:
+    async with await AsyncControlClient.find(str(daemon.path)) as client:
+        assert (await client.status()).lower == str(daemon.lower)
+
+
+async def test_tasks_may_share_a_conversation(address: str) -> None:
+    async with await AsyncControlClient.connect(address) as client:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(client.create_branch, f"b{number}")
+        assert len(await client.list_branches()) == 22
+
+
+async def test_one_that_waits_for_its_turn_may_be_cancelled(address: str) -> None:
+    async with await AsyncControlClient.connect(address) as client, anyio.create_task_group() as tasks:
+        given_up = anyio.Event()
+
+        async def ask_and_give_up() -> None:
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await client.status()
+            given_up.set()
+
+        assert await client.fsck(lambda told: None if given_up.is_set() else tasks.start_soon(ask_and_give_up)) == []
+        assert given_up.is_set()
+        assert await client.list_branches()
+
+
+@pytest.mark.parametrize("request_name", ["fsck", "merge", "commit"])
+async def test_a_cancelled_request_ends_its_conversation_and_nothing_else(
+    daemon: Mounted, address: str, request_name: str
+) -> None:
+    async with await AsyncControlClient.connect(address) as client, await AsyncControlClient.connect(address) as other:
+        await other.create_branch("into")
+        (daemon.subtree("into") / "own").write_text("own\n")
+        with anyio.CancelScope() as scope:
+
+            def on_progress(told: wire.Progress) -> None:
+                scope.cancel()
+
+            if request_name == "fsck":
+                await client.fsck(on_progress)
+            elif request_name == "merge":
+                await client.merge(["many"], "into", on_progress=on_progress)
+            else:
+                await client.commit("many", on_progress=on_progress)
+        assert scope.cancelled_caught
+        with pytest.raises(DaemonGoneError, match="has ended"):
+            await client.status()
+        assert (await other.show_branch("into")).changed == 1
+        assert (await other.show_branch("many")).changed == FILES
+    assert os.listdir(daemon.lower) == ["file"]
+
+
+async def test_a_request_out_of_time_is_a_time_out(address: str) -> None:
+    async with await AsyncControlClient.connect(address) as client:
+        with pytest.raises(TimeoutError), anyio.fail_after(0):
+            await client.status()
+    async with await AsyncControlClient.connect(address) as client:
+        with anyio.fail_after(WAIT_S):
+            assert await client.status()
+
+
+async def test_a_request_over_the_control_file_is_not_waited_for_when_cancelled(daemon: Mounted) -> None:
+    async with await AsyncControlClient.open_mount(str(daemon.path)) as client:
+        with anyio.move_on_after(0.001) as scope:
+            await client.fsck()
+        assert scope.cancelled_caught
+    async with await AsyncControlClient.open_mount(str(daemon.path)) as client:
+        with pytest.raises(AgentFSError, match="socket only"):
+            await anext(client.events())
+
+
+async def test_events_come_one_by_one_and_end_with_their_branch(address: str) -> None:
+    async with await AsyncControlClient.connect(address) as client, await AsyncControlClient.connect(address) as watcher:
+        await client.create_branch("one")
+        async with watcher.events("one") as events:
+            with anyio.move_on_after(0.02):
+                await anext(events)  # there is none yet; a later one is not missed for it
+            await client.create_snapshot("one", "s")
+            assert (await anext(events)).name == "s"
+            await client.discard("one", keep=False)
+            assert [event.kind async for event in events][-1] in ("discard", "branch-deleted")
+        with pytest.raises(DaemonGoneError, match="has ended"):
+            await watcher.status()
+
+
+async def test_watchers_that_are_cancelled_bother_nobody(address: str) -> None:
+    seen: list[str] = []
+
+    async def watch(*, task_status: TaskStatus[None]) -> None:
+        async with await AsyncControlClient.connect(address) as watcher, watcher.events() as events:
+            task_status.started()
+            async for event in events:
+                seen.append(event.kind)  # noqa: PERF401 - one by one
+
+    async with await AsyncControlClient.connect(address) as client:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                await tasks.start(watch)
+            await client.create_branch("one")
+            await until(lambda: len(seen) == 10)
+            tasks.cancel_scope.cancel()
+        assert seen == ["branch-created"] * 10
+        assert await client.list_branches()
+
+
+# -- file systems
+
+
+Make = Callable[[], Filesystem]
+
+
+@pytest.fixture(params=["memory", "host"])
+def filesystem(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncFilesystem[Filesystem]:
+    return AsyncFilesystem(InMemoryFilesystem() if request.param == "memory" else HostFilesystem(tmp_path))
+
+
+async def test_everything_of_a_file_system_can_be_awaited(filesystem: AsyncFilesystem[Filesystem]) -> None:
+    written = await filesystem.write("a/b.txt", "one\ntwo\n")
+    assert written.bytes_written == 8
+    await filesystem.write_bytes("a/c.bin", b"\xff")
+    await filesystem.mkdir("d")
+    assert [entry.name for entry in await filesystem.list()] == ["a", "d"]
+    assert (await filesystem.stat("a/b.txt")).size_bytes == 8
+    assert [match.path for match in await filesystem.glob("**/*.txt")] == ["a/b.txt"]
+    assert [match.line_number for match in await filesystem.grep("tw.")] == [2]
+    assert (await filesystem.read("a/b.txt", offset=1)).content == "two\n"
+    assert (await filesystem.read_bytes("a/c.bin")).content == b"\xff"
+    await filesystem.delete("a", recursive=True)
+    assert not await filesystem.exists("a/b.txt")
+    with pytest.raises(FileNotFoundError):
+        await filesystem.read("a/b.txt")
+    assert (filesystem.root, filesystem.read_only, filesystem.mount_point) == (filesystem.filesystem.root, False, None)
+
+
+async def test_files_are_streamed(filesystem: AsyncFilesystem[Filesystem]) -> None:
+    content = os.urandom(200_000)
+    async with filesystem.open_write("big") as writer:
+        assert await writer.write(content[:10]) == 10
+        await writer.write_all([content[10:20], content[20:]])
+    async with filesystem.open_read("big") as reader, filesystem.open_write("copy") as writer:
+        assert await writer.write_all(reader) == reader.size == reader.position == len(content)
+    assert reader.closed
+    assert writer.closed
+    async with filesystem.open_read("copy") as reader:
+        assert b"".join([chunk async for chunk in reader]) == content
+        assert await reader.seek(-5, 2) == len(content) - 5
+        assert [chunk async for chunk in reader.chunks(3)] == [content[-5:-2], content[-2:]]
+
+
+async def test_lines_are_read_as_from_the_file_itself(filesystem: AsyncFilesystem[Filesystem]) -> None:
+    lines = [f"line {number} {'x' * (number % 300)}\n" for number in range(2_000)] + ["the end"]
+    await filesystem.write("text", "".join(lines))
+    async with filesystem.open_text("text") as reader:
+        assert await reader.readline() == lines[0]
+        assert await reader.read(4) == "line"
+        assert await reader.readline() == lines[1][4:]
+        assert reader.line_number == 2
+        assert [line async for line in reader] == lines[2:]
+        assert reader.line_number == len(lines)
+        assert await reader.read() == ""
+    with pytest.raises(ValueError, match="closed"):
+        await reader.readline()
+    async with filesystem.open_text("text") as reader:
+        assert [line async for line in reader.lines(strip=True)] == [line.rstrip() for line in lines]
+    async with filesystem.open_text("text") as reader:
+        assert await reader.readline() + await reader.read() == "".join(lines)
+
+
+async def test_lines_before_what_is_no_text_are_read(filesystem: AsyncFilesystem[Filesystem]) -> None:
+    await filesystem.write_bytes("text", b"one\ntwo\n\xff\n")
+    found = []
+    async with filesystem.open_text("text") as reader:
+        with pytest.raises(UnicodeDecodeError, match="at byte 8"):
+            async for line in reader:
+                found.append(line)  # noqa: PERF401 - one by one
+        with pytest.raises(UnicodeDecodeError):
+            await reader.read()
+    assert found == ["one\n", "two\n"]
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+async def test_a_cancelled_write_leaves_the_file_as_it_was(filesystem: AsyncFilesystem[Filesystem], old: str | None) -> None:
+    if old is not None:
+        await filesystem.write("file", old)
+    with anyio.CancelScope() as scope:
+        async with filesystem.open_write("file") as writer:
+            await writer.write(b"half")
+            scope.cancel()
+            await writer.write(b"the other half")
+    assert scope.cancelled_caught
+    assert writer.closed
+    assert [entry.name for entry in await filesystem.list()] == (["file"] if old is not None else [])
+    assert old is None or (await filesystem.read("file")).content == old
+
+
+async def test_one_that_is_cancelled_at_its_end_likewise(filesystem: AsyncFilesystem[Filesystem]) -> None:
+    with anyio.CancelScope() as scope:
+        async with filesystem.open_write("file") as writer:
+            await writer.write(b"all of it")
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert await filesystem.list() == []
+
+
+async def test_snapshots(tmp_path: Path) -> None:
+    filesystem = AsyncFilesystem(InMemoryFilesystem({"a": "1"}))
+    first = await filesystem.snapshot(tag="first")
+    assert await filesystem.current_snapshot_id() == first.snapshot_id
+    await filesystem.write("a", "2")
+    await filesystem.write("b", "new")
+    difference = await filesystem.diff(first)
+    assert (difference.added, difference.modified) == (("b",), ("a",))
+    await filesystem.restore(first)
+    assert [entry.name for entry in await filesystem.list()] == ["a"]
+
+
+class Slow(InMemoryFilesystem):
+    """Looking and opening take until they are released; how many calls there are at once."""
+
+    inside = most = 0
+
+    def __init__(self) -> None:
+        self.begun, self.released = threading.Event(), threading.Event()
+        self.released.set()
+        super().__init__({"file": "old"})
+        self.released.clear()
+        self.begun.clear()
+
+    def _wait(self) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.begun.set()
+        assert self.released.wait(WAIT_S)
+        self.inside -= 1
+
+    def _stat(self, path: str) -> FileStat:
+        self._wait()
+        return super()._stat(path)
+
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        self._wait()
+        return super()._open_write(path, mode)
+
+
+async def test_one_thread_at_a_time_uses_it() -> None:
+    slow = Slow()
+    filesystem = AsyncFilesystem(slow)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(filesystem.exists, "file")
+            tasks.start_soon(filesystem.write, "file", "new")
+        await until(slow.begun.is_set)
+        slow.released.set()
+    assert slow.most == 1
+
+
+async def test_who_only_looked_is_free_at_once_and_who_comes_next_waits() -> None:
+    slow = Slow()
+    filesystem = AsyncFilesystem(slow)
+    async with anyio.create_task_group() as tasks:
+        with anyio.fail_after(WAIT_S):
+            tasks.start_soon(filesystem.stat, "file")
+            await until(slow.begun.is_set)
+            tasks.cancel_scope.cancel()
+    assert slow.inside == 1
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(filesystem.write, "file", "new")
+        await anyio.sleep(0.02)
+        assert (slow.inside, slow.most) == (1, 1)
+        slow.released.set()
+    assert slow.most == 1
+    assert (await filesystem.read("file")).content == "new"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_that_asyncio_cancels_while_it_opens_a_file_leaves_it_as_it_was(anyio_backend: str) -> None:
+    slow = Slow()
+    filesystem = AsyncFilesystem(slow)
+
+    async def write() -> None:
+        async with filesystem.open_write("file") as writer:
+            await writer.write(b"new")
+
+    task = asyncio.create_task(write())
+    await until(slow.begun.is_set)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    slow.released.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await filesystem.read("file")).content == "old"
