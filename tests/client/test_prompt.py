@@ -8,9 +8,9 @@ import pytest
 
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_client.backends.mounts import HostMount
 from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.session.contexts import build_tool_context
-from agentfs_client.session.mounts import HostMount
 from agentfs_client.session.prompt import MarkdownSection, Prompt, PromptError, PromptTemplate, WorkspaceSection
 from agentfs_client.session.session import Session
 from agentfs_client.session.workspaces import FilesystemSection, VfsToolsSection, WorkspaceToolsSection

@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -174,7 +175,7 @@ class HostFilesystem(BaseFilesystem):
     # -- archives
 
     @contextmanager
-    def _tree(self, leave_out: Callable[[bytes], bool]) -> "Iterator[Tree]":
+    def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "Iterator[Tree]":
         from agentfs_client.trees.directory import Directory
 
         with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}", leave_out) as directory:

@@ -114,7 +114,7 @@ class BaseFilesystem(ABC):
                 continue
             yield path, source
 
-    def _tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
+    def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
         """All that there is, for an archive; without names for which *leave_out* is true."""
         from agentfs_client.archive.writer import FilesystemTree
 
@@ -325,7 +325,7 @@ class BaseFilesystem(ABC):
     def export_archive(self, path: str | os.PathLike[str]) -> int:
         from agentfs_client.archive.writer import export_archive
 
-        return export_archive(self._tree, path)
+        return export_archive(self._archive_tree, path)
 
     def import_archive(self, path: str | os.PathLike[str]) -> int:
         self._check_writable("")

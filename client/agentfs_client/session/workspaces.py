@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.session.mounts import HostMount, Paths, hydrate, resolve
+from agentfs_client.backends.mounts import HostMount, Paths, hydrate, resolve
+from agentfs_client.filesystem.protocol import ArchivableFilesystem, Filesystem
 from agentfs_client.session.prompt import MarkdownSection, PromptError, Section
 from agentfs_client.session.typevars import ParamsT
 from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, Tools
@@ -72,7 +72,10 @@ class FilesystemSection(MarkdownSection[ParamsT]):
         if self._snapshots is None:
             from agentfs_client.snapshots.manager import SnapshotManager
 
-            self._snapshots = SnapshotManager(self.filesystem, self._snapshot_dir)
+            filesystem = self.filesystem
+            if not isinstance(filesystem, ArchivableFilesystem):
+                raise PromptError(f"the file system of {self.key!r} exports no archives, which snapshots by name are made of")
+            self._snapshots = SnapshotManager(filesystem, self._snapshot_dir)
         return self._snapshots
 
     def _create_backend(self) -> Filesystem:
