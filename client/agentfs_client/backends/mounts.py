@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.filesystem.paths import join, normalize
 from agentfs_client.filesystem.protocol import Filesystem
@@ -67,6 +66,8 @@ def hydrate(target: Filesystem, mounts: Iterable[ResolvedMount]) -> int:
 
 
 def _copy(target: Filesystem, mount: ResolvedMount) -> int:
+    from agentfs_client.backends.host import HostFilesystem
+
     source = HostFilesystem(mount.root, read_only=True)
     try:
         room = mount.mount.max_bytes
@@ -84,7 +85,7 @@ def _copy(target: Filesystem, mount: ResolvedMount) -> int:
         source.close()
 
 
-def _files(source: HostFilesystem, mount: ResolvedMount) -> Iterator[str]:
+def _files(source: Filesystem, mount: ResolvedMount) -> Iterator[str]:
     """The files that the patterns choose, by path."""
     if source.stat(mount.source).is_file:
         yield mount.source

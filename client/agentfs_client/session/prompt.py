@@ -11,9 +11,8 @@ import msgspec
 
 from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.session.typevars import OutputT, ParamsT
-from agentfs_client.tools.catalogue import Tools
 from agentfs_client.tools.context import Deadline
-from agentfs_client.tools.tool import Tool
+from agentfs_client.tools.tool import Tool, Tools
 
 _PARAMETER = re.compile(r"\$(\$?)\{([A-Za-z_]\w*)\}")
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.backends.mounts import HostMount, Paths, hydrate, resolve
 from agentfs_client.filesystem.protocol import ArchivableFilesystem, Filesystem
 from agentfs_client.session.prompt import MarkdownSection, PromptError, Section
 from agentfs_client.session.typevars import ParamsT
-from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, Tools
-from agentfs_client.tools.tool import Tool
+from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS
+from agentfs_client.tools.tool import Tool, Tools
 
 if TYPE_CHECKING:
     from agentfs_client.snapshots.manager import SnapshotManager
@@ -114,6 +112,8 @@ class VfsToolsSection(FilesystemSection[ParamsT]):
         self._mounts = [resolve(mount, allowed_host_roots) for mount in mounts]
 
     def _create_backend(self) -> Filesystem:
+        from agentfs_client.backends.memory import InMemoryFilesystem
+
         filesystem = InMemoryFilesystem()
         hydrate(filesystem, self._mounts)
         return filesystem
@@ -130,5 +130,7 @@ class WorkspaceToolsSection(FilesystemSection[ParamsT]):
         self._root = root
 
     def _create_backend(self) -> Filesystem:
+        from agentfs_client.backends.host import HostFilesystem
+
         root = tempfile.mkdtemp(prefix="agentfs-workspace-") if self._root is None else self._root
         return HostFilesystem(root, read_only=self._read_only)

@@ -25,9 +25,7 @@ from agentfs_client.tools.results import (
     RmResult,
     WriteFileResult,
 )
-from agentfs_client.tools.tool import Tool
-
-Tools = tuple[Tool[Any, Any], ...]
+from agentfs_client.tools.tool import Tool, Tools
 
 
 def filesystem_tools(limits: ToolLimits = DEFAULT_TOOL_LIMITS) -> Tools:

@@ -2,7 +2,6 @@
 can do better; what is wrong with a handler is raised.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -46,6 +45,8 @@ def _decoded(arguments: Arguments, tool: Tool[Any, Any]) -> Any:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(name, known, 1)
     hint = f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}." if known else "There are none."
     return f"There is no tool {name!r}. {hint}"

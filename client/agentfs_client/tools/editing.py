@@ -11,7 +11,6 @@ from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.tools.context import ToolResult
 from agentfs_client.tools.handling import Refused
 from agentfs_client.tools.limits import ToolLimits
-from agentfs_client.tools.misses import explain_miss
 from agentfs_client.tools.parameters import EditFileParams
 from agentfs_client.tools.results import EditFileResult
 from agentfs_client.tools.text import count, numbered
@@ -68,6 +67,8 @@ def replaced(text: str, params: EditFileParams, path: str = "the file") -> Edite
     plain, old = text.replace(_CRLF, "\n"), params.old_string.replace(_CRLF, "\n")
     places = _places(plain, old, len(old) if params.replace_all else 1)
     if not places:
+        from agentfs_client.tools.misses import explain_miss
+
         raise Refused(explain_miss(plain, old, path))
     if len(places) > 1 and not params.replace_all:
         raise Refused(_ambiguous(plain, places, path))

@@ -2,7 +2,6 @@
 what to do next.
 """
 
-import difflib
 import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -89,6 +88,8 @@ def _said(exc: Exception) -> str:
 
 def _nearby(filesystem: Filesystem | None, path: str) -> str:
     """What there is instead: names like it in the nearest directory above that exists."""
+    import difflib
+
     if filesystem is None:
         return ""
     above, _, name = path.strip("/").rpartition("/")

@@ -13,6 +13,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 JsonSchema = dict[str, Any]
+Tools = tuple["Tool[Any, Any]", ...]
 
 
 class Handler(Protocol[P_contra, R_co]):
