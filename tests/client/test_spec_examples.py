@@ -13,11 +13,11 @@ import pytest
 
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_client.backends.mounts import HostMount
 from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.session.contexts import build_tool_context
 from agentfs_client.session.events import InProcessEventBus
 from agentfs_client.session.files import dump_session_tree, load_session
-from agentfs_client.backends.mounts import HostMount
 from agentfs_client.session.prompt import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt, WorkspaceSection
 from agentfs_client.session.reducers import append_all
 from agentfs_client.session.session import Session
