@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -140,7 +139,6 @@ def test_adapter_builds_the_context() -> None:
     context = Adapter().build(prompt, prompt.render(), Session())
     assert context.filesystem is section.filesystem
     assert context.deadline is None
-    assert timedelta(0) == timedelta()
 
 
 def test_section_of_ones_own() -> None:
