@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from agentfs_client.backends.mounts import HostMount, Paths, hydrate, resolve
 from agentfs_client.filesystem.protocol import ArchivableFilesystem, Filesystem
@@ -14,6 +14,8 @@ from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS
 from agentfs_client.tools.tool import Tool, Tools
 
 if TYPE_CHECKING:
+    from agentfs_client.backends.host import HostFilesystem
+    from agentfs_client.backends.memory import InMemoryFilesystem
     from agentfs_client.snapshots.manager import SnapshotManager
 
 _PATHS = "Paths are relative to its root; there is no shell."
@@ -111,6 +113,10 @@ class VfsToolsSection(FilesystemSection[ParamsT]):
         super().__init__(**(_VFS | options))
         self._mounts = [resolve(mount, allowed_host_roots) for mount in mounts]
 
+    @property
+    def filesystem(self) -> "InMemoryFilesystem":
+        return cast("InMemoryFilesystem", super().filesystem)
+
     def _create_backend(self) -> Filesystem:
         from agentfs_client.backends.memory import InMemoryFilesystem
 
@@ -128,6 +134,10 @@ class WorkspaceToolsSection(FilesystemSection[ParamsT]):
     def __init__(self, *, root: os.PathLike[str] | str | None = None, **options: Unpack[SectionOptions]) -> None:
         super().__init__(**(_HOST | options))
         self._root = root
+
+    @property
+    def filesystem(self) -> "HostFilesystem":
+        return cast("HostFilesystem", super().filesystem)
 
     def _create_backend(self) -> Filesystem:
         from agentfs_client.backends.host import HostFilesystem
