@@ -128,7 +128,9 @@ def test_a_ref_and_two_refs_with_and_without_paths(branch: Mounted) -> None:
 def on_terminal(mounted: Mounted, *arguments: str, rows: int = 24, columns: int = 80, keys: bytes = b"", **extra: str) -> bytes:
     """What a person sees of `agentfsd diff`; *keys* are typed at once."""
     environment = {
-        name: value for name, value in os.environ.items() if name not in ("PAGER", "AGENTFS_PAGER", "LESS", "NO_COLOR")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PAGER", "AGENTFS_PAGER", "LESS", "NO_COLOR", "LINES", "COLUMNS")
     }
     environment |= {"TERM": "xterm", **extra}
     pid, terminal = pty.fork()
