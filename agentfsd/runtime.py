@@ -20,7 +20,6 @@ from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record, runtime_dir
 from agentfsd.errors import Refusal
 
-SOCKET_PATH_MAX_BYTES = 107  # sun_path, less the closing zero (unix(7))
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
 
@@ -62,11 +61,7 @@ class State:
 
     @property
     def socket(self) -> str:
-        """STATE/control.sock, or a short name in the runtime directory when that is too long for a socket address."""
-        path = os.path.join(self.path, "control.sock")
-        if len(os.fsencode(path)) <= SOCKET_PATH_MAX_BYTES:
-            return path
-        return os.path.join(runtime_dir(), f"{_digest(self.path)}.sock")
+        return os.path.join(self.path, "control.sock")
 
     def create(self) -> None:
         try:

@@ -10,6 +10,7 @@ import struct
 import trio
 
 from agentfs_client import wire
+from agentfs_client.address import unix_address
 from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService, error_reply, too_long
@@ -34,7 +35,8 @@ def listen(path: str) -> trio.SocketListener:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)
     try:
-        bound.bind(path)
+        with unix_address(path) as address:
+            bound.bind(address)
     finally:
         os.umask(old)
     bound.listen(64)

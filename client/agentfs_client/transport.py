@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from agentfs_client import wire
+from agentfs_client.address import unix_address
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, ProtocolError
 
 CONTROL_FILE = ".agentfs/control"
@@ -70,7 +71,8 @@ class SocketTransport:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
-            self._socket.connect(path)
+            with unix_address(path) as address:
+                self._socket.connect(address)
         except OSError as exc:
             self._socket.close()
             raise unanswered(path, exc) from exc

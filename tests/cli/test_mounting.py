@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.control import ControlClient
 from agentfsd import mounts, runtime
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_root
 
@@ -429,3 +430,11 @@ def test_a_copy_of_the_mount_in_another_namespace_does_not_keep_the_daemon(mount
             assert not mounted.record().alive()
         finally:
             holder.kill()
+
+
+def test_state_may_lie_deeper_than_a_socket_address_is_long(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    state = tmp_path / ("a" * 100) / ("b" * 100)
+    made = make_mount(None, "--state", str(state))
+    with ControlClient.connect(str(state / "control.sock")) as client:
+        assert client.hello.branch == "main"
+    assert made.path.is_mount()

@@ -11,6 +11,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from agentfs_client import locate, question, wire
+from agentfs_client.address import unix_address
 from agentfs_client.operations import Operations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import (
@@ -86,7 +87,8 @@ class AsyncSocketTransport:
     @classmethod
     async def connect(cls, path: str) -> "AsyncSocketTransport":
         try:
-            return cls(await anyio.connect_unix(path))
+            with unix_address(path) as address:
+                return cls(await anyio.connect_unix(address))
         except OSError as exc:
             raise unanswered(path, exc) from exc
 
