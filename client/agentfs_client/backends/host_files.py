@@ -14,7 +14,14 @@ from agentfs_client.filesystem.streams import Sink
 
 _TEMPORARY = ".agentfs-write-"
 _NO_NEW_NAMES = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS)  # as kernels and file systems say it
+_NO_NAMELESS = (
+    errno.EOPNOTSUPP,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ENOENT,
+    errno.ENOSYS,
+    errno.EPERM,
+)  # as kernels and file systems say it
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OWN_DESCRIPTORS = "/proc/self/fd"

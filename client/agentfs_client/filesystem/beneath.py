@@ -53,7 +53,7 @@ class Beneath:
         if number == errno.EXDEV:
             return self._inside_after_all(path, flags | last)
         if number in (errno.ENOSYS, errno.EPERM):
-            return self._name_by_name(path, flags)
+            return self._name_by_name(path, flags, follow)
         raise OSError(number, os.strerror(number), path)
 
     def behind(self, path: str) -> str:
@@ -113,8 +113,8 @@ class Beneath:
             raise OSError(-fd, os.strerror(-fd), path)
         return fd
 
-    def _name_by_name(self, path: str, flags: int) -> int:
-        """No symlink is followed then: whether it would stay inside cannot be told without a race."""
+    def _name_by_name(self, path: str, flags: int, follow: bool) -> int:
+        """No symlink is followed then, which is ELOOP: whether it would stay inside cannot be told without a race."""
         names = path.split("/") if path else ["."]
         if ".." in names:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
@@ -124,6 +124,10 @@ class Beneath:
                 next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
                 os.close(fd)
                 fd = next_fd
-            return os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, dir_fd=fd)
+            last = os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, dir_fd=fd)
         finally:
             os.close(fd)
+        if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only O_PATH opens one
+            os.close(last)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        return last
