@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from agentfs_client.errors import DaemonGoneError, NotFoundError
 from agentfs_client.filesystem.errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
 from agentfs_client.filesystem.protocol import DiffableFilesystem
 from agentfs_client.snapshots.records import FilesystemSnapshot
-from tests.mounted import Mounted, needs_fuse, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces, needs_root
 
 Open = Callable[..., BranchFilesystem]
 
@@ -243,6 +244,42 @@ def test_processes_in_the_branch_see_changes_at_once(fs: BranchFilesystem, place
         fs.write("sub/inner", "inner\n")
         assert [ask(name), ask("sub/inner"), ask("sub")] == ["none", "inner", "2"]
         process.stdin.close()
+        assert process.wait(10) == 0
+
+
+PAST_US = """
+import os
+fd = os.open("file", os.O_RDWR)
+for line in iter(input, "end"):
+    print(os.pread(fd, 100, 0).decode().strip(), flush=True)
+    os.pwrite(fd, line.encode(), 0)
+    print(os.pread(fd, 100, 0).decode().strip(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("io", ["passthrough", "cached", "zero-message"])
+def test_who_has_a_file_open_stays_with_it(place: Mounted, io: str) -> None:
+    needs_root()
+    needs_namespaces()
+    branch = f"open-{io}"
+    with BranchFilesystem(branch, socket=place.record().socket, create=True) as fs:
+        fs.write("file", "first\n")
+        command = [*AGENTFSD, "run", "-m", str(place.path), "-b", branch, "--io", io, "--", sys.executable, "-c", PAST_US]
+        process = subprocess.Popen(command, cwd=place.path, text=True, bufsize=1, stdin=-1, stdout=-1)
+        place.started.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def ask(line: str) -> list[str]:
+            process.stdin.write(line + "\n")  # type: ignore[union-attr]
+            return [process.stdout.readline().strip() for _ in range(2)]  # type: ignore[union-attr]
+
+        assert ask("FIR") == ["first", "FIRst"]
+        fs.write("file", "over the socket")
+        fs.write("file", ", and more", mode="append")
+        assert ask("OVER") == ["over the socket, and more", "OVER the socket, and more"]
+        assert fs.read("file").content == "OVER the socket, and more"
+        process.stdin.write("end\n")
         assert process.wait(10) == 0
 
 
