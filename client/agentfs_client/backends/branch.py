@@ -7,6 +7,7 @@ found again by the next operation.
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,6 +18,7 @@ from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
+from agentfs_client.files import RemoteFiles
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
@@ -48,8 +50,11 @@ class BranchFilesystem(BaseFilesystem):
 
     ``mount`` says which mount, else it is AGENTFS_MOUNT's, the one around the current directory, or the only one; ``socket`` is
     the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
-    socket. As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or
-    branch; DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
+    socket. With ``count_files`` snapshots know how many files they hold, and diff() how many are the same: that takes as long as
+    there are files, and without it those numbers are 0.
+
+    As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or branch;
+    DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class BranchFilesystem(BaseFilesystem):
         socket: str | os.PathLike[str] | None = None,
         create: bool = False,
         source: str | None = None,
+        count_files: bool = False,
         read_only: bool = False,
         mount_point: str | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -72,7 +78,8 @@ class BranchFilesystem(BaseFilesystem):
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._root = "/"
-        self._is_closed = False
+        self._is_closed, self._counts = False, count_files
+        self._restored = ("", "")  # what the daemon called the newest snapshot then, and which one that was restored
         client = self._converse()
         try:
             found = _branch_of(client, branch, source, create=create)
@@ -225,14 +232,18 @@ class BranchFilesystem(BaseFilesystem):
     # -- snapshots
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """O(1). ``commit_ref`` is its id, which every command of agentfsd takes; files are not counted."""
+        """O(1), unless files are counted. ``commit_ref`` is its id, which every command of agentfsd takes."""
         try:
             made = self._ask(lambda client: client.create_snapshot(self._id, tag=tag or ""), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
             raise SnapshotCreationError(_sentence("no snapshot could be taken", exc)) from exc
-        return self._record(made)
+        record = self._record(made)
+        if not self._counts:
+            return record
+        found = self._ask(lambda client: RemoteFiles(client, made.id).count())
+        return replace(record, file_count=found.files, total_bytes=found.size_bytes)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
         """O(1). What was there before is kept in a snapshot of its own: `agentfsd undo` brings it back."""
@@ -246,6 +257,7 @@ class BranchFilesystem(BaseFilesystem):
             raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
         except AgentFSError as exc:
             raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
+        self._restored = (self._last(), snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None, *, count: bool = True) -> FilesystemDiff:
         """Takes as long as there are changes, and for ``unchanged_count``, unless *count* is False, as there are names."""
@@ -254,7 +266,7 @@ class BranchFilesystem(BaseFilesystem):
             _check_ours(target)
         new = target.commit_ref if target is not None else self._id
         try:
-            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=count))
+            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=self._counts))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -266,8 +278,15 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def current_snapshot_id(self) -> UUID | None:
-        last = self._ask(lambda client: client.show_branch(self._id)).last
+        last = self._meant(self._last())
         return uuid_of(last) if last else None
+
+    def _last(self) -> str:
+        return self._ask(lambda client: client.show_branch(self._id)).last
+
+    def _meant(self, number: str) -> str:
+        """Of snapshots between which nothing changed, the daemon takes the newest: for us it is the one that was restored."""
+        return self._restored[1] if number == self._restored[0] else number
 
     def log(self) -> list[FilesystemSnapshot]:
         """The snapshots in the branch's history, the newest first, whoever took them."""
@@ -295,10 +314,10 @@ class BranchFilesystem(BaseFilesystem):
         self.close()
 
     def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
+        parent = self._meant(found.parent)
         return FilesystemSnapshot(
             uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, self._root, tag=found.tag or None,
-            parent_id=uuid_of(found.parent) if found.parent else None, file_count=max(0, found.file_count),
-            total_bytes=max(0, found.bytes_changed), backend=BACKEND, strategy="layer",
+            parent_id=uuid_of(parent) if parent else None, backend=BACKEND, strategy="layer",
         )  # fmt: skip
 
 
