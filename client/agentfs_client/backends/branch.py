@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 from uuid import UUID
 
 from agentfs_client import locate, wire
+from agentfs_client.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
 from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
@@ -37,9 +38,6 @@ from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 BACKEND = "branch"
 _CONTROL_DIR = ".agentfs"
 _ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-_UNREACHED = (errno.ENOTCONN, errno.ESTALE)  # of a dead mount: nothing has reached the daemon
-_BROKEN = (errno.ECONNABORTED, errno.ENODEV)  # the daemon died over the request
 
 _T = TypeVar("_T")
 
@@ -156,18 +154,18 @@ class BranchFilesystem(BaseFilesystem):
         try:
             return act(*reached)
         except OSError as exc:
-            if not _is_gone(exc):
+            if not is_gone(exc):
                 raise
             self._let_go()
-            if changes and exc.errno not in _UNREACHED:
-                raise _gone("nobody can say whether that was still done") from exc
+            if changes and exc.errno not in UNREACHED:
+                raise gone("nobody can say whether that was still done") from exc
         reached = self._reach()
         try:
             return act(*reached)
         except OSError as exc:
-            if isinstance(exc, AgentFSError) or not _is_gone(exc):
+            if isinstance(exc, AgentFSError) or not is_gone(exc):
                 raise
-            raise _gone("is it being restarted?") from exc
+            raise gone("is it being restarted?") from exc
 
     def close(self) -> None:
         """Frees the mount and ends the conversation; the branch and its snapshots stay. May be called again."""
@@ -215,10 +213,10 @@ class BranchFilesystem(BaseFilesystem):
         return iter(self._do(lambda tree: list(tree._walk(path, depth)), path))
 
     def _open_read(self, path: str) -> Source:
-        return _SafeSource(self._do(lambda tree: tree._open_read(path), path))
+        return SafeSource(self._do(lambda tree: tree._open_read(path), path))
 
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
-        return _SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
+        return SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
 
     def _make_directory(self, path: str) -> None:
         self._do(lambda tree: tree._make_directory(path), path, changes=True)
@@ -351,56 +349,3 @@ def _paths(names: list[wire.PathName]) -> tuple[str, ...]:
 
 def _sentence(what: str, exc: AgentFSError) -> str:
     return f"{what}: {exc.message}" + (f" ({exc.hint})" if exc.hint else "")
-
-
-def _is_gone(exc: OSError) -> bool:
-    return isinstance(exc, DaemonGoneError) or exc.errno in (*_UNREACHED, *_BROKEN)
-
-
-def _gone(hint: str) -> DaemonGoneError:
-    return DaemonGoneError(errno.ENOTCONN, "daemon-gone", "the daemon has gone", hint)
-
-
-class _SafeSource:
-    """A source whose daemon may go."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    @property
-    def size(self) -> int:
-        return self._source.size
-
-    def read(self, size: int) -> bytes:
-        return _while_there(lambda: self._source.read(size))
-
-    def seek(self, position: int) -> None:
-        self._source.seek(position)
-
-    def close(self) -> None:
-        self._source.close()
-
-
-class _SafeSink:
-    """A sink whose daemon may go: what was not committed is gone with it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, data: bytes) -> None:
-        _while_there(lambda: self._sink.write(data))
-
-    def commit(self) -> None:
-        _while_there(self._sink.commit)
-
-    def discard(self) -> None:
-        _while_there(self._sink.discard)
-
-
-def _while_there(act: Callable[[], _T]) -> _T:
-    try:
-        return act()
-    except OSError as exc:
-        if isinstance(exc, AgentFSError) or not _is_gone(exc):
-            raise
-        raise _gone("open the file again once it is there") from exc
