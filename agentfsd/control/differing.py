@@ -1,7 +1,7 @@
-"""Which files of two states differ, as plain lists of paths. Knows no request."""
+"""Which files of two states differ, as plain lists of paths; how many there are. Knows no request."""
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.slices import Steps
@@ -33,14 +33,32 @@ def _names(paths: Iterable[bytes]) -> list[wire.PathName]:
 
 
 def _count(tree: Tree) -> Steps[int]:
-    """Whatever is no directory."""
-    found, todo = 0, [tree.root]
-    while todo:
-        directory = todo.pop()
-        for name, kind in tree.kinds(directory):
-            if not stat.S_ISDIR(kind):
-                found += 1
-            elif (inside := tree.find(directory, name)) is not None:
-                todo.append(inside)
+    found = 0
+    for directory in _directories(tree, tree.root):
+        found += sum(not stat.S_ISDIR(kind) for _, kind in tree.kinds(directory))
         yield found, 0, "counting"
     return found
+
+
+def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
+    """Files beneath a directory, and their sizes."""
+    found = size_bytes = 0
+    for inside in _directories(tree, directory):
+        for name in tree.names(inside):
+            looked = tree.look(inside, name)
+            if looked is not None and not looked[0].is_dir:
+                found += 1
+                size_bytes += looked[1].size if looked[0].is_file else 0
+            yield found, 0, "counting"
+    return wire.FilesCounted(files=found, size_bytes=size_bytes)
+
+
+def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
+    """*top* and all beneath it; each before what is in it."""
+    todo = [top]
+    while todo:
+        directory = todo.pop()
+        yield directory
+        for name, kind in tree.kinds(directory):
+            if stat.S_ISDIR(kind) and (inside := tree.find(directory, name)) is not None and inside.is_dir:
+                todo.append(inside)

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import trio
 
 from agentfs_client import wire
+from agentfsd.control import differing
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.openfiles import Reading, Staged
@@ -79,6 +80,11 @@ class FileHandlers:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory")
         permissions.check(directory, READ, asker.peer.credentials())
         return wire.FilesReply(files=await drive(self._listing(directory, asker.peer.credentials()), asker))
+
+    async def _file_count(self, request: wire.FileCount, asker: Asker) -> wire.FilesCounted:
+        directory = existing(self._place(request, asker, follow=True))
+        with self.overlay.frozen(directory.tree.id) as tree:
+            return await drive(differing.count(tree, tree.walk(directory.path)), asker)
 
     def _listing(self, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
         names, found = sorted(directory.tree.names(directory)), []

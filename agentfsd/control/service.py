@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _GONE = "(deleted)"
 _SENTENCE_CHARACTERS = 500
 
-_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.FileDelete)  # given up when the client goes away
+_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.FileDelete, wire.FileCount)  # given up when the client goes away
 
 
 async def _nothing(branch_id: str | None = None) -> None:
@@ -377,6 +377,6 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.Commit: _S._commit, wire.CommitEnd: _S._commit_end,
     wire.FileStat: _S._file_stat, wire.FileList: _S._file_list, wire.FileOpen: _S._file_open, wire.FileRead: _S._file_read,
     wire.FileCreate: _S._file_create, wire.FileWrite: _S._file_write, wire.FileCommit: _S._file_commit,
-    wire.FileClose: _S._file_close, wire.FileMkdir: _S._file_mkdir, wire.FileRename: _S._file_rename,
-    wire.FileDelete: _S._file_delete,
+    wire.FileCount: _S._file_count, wire.FileClose: _S._file_close, wire.FileMkdir: _S._file_mkdir,
+    wire.FileRename: _S._file_rename, wire.FileDelete: _S._file_delete,
 }  # fmt: skip

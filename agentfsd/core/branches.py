@@ -33,7 +33,7 @@ class Branches(Refs):
         return self._branch_info(self.branch_row(ref))
 
     def _branch_info(self, row: BranchRow) -> BranchInfo:
-        last = next(iter(self._history(row.head)), None)
+        last = next(iter(self._history(row.head, row.id, row.base_id)), None)
         return BranchInfo(row.name, row.id, row.base, row.created_ns, self._count_changes(row), last.id if last else "")
 
     def _own_layers(self, row: BranchRow) -> list[int]:

@@ -173,11 +173,11 @@ class Refs:
         row = self.find(ref)
         return self.branch_tree(row.id) if isinstance(row, BranchRow) else self.snapshot_tree(row.id)
 
-    def _history(self, head: int) -> list[SnapshotRow]:
-        """The snapshots along a chain, newest first."""
+    def _history(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
+        """The snapshots along a chain, newest first; of those of the bare lower, where all chains end, only these branches'."""
         chain = {layer: depth for depth, layer in enumerate(layers.chain(self.store, head))}
         chain[0] = len(chain)
-        along = [row for row in self._snapshots.values() if row.layer in chain]
+        along = [row for row in self._snapshots.values() if row.layer in chain and (row.layer or row.branch_id in branch_ids)]
         along.sort(key=lambda row: row.id, reverse=True)
         return sorted(along, key=lambda row: chain[row.layer])
 

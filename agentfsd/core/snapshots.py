@@ -35,7 +35,7 @@ class Snapshots(Refs):
         """*layer*: a sealed one of the branch's, instead of its state now."""
         if layer is None:
             layer = self._sealed_layer(tx, branch)
-        parent = next(iter(self._history(layer)), None)
+        parent = next(iter(self._history(layer, branch.id, branch.base_id)), None)
         row = SnapshotRow(
             self._ids.make(), name or self._free_name(branch.name), branch.name, branch.id, layer, parent.id if parent else "",
             time.time_ns(), tag, author_pid, None, None, kind, author,
@@ -122,7 +122,11 @@ class Snapshots(Refs):
     def log(self, ref: str) -> list[SnapshotInfo]:
         """The snapshots in the history of a ref, newest first."""
         row = self.find(ref)
-        return [self.count_snapshot(found.id) for found in self._history(row.head if isinstance(row, BranchRow) else row.layer)]
+        if isinstance(row, BranchRow):
+            along = self._history(row.head, row.id, row.base_id)
+        else:
+            along = self._history(row.layer, row.branch_id)
+        return [self.count_snapshot(found.id) for found in along]
 
     def in_history(self, branch_id: str, snapshot_id: str) -> bool:
         """Whether a snapshot is part of a branch's own history (or was taken of that branch)."""

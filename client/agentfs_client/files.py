@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.filesystem.paths import escapes, refusal
 from agentfs_client.filesystem.results import WriteMode
 
-_PART_BYTES = wire.MAX_DATA_BYTES
+_PART_BYTES = 128 << 10  # of which some are in memory at a time, in several forms
 
 _R = TypeVar("_R", bound=wire.Reply)
 
@@ -32,6 +32,10 @@ class RemoteFiles:
     def list(self, path: str) -> list[wire.FileInfo]:
         """What is in a directory, sorted; ``path`` of each is its name."""
         return _ask(self.client, wire.FileList(branch=self._ref, raw_path=os.fsencode(path)), wire.FilesReply, path).files
+
+    def count(self, path: str = "") -> wire.FilesCounted:
+        """Takes as long as there are files beneath a directory."""
+        return _ask(self.client, wire.FileCount(branch=self._ref, raw_path=os.fsencode(path)), wire.FilesCounted, path)
 
     def open(self, path: str) -> "RemoteSource":
         """For reading. A small file has come with the answer."""
@@ -136,5 +140,6 @@ def _ask(client: ControlClient, request: wire.Request, expected: type[_R], path:
         if exc.code == "path-escape":
             raise escapes(path) from None
         if exc.errno is not None and exc.code == errno.errorcode.get(exc.errno):
-            raise refusal(exc.errno, path) from exc
+            too_long = exc.errno == errno.ENAMETOOLONG  # nothing of that name can be there
+            raise refusal(errno.ENOENT if too_long else exc.errno, path) from exc
         raise

@@ -323,6 +323,13 @@ class FileOpened(Reply, frozen=True, kw_only=True, tag="file.opened"):
     data: bytes = b""
 
 
+class FilesCounted(Reply, frozen=True, kw_only=True, tag="file.counted"):
+    """Whatever is no directory; ``size_bytes`` counts regular files."""
+
+    files: int
+    size_bytes: int
+
+
 class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
     data: bytes
 
@@ -353,5 +360,6 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
-    | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FileData | StatusReply
+    | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
+    | StatusReply
 )  # fmt: skip

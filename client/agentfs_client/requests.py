@@ -311,6 +311,10 @@ class FileMkdir(FileRequest, frozen=True, kw_only=True, tag="file.mkdir"):
     permissions: int = 0o777  # less the caller's umask
 
 
+class FileCount(FileRequest, frozen=True, kw_only=True, tag="file.count"):
+    """How many files a branch or snapshot has beneath a directory, and how long they are together: all of it is walked."""
+
+
 class FileRename(FileRequest, frozen=True, kw_only=True, tag="file.rename"):
     """``path`` becomes ``to`` in the same branch, as rename(2) has it; ``replace`` False: EEXIST where there is something."""
 
@@ -336,5 +340,5 @@ AnyRequest = (
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
-    | FileClose | FileMkdir | FileRename | FileDelete | Shutdown
+    | FileClose | FileCount | FileMkdir | FileRename | FileDelete | Shutdown
 )  # fmt: skip

@@ -198,6 +198,14 @@ def test_an_append_goes_to_the_end_as_it_is_then(root: Conversation) -> None:
     assert root.read("file") == b"other first appended"
 
 
+def test_a_large_file_of_the_lower_is_copied_before_an_append(root: Conversation, lower: Path, opened: Opened) -> None:
+    (lower / "large").write_bytes(b"x" * (5 << 20))
+    root.write("large", b"end", "append")
+    handle = root.ask(wire.FileOpen(path="large"), wire.FileOpened).handle
+    assert root.ask(wire.FileRead(handle=handle, offset=(5 << 20) - 1, size=99), wire.FileData).data == b"xend"
+    assert (lower / "large").stat().st_size == 5 << 20
+
+
 def test_a_commit_looks_again(root: Conversation) -> None:
     """What was right when the writing began may be wrong by its end."""
     handles = {

@@ -229,3 +229,16 @@ def test_diff_sees_what_a_directory_that_was_made_anew_lacks(opened: Opened) -> 
     namespace.rmdir(tree, tree.root, b"d")
     opened.mkdir("d")
     assert [(change.path, change.status) for change in opened.overlay.diff("s", "main")] == [(b"d/f", "D")]
+
+
+def test_history_holds_no_other_branchs_snapshots_of_the_bare_lower(opened: Opened) -> None:
+    overlay = opened.overlay
+    for name in ("one", "two"):
+        overlay.create_branch(name)
+        overlay.create_snapshot(name, f"{name}-bare")
+    assert [found.name for found in overlay.log("two")] == ["two-bare"]
+    assert overlay.create_snapshot("two", "two-2").parent == overlay.snapshot_row("two-bare").id
+    assert overlay.branch_info("one").last == overlay.snapshot_row("one-bare").id
+    overlay.create_snapshot("main", "main-bare")
+    overlay.create_branch("three", "main-bare")
+    assert [found.name for found in overlay.log("three")] == ["main-bare"]

@@ -7,16 +7,19 @@ found again by the next operation.
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
 
 from agentfs_client import locate, wire
+from agentfs_client.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
 from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
+from agentfs_client.files import RemoteFiles
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
@@ -36,9 +39,6 @@ BACKEND = "branch"
 _CONTROL_DIR = ".agentfs"
 _ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-_UNREACHED = (errno.ENOTCONN, errno.ESTALE)  # of a dead mount: nothing has reached the daemon
-_BROKEN = (errno.ECONNABORTED, errno.ENODEV)  # the daemon died over the request
-
 _T = TypeVar("_T")
 
 
@@ -48,8 +48,11 @@ class BranchFilesystem(BaseFilesystem):
 
     ``mount`` says which mount, else it is AGENTFS_MOUNT's, the one around the current directory, or the only one; ``socket`` is
     the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
-    socket. As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or
-    branch; DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
+    socket. With ``count_files`` snapshots know how many files they hold, and diff() how many are the same: that takes as long as
+    there are files, and without it those numbers are 0.
+
+    As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or branch;
+    DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class BranchFilesystem(BaseFilesystem):
         socket: str | os.PathLike[str] | None = None,
         create: bool = False,
         source: str | None = None,
+        count_files: bool = False,
         read_only: bool = False,
         mount_point: str | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -72,7 +76,8 @@ class BranchFilesystem(BaseFilesystem):
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._root = "/"
-        self._is_closed = False
+        self._is_closed, self._counts = False, count_files
+        self._restored = ("", "")  # what the daemon called the newest snapshot then, and which one that was restored
         client = self._converse()
         try:
             found = _branch_of(client, branch, source, create=create)
@@ -149,18 +154,18 @@ class BranchFilesystem(BaseFilesystem):
         try:
             return act(*reached)
         except OSError as exc:
-            if not _is_gone(exc):
+            if not is_gone(exc):
                 raise
             self._let_go()
-            if changes and exc.errno not in _UNREACHED:
-                raise _gone("nobody can say whether that was still done") from exc
+            if changes and exc.errno not in UNREACHED:
+                raise gone("nobody can say whether that was still done") from exc
         reached = self._reach()
         try:
             return act(*reached)
         except OSError as exc:
-            if isinstance(exc, AgentFSError) or not _is_gone(exc):
+            if isinstance(exc, AgentFSError) or not is_gone(exc):
                 raise
-            raise _gone("is it being restarted?") from exc
+            raise gone("is it being restarted?") from exc
 
     def close(self) -> None:
         """Frees the mount and ends the conversation; the branch and its snapshots stay. May be called again."""
@@ -208,10 +213,10 @@ class BranchFilesystem(BaseFilesystem):
         return iter(self._do(lambda tree: list(tree._walk(path, depth)), path))
 
     def _open_read(self, path: str) -> Source:
-        return _SafeSource(self._do(lambda tree: tree._open_read(path), path))
+        return SafeSource(self._do(lambda tree: tree._open_read(path), path))
 
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
-        return _SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
+        return SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
 
     def _make_directory(self, path: str) -> None:
         self._do(lambda tree: tree._make_directory(path), path, changes=True)
@@ -225,14 +230,18 @@ class BranchFilesystem(BaseFilesystem):
     # -- snapshots
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """O(1). ``commit_ref`` is its id, which every command of agentfsd takes; files are not counted."""
+        """O(1), unless files are counted. ``commit_ref`` is its id, which every command of agentfsd takes."""
         try:
             made = self._ask(lambda client: client.create_snapshot(self._id, tag=tag or ""), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
             raise SnapshotCreationError(_sentence("no snapshot could be taken", exc)) from exc
-        return self._record(made)
+        record = self._record(made)
+        if not self._counts:
+            return record
+        found = self._ask(lambda client: RemoteFiles(client, made.id).count())
+        return replace(record, file_count=found.files, total_bytes=found.size_bytes)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
         """O(1). What was there before is kept in a snapshot of its own: `agentfsd undo` brings it back."""
@@ -246,6 +255,7 @@ class BranchFilesystem(BaseFilesystem):
             raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
         except AgentFSError as exc:
             raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
+        self._restored = (self._last(), snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None, *, count: bool = True) -> FilesystemDiff:
         """Takes as long as there are changes, and for ``unchanged_count``, unless *count* is False, as there are names."""
@@ -254,7 +264,7 @@ class BranchFilesystem(BaseFilesystem):
             _check_ours(target)
         new = target.commit_ref if target is not None else self._id
         try:
-            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=count))
+            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=self._counts))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -266,8 +276,15 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def current_snapshot_id(self) -> UUID | None:
-        last = self._ask(lambda client: client.show_branch(self._id)).last
+        last = self._meant(self._last())
         return uuid_of(last) if last else None
+
+    def _last(self) -> str:
+        return self._ask(lambda client: client.show_branch(self._id)).last
+
+    def _meant(self, number: str) -> str:
+        """Of snapshots between which nothing changed, the daemon takes the newest: for us it is the one that was restored."""
+        return self._restored[1] if number == self._restored[0] else number
 
     def log(self) -> list[FilesystemSnapshot]:
         """The snapshots in the branch's history, the newest first, whoever took them."""
@@ -295,10 +312,10 @@ class BranchFilesystem(BaseFilesystem):
         self.close()
 
     def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
+        parent = self._meant(found.parent)
         return FilesystemSnapshot(
             uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, self._root, tag=found.tag or None,
-            parent_id=uuid_of(found.parent) if found.parent else None, file_count=max(0, found.file_count),
-            total_bytes=max(0, found.bytes_changed), backend=BACKEND, strategy="layer",
+            parent_id=uuid_of(parent) if parent else None, backend=BACKEND, strategy="layer",
         )  # fmt: skip
 
 
@@ -332,56 +349,3 @@ def _paths(names: list[wire.PathName]) -> tuple[str, ...]:
 
 def _sentence(what: str, exc: AgentFSError) -> str:
     return f"{what}: {exc.message}" + (f" ({exc.hint})" if exc.hint else "")
-
-
-def _is_gone(exc: OSError) -> bool:
-    return isinstance(exc, DaemonGoneError) or exc.errno in (*_UNREACHED, *_BROKEN)
-
-
-def _gone(hint: str) -> DaemonGoneError:
-    return DaemonGoneError(errno.ENOTCONN, "daemon-gone", "the daemon has gone", hint)
-
-
-class _SafeSource:
-    """A source whose daemon may go."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    @property
-    def size(self) -> int:
-        return self._source.size
-
-    def read(self, size: int) -> bytes:
-        return _while_there(lambda: self._source.read(size))
-
-    def seek(self, position: int) -> None:
-        self._source.seek(position)
-
-    def close(self) -> None:
-        self._source.close()
-
-
-class _SafeSink:
-    """A sink whose daemon may go: what was not committed is gone with it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, data: bytes) -> None:
-        _while_there(lambda: self._sink.write(data))
-
-    def commit(self) -> None:
-        _while_there(self._sink.commit)
-
-    def discard(self) -> None:
-        _while_there(self._sink.discard)
-
-
-def _while_there(act: Callable[[], _T]) -> _T:
-    try:
-        return act()
-    except OSError as exc:
-        if isinstance(exc, AgentFSError) or not _is_gone(exc):
-            raise
-        raise _gone("open the file again once it is there") from exc
