@@ -38,7 +38,7 @@ class Archive:
     *max_bytes*.
 
     ``foreign_links``: also symlinks that the manifest does not tell of. Without *check_contents* damage to a file shows when it
-    is read. ``data_bytes``: what all members take, less long stretches of zeros.
+    is read. ``data_bytes``: what all files take, less long stretches of zeros.
     """
 
     def __init__(

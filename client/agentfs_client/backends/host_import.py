@@ -29,7 +29,7 @@ def replace_all(root_fd: int, archive: Archive) -> int:
     try:
         tree = _Permitted(archive, os.fstat(root_fd))
         if os.path.lexists(f"{stage}/{_NEW.upper()}"):
-            _check_case(tree)
+            check_case(tree)
         make_equal(f"{stage}/{_NEW}", tree)
         _change_hands(root_fd, stage, name)
     except BaseException as exc:
@@ -80,7 +80,7 @@ def _check_room(root_fd: int, archive: Archive) -> None:
         raise OSError(errno.ENOSPC, what)
 
 
-def _check_case(tree: _Permitted) -> None:
+def check_case(tree: _Permitted) -> None:
     """Here names that differ only in case, or in how an accent is written, are one."""
     for entry in walk(tree):
         if entry.is_dir:

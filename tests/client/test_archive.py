@@ -1,0 +1,510 @@
+"""ZIPs of any file system: any other reads them, whole or not at all, and no archive does anything but what a tree can be."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentfs_client.archive.unpack import Archive
+from agentfs_client.archive.view import ArchiveEntry, ArchiveView
+from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.backends.host_import import check_case
+from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.filesystem.errors import ArchiveError, ArchiveTooLargeError
+from agentfs_client.filesystem.limits import Limits
+from agentfs_client.filesystem.results import WriteMode
+from agentfs_client.filesystem.streams import Sink, Source
+from tests.compare import describe
+from tests.exchange.trees import make_rich_tree
+from tests.hostile_archives import HOSTILE, link, members
+from tests.mounted import needs_root
+
+
+class Plainest(InMemoryFilesystem):
+    """A backend that supplies the primitives and nothing else. Writing what begins with ``broken`` fails, reading likewise."""
+
+    broken = unreadable = "-"
+
+    _open_archive = BaseFilesystem._open_archive
+    _replace_all = BaseFilesystem._replace_all
+
+    def _open_read(self, path: str) -> Source:
+        if path.startswith(self.unreadable):
+            raise PermissionError(13, "Permission denied", path)
+        return super()._open_read(path)
+
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        if path.startswith(self.broken):
+            raise OSError(28, "No space left on device", path)
+        return super()._open_write(path, mode)
+
+
+Make = Callable[[str], BaseFilesystem]
+KINDS = ("memory", "host", "plainest")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """A file system of a kind; a host directory is new each time."""
+    made: list[HostFilesystem] = []
+
+    def new(kind: str) -> BaseFilesystem:
+        if kind != "host":
+            return InMemoryFilesystem() if kind == "memory" else Plainest()
+        root = tmp_path / f"root{len(made)}"
+        root.mkdir()
+        made.append(HostFilesystem(root))
+        return made[-1]
+
+    yield new
+    for host in made:
+        host.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive.zip"
+
+
+@pytest.fixture
+def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], HostFilesystem]]:
+    """A file system of its own, with mount options that limit it."""
+    needs_root()
+    where = tmp_path / "disk"
+    where.mkdir()
+    made: list[HostFilesystem] = []
+
+    def mount(options: str) -> HostFilesystem:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", where], check=True)
+        made.append(HostFilesystem(where))
+        return made[0]
+
+    yield mount
+    made[0].close()
+    subprocess.run(["umount", where], check=True)
+
+
+def content(filesystem: BaseFilesystem, where: str = "") -> dict[str, bytes | None]:
+    """Files and, as None, directories."""
+    found: dict[str, bytes | None] = {}
+    for entry in filesystem.list(where):
+        if entry.is_directory:
+            found |= {entry.path: None} | content(filesystem, entry.path)
+        else:
+            found[entry.path] = filesystem.read_bytes(entry.path).content
+    return found
+
+
+def fill(filesystem: BaseFilesystem) -> None:
+    filesystem.write("src/main.py", "print('hello')\n")
+    filesystem.write_bytes("src/deep/er/data", bytes(range(256)) * 600)
+    filesystem.write("README.md", "# Project")
+    filesystem.write("empty", "")
+    filesystem.mkdir("void/inner")
+
+
+# -- round trips
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("source", KINDS)
+def test_every_backend_reads_what_another_has_written(source: str, target: str, make: Make, path: Path) -> None:
+    one, two = make(source), make(target)
+    fill(one)
+    two.write("src/main.py/was/a/directory", "")
+    two.write("goes", "")
+    assert one.export_archive(path) == 4
+    assert two.import_archive(str(path)) == 4
+    assert content(two) == content(one)
+
+
+def test_manifest_is_as_the_specification_has_it(make: Make, path: Path) -> None:
+    filesystem = make("memory")
+    fill(filesystem)
+    filesystem.export_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        names = archive.namelist()
+        assert archive.testzip() is None
+    assert (manifest["version"], manifest["file_count"]) == ("1", 4)
+    assert manifest["total_bytes"] == 256 * 600 + len("print('hello')\n# Project")
+    assert datetime.fromisoformat(manifest["created_at"]).tzinfo == UTC
+    assert names == [*sorted(names[:-1]), "manifest.json"]
+    assert "files/void/inner/" in names
+
+
+def test_archives_of_one_state_differ_in_nothing_but_the_time(make: Make, path: Path) -> None:
+    filesystem = make("host")
+    fill(filesystem)
+    seen = []
+    for _ in range(2):
+        filesystem.export_archive(path)
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read("manifest.json"))
+            manifest.pop("created_at")
+            seen.append((manifest, [(info.filename, info.date_time, info.CRC) for info in archive.infolist()[:-1]]))
+    assert seen[0] == seen[1]
+
+
+def test_modes_times_and_links_survive_from_host_to_host(make: Make, path: Path) -> None:
+    one, two = make("host"), make("host")
+    root = Path(one.root)
+    one.write("bin/run", "#!/bin/sh\n")
+    (root / "bin" / "run").chmod(0o755)
+    (root / "bin" / "same").hardlink_to(root / "bin" / "run")
+    (root / "private").mkdir(0o700)
+    (root / "inside").symlink_to("bin/run")
+    (root / "python").symlink_to("/usr/bin/python3")
+    os.utime(root / "bin" / "run", ns=(1, 1_234_567_891_234_567_890))
+    before = describe(root, times=True)
+    assert one.export_archive(path) == two.import_archive(path) == 4
+    assert describe(Path(two.root), times=True) == before
+    one.import_archive(path)
+    assert describe(root, times=True) == before
+
+
+def test_archive_grants_nothing_that_an_import_should_not(make: Make, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "rich").mkdir()
+    make_rich_tree(tmp_path / "rich")
+    HostFilesystem(tmp_path / "rich").export_archive(path)
+    filesystem = make("host")
+    if os.geteuid() == 0:
+        os.chown(filesystem.root, 1234, 1235)
+    filesystem.import_archive(path)
+    root = Path(filesystem.root)
+    assert stat.S_IMODE((root / "sub" / "program").stat().st_mode) == 0o750  # was setuid
+    assert not (root / "fifo").exists()
+    assert not (root / "device").exists()
+    assert os.readlink(root / "dangling") == "/no/such/place"
+    assert (root / "text").samefile(root / "sub" / "deep" / "linked")
+    assert (root / "holes").stat().st_blocks * 512 < 1 << 20
+    assert {(found.st_uid, found.st_gid) for found in map(os.lstat, root.rglob("*"))} == {
+        (root.stat().st_uid, root.stat().st_gid)
+    }
+
+
+@pytest.mark.parametrize("kind", ["memory", "plainest"])
+def test_where_there_are_no_symlinks_they_are_the_files_they_lead_to(kind: str, make: Make, path: Path) -> None:
+    source, target = make("host"), make(kind)
+    source.write("sub/text", "here")
+    for name, leads in {
+        "a": "sub/text",
+        "sub/b": "../a",
+        "up": "../x",
+        "loop": "loop",
+        "out": "/etc/passwd",
+        "dir": "sub",
+    }.items():
+        os.symlink(leads, os.path.join(source.root, name))
+    source.export_archive(path)
+    assert target.import_archive(path) == 3
+    assert content(target) == {"a": b"here", "sub": None, "sub/b": b"here", "sub/text": b"here"}
+
+
+def test_times_are_kept_in_memory(path: Path) -> None:
+    one, two = InMemoryFilesystem({"a": "1"}), InMemoryFilesystem()
+    one.export_archive(path)
+    two.import_archive(path)
+    assert two.stat("a").modified_at == one.stat("a").modified_at
+
+
+def test_snapshot_outlives_an_import(path: Path) -> None:
+    filesystem = InMemoryFilesystem({"a": "1"})
+    snapshot = filesystem.snapshot()
+    InMemoryFilesystem({"b": "2"}).export_archive(path)
+    filesystem.import_archive(path)
+    assert filesystem.diff(snapshot).added == ("b",)
+    filesystem.write("b", "3")
+    filesystem.restore(snapshot)
+    assert content(filesystem) == {"a": b"1"}
+
+
+def test_a_tree_deeper_than_what_may_be_created_comes_back(make: Make, path: Path) -> None:
+    source = make("host")
+    deep = Path(source.root, *["d" * 100] * 30)
+    deep.mkdir(parents=True)
+    (deep / "leaf").write_text("far")
+    source.export_archive(path)
+    for target in (source, make("memory"), make("plainest")):
+        assert target.import_archive(path) == 1
+        assert target.read(f"{'/'.join(['d' * 100] * 30)}/leaf").content == "far"
+
+
+def test_names_that_a_disk_could_not_hold_come_back_to_memory(path: Path) -> None:
+    filesystem = InMemoryFilesystem({"\N{GRINNING FACE}" * 80: "1"})
+    filesystem.export_archive(path)
+    before = content(filesystem)
+    filesystem.import_archive(path)
+    assert content(filesystem) == before
+
+
+def test_names_that_are_no_utf8_and_names_of_one_letter_in_two_cases_are_kept(make: Make, path: Path) -> None:
+    source = make("host")
+    for name in (b"caf\xe9", b"new\nline", b"back\\slash", b"A", b"a"):
+        Path(source.root, os.fsdecode(name)).write_bytes(name)
+    source.export_archive(path)
+    for target in (make("memory"), make("host")):
+        target.import_archive(path)
+        assert content(target) == content(source)
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=20).filter(
+    lambda name: name not in (".", "..")
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(PATHS, st.binary(max_size=200) | st.none(), max_size=12))
+def test_whatever_is_in_memory_goes_to_a_disk_and_back(make: Make, path: Path, files: dict[str, bytes | None]) -> None:
+    one, two = InMemoryFilesystem(), InMemoryFilesystem()
+    for where, data in files.items():
+        try:
+            one.mkdir(where) if data is None else one.write_bytes(where, data)
+        except OSError:
+            pass  # beneath a file, or a directory already
+    host = make("host")
+    count = one.export_archive(path)
+    assert count == host.import_archive(path) == host.export_archive(path) == two.import_archive(path)
+    assert content(two) == content(host) == content(one)
+
+
+# -- the archive itself
+
+
+def test_archive_may_lie_in_the_tree_and_directories_above_it_are_made(make: Make) -> None:
+    filesystem = make("host")
+    filesystem.write("a", "1")
+    path = Path(filesystem.root, "new", "inner", "x.zip")
+    assert filesystem.export_archive(path) == 1
+    assert os.listdir(path.parent) == ["x.zip"]
+    with pytest.raises(ValueError, match="lies in the workspace"):
+        filesystem.import_archive(path)
+    assert path.exists()
+
+
+def test_failed_export_leaves_the_old_archive(path: Path) -> None:
+    filesystem = Plainest({"a": "1", "b": "2"})
+    path.write_text("old")
+    filesystem.unreadable = "b"
+    with pytest.raises(PermissionError):
+        filesystem.export_archive(path)
+    assert os.listdir(path.parent) == ["archive.zip"]
+    assert path.read_text() == "old"
+
+
+def test_large_file_is_streamed(make: Make, path: Path, tmp_path: Path) -> None:
+    size = 96 << 20
+    source, target = make("host"), make("host")
+    with open(Path(source.root, "large"), "wb") as file:
+        file.truncate(size - 3)
+        file.seek(0, os.SEEK_END)
+        file.write(b"end")
+    tracemalloc.start()
+    try:
+        source.export_archive(path)
+        target.import_archive(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert target.stat("large").size_bytes == size
+    assert target.read_bytes("large", offset=size - 5).content == b"\0\0end"
+
+
+def test_read_only_file_system_is_exported_and_not_imported_into(path: Path) -> None:
+    filesystem = InMemoryFilesystem({"a": "1"}, read_only=True)
+    filesystem.export_archive(path)
+    with pytest.raises(PermissionError, match="read-only"):
+        filesystem.import_archive(path)
+
+
+def test_missing_archive_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        InMemoryFilesystem().import_archive(tmp_path / "none.zip")
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(ArchiveError, match="no regular file"):
+            InMemoryFilesystem().import_archive(path)
+
+
+# -- hostile ones
+
+
+def _foreign_link(path: Path) -> None:
+    with members(path) as archive:
+        archive.writestr(*link("files/out", "/etc/passwd"))
+
+
+@pytest.mark.parametrize("target", ["memory", "host"])
+@pytest.mark.parametrize("kind", [*HOSTILE, "symlink of strangers"])
+def test_hostile_archive_is_refused_before_anything_is_written(kind: str, target: str, make: Make, path: Path) -> None:
+    write, words = HOSTILE.get(kind, (_foreign_link, "of which its manifest says nothing"))
+    write(path)
+    filesystem = make(target)
+    filesystem.write("mine", "mine")
+    before = filesystem.stat(".").modified_at
+    with pytest.raises(ArchiveError, match=words):
+        filesystem.import_archive(path)
+    assert content(filesystem) == {"mine": b"mine"}
+    assert filesystem.stat(".").modified_at == before
+    assert not (path.parent / "evil").exists()
+
+
+def test_bomb_is_held_to_the_limit(path: Path, tmp_path: Path) -> None:
+    members(path, ("files/zeros", bytes(1 << 20))).close()
+    (tmp_path / "root").mkdir()
+    limits = Limits(max_archive_bytes=1 << 19)
+    for filesystem in (InMemoryFilesystem(limits=limits), HostFilesystem(tmp_path / "root", limits=limits)):
+        with pytest.raises(ArchiveTooLargeError, match="more than the limit"):
+            filesystem.import_archive(path)
+
+
+def test_bomb_of_symlinks_is_held_to_the_limit(make: Make, path: Path) -> None:
+    source = make("host")
+    source.write("a", "x" * 1000)
+    for number in range(20):
+        os.symlink("a", os.path.join(source.root, f"link{number}"))
+    source.export_archive(path)
+    with pytest.raises(ArchiveTooLargeError, match="21000 bytes"):
+        InMemoryFilesystem(limits=Limits(max_archive_bytes=20_000)).import_archive(path)
+
+
+def test_names_that_a_disk_would_take_for_one_are_refused(path: Path) -> None:
+    names = ("sub/Caf\N{LATIN SMALL LETTER E WITH ACUTE}", "sub/cafe\N{COMBINING ACUTE ACCENT}")
+    InMemoryFilesystem(dict.fromkeys(names, "")).export_archive(path)
+    with Archive(str(path)) as archive, pytest.raises(ArchiveError, match="one name on this file system"):
+        check_case(archive)
+
+
+# -- failures midway
+
+
+def test_disk_that_fills_up_midway_is_as_it_was(small_disk: Callable[[str], HostFilesystem], path: Path) -> None:
+    filesystem = small_disk("size=1m,nr_inodes=20")
+    filesystem.write("keep/me", "mine")
+    root = Path(filesystem.root)
+    before = describe(root, times=True)
+    InMemoryFilesystem({f"{number}": "x" for number in range(30)}).export_archive(path)
+    with pytest.raises(OSError, match="nothing changed: No space left"):
+        filesystem.import_archive(path)
+    InMemoryFilesystem({"large": "x" * (2 << 20)}).export_archive(path)
+    with pytest.raises(OSError, match=r"2097152 bytes, and \d+ are free; nothing was changed"):
+        filesystem.import_archive(path)
+    assert describe(root, times=True) == before
+
+
+def test_name_that_cannot_be_moved_undoes_the_others(make: Make, path: Path) -> None:
+    needs_root()
+    filesystem = make("host")
+    for name in ("a", "m/in", "z"):
+        filesystem.write(name, "mine")
+    InMemoryFilesystem({"a": "1", "b": "2", "m/in": "3"}).export_archive(path)
+    before = content(filesystem)
+    where = os.path.join(filesystem.root, "m")
+    subprocess.run(["mount", "--bind", where, where], check=True)
+    try:
+        with pytest.raises(OSError, match="nothing changed: Device or resource busy: 'm'"):
+            filesystem.import_archive(path)
+        assert content(filesystem) == before
+    finally:
+        subprocess.run(["umount", where], check=True)
+    filesystem.import_archive(path)
+    assert content(filesystem) == {"a": b"1", "b": b"2", "m": None, "m/in": b"3"}
+
+
+def test_backend_without_a_way_of_its_own_puts_back_what_was_there(path: Path, own_temporary: Path) -> None:
+    filesystem = Plainest({"b": "mine", "sub/c": "mine", "a": "mine"})
+    before = content(filesystem)
+    InMemoryFilesystem({"a": "theirs", "x": "theirs"}).export_archive(path)
+    filesystem.broken = "x"
+    with pytest.raises(OSError, match="No space"):
+        filesystem.import_archive(path)
+    assert content(filesystem) == before
+    assert os.listdir(own_temporary) == ["archive.zip"]
+
+
+def test_backend_that_takes_nothing_back_says_where_it_is_kept(path: Path, own_temporary: Path) -> None:
+    filesystem = Plainest({"b": "mine"})
+    InMemoryFilesystem({"a": "theirs"}).export_archive(path)
+    filesystem.broken = ""
+    with pytest.raises(OSError, match="putting back what was there") as caught:
+        filesystem.import_archive(path)
+    (kept,) = own_temporary.glob("agentfs-before-*/before.zip")
+    assert str(kept) in str(caught.value)
+    with ArchiveView(kept) as view:
+        assert view.read("b") == b"mine"
+
+
+AS_NOBODY = """
+import os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+from pathlib import Path
+from agentfs_client.backends.host import HostFilesystem
+from tests.compare import describe
+root = Path(sys.argv[1], "root")
+root.mkdir()
+filesystem = HostFilesystem(root)
+filesystem.write("shut/in", "1")
+filesystem.write("open", "2")
+(root / "shut").chmod(0o555)
+before = describe(root)
+filesystem.export_archive(f"{sys.argv[1]}/x.zip")
+assert filesystem.import_archive(f"{sys.argv[1]}/x.zip") == 2
+assert describe(root) == before
+"""
+
+
+def test_directory_that_takes_no_names_is_replaced_and_restored() -> None:
+    needs_root()
+    place = tempfile.mkdtemp()
+    try:
+        os.chmod(place, 0o777)
+        done = subprocess.run([sys.executable, "-c", AS_NOBODY, place], capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+    finally:
+        shutil.rmtree(place)
+
+
+# -- looking into one
+
+
+def test_view_shows_what_is_in_an_archive(make: Make, path: Path) -> None:
+    source = make("host")
+    source.write("sub/text", "here")
+    os.symlink("sub/text", os.path.join(source.root, "also"))
+    source.export_archive(path)
+    with ArchiveView(path) as view:
+        assert view.manifest().keys() == {"version", "created_at", "file_count", "total_bytes"}
+        assert view.tree() == (ArchiveEntry("also", 4), ArchiveEntry("sub/text", 4))
+        assert view.read("also") == view.read("/sub/text") == b"here"
+        with pytest.raises(FileNotFoundError):
+            view.read("sub")
+    with ArchiveView(path, limits=Limits(max_read_bytes=3)) as view, pytest.raises(ValueError, match="at most 3"):
+        view.read("sub/text")
+
+
+def test_view_finds_damage_when_it_reads(path: Path) -> None:
+    HOSTILE["wrong check sum"][0](path)
+    with ArchiveView(path) as view:
+        assert view.manifest() == {}
+        with pytest.raises(ArchiveError, match="damaged"):
+            view.read("a")
