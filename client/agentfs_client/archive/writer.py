@@ -48,10 +48,10 @@ def whole_file(target: str) -> Iterator[tuple[BinaryIO, str]]:
 
 
 class FilesystemTree:
-    """Any file system, read through its protocol: names, contents and times. *is_plain* is false for symlinks to directories,
-    which are left out: they may lead round in a circle."""
+    """Any file system, read through its protocol: names, contents and times. *is_plain* is false for the path of a symlink to a
+    directory: those are left out, since they may lead round in a circle."""
 
-    def __init__(self, filesystem: Filesystem, is_plain: Callable[[FileEntry], bool], leave_out: LeaveOut) -> None:
+    def __init__(self, filesystem: Filesystem, is_plain: Callable[[str], bool], leave_out: LeaveOut) -> None:
         self._filesystem, self._is_plain, self._leave_out = filesystem, is_plain, leave_out
 
     def root(self) -> Entry:
@@ -69,7 +69,9 @@ class FilesystemTree:
                 offset += len(data)
 
     def _is_wanted(self, entry: FileEntry) -> bool:
-        return (entry.is_file or (entry.is_directory and self._is_plain(entry))) and not self._leave_out(os.fsencode(entry.name))
+        return (entry.is_file or (entry.is_directory and self._is_plain(entry.path))) and not self._leave_out(
+            os.fsencode(entry.name)
+        )
 
     def _entry(self, entry: FileEntry) -> Entry:
         path = os.fsencode(entry.path)

@@ -193,6 +193,15 @@ class HostFilesystem(BaseFilesystem):
         with self._opened_root() as fd:
             return replace_all(fd, archive)
 
+    def _overwrite(self, archive: "Archive") -> int:
+        from agentfs_client.archive.permitted import Permitted
+        from agentfs_client.trees.equal import make_equal
+
+        with self._opened_root() as fd:
+            permitted = Permitted(archive, os.fstat(fd))
+            make_equal(f"/proc/self/fd/{fd}", permitted)
+        return permitted.file_count
+
     @contextmanager
     def _opened_root(self) -> Iterator[int]:
         fd = self._beneath.open("", os.O_RDONLY | os.O_DIRECTORY)
