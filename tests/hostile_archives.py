@@ -133,7 +133,7 @@ def _special(path: Path) -> None:
 def _large_manifest(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("files/a", b"1")
-        archive.writestr("manifest.json", b" " * (17 << 20))
+        archive.writestr("manifest.json", b" " * (19 << 20))
 
 
 def _truncated(path: Path) -> None:

@@ -67,3 +67,7 @@ def test_archives_of_the_command_line_and_of_the_library_are_the_same(mounted: M
     agentfsd("import", "-m", str(mounted.path), str(tmp_path / "client.zip"), "-b", "three")
     with opened(mounted, "three", over_socket=False) as three:
         assert content(three) == expected | {"mine": b"1"}
+        inside = mounted.path / ".agentfs" / "branches" / "three" / "x.zip"
+        three.export_archive(inside)
+        with pytest.raises(ValueError, match="lies in the workspace"):
+            three.import_archive(inside)

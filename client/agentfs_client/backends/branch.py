@@ -233,6 +233,9 @@ class BranchFilesystem(BaseFilesystem):
     def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
         return self._reach()[1]._archive_tree(leave_out)
 
+    def _open_archive(self, path: str) -> "Archive":
+        return self._reach()[1]._open_archive(path)
+
     def _replace_all(self, archive: "Archive") -> int:
         """Only what differs is written. A snapshot, which is gone afterwards, is what is gone back to when that fails."""
         if archive.find(os.fsencode(_CONTROL_DIR)) is not None:

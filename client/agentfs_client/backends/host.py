@@ -181,11 +181,11 @@ class HostFilesystem(BaseFilesystem):
         with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}", leave_out) as directory:
             yield directory
 
-    def import_archive(self, path: str | os.PathLike[str]) -> int:
+    def _open_archive(self, path: str) -> "Archive":
         where = os.path.realpath(path)
         if where.startswith(os.path.realpath(self._root) + "/"):
             raise ValueError(f"{where} lies in the workspace that it would replace; move it out of {self._root}")
-        return super().import_archive(path)
+        return super()._open_archive(path)
 
     def _replace_all(self, archive: "Archive") -> int:
         from agentfs_client.backends.host_import import replace_all
