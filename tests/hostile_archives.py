@@ -149,7 +149,7 @@ HOSTILE = {
     "dot": (_named("files/./a"), "leads out"),
     "empty name": (_named("files//a"), "leads out"),
     "backslash": (_named("files/..\\..\\evil"), "backslash"),
-    "name too long": (_named("files/" + "n" * 400), "no file can have"),
+    "name too long": (_named("files/" + "n" * 256), "no file can have"),
     "twice": (_twice, "twice"),
     "two slashes": (_named("files/d//"), "leads out"),
     "file and directory": (_named("files/a", "files/a/"), "twice|content"),

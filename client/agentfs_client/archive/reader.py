@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from agentfs_client.archive.pack import MAX_NAME_BYTES
 from agentfs_client.archive.unpack import Archive
 
 Export = Callable[[str], int]
@@ -40,7 +39,7 @@ def replace_with_backup(export: Export, overwrite: Overwrite, archive: Archive) 
 
 def _put_back(overwrite: Overwrite, before: str, failure: BaseException) -> None:
     try:
-        with Archive(before, 1 << 63, max_name_bytes=MAX_NAME_BYTES) as archive:
+        with Archive(before, 1 << 63) as archive:
             overwrite(archive)
     except Exception as exc:
         what = f"the import failed ({failure}), and so did putting back what was there ({exc}); all of that is in {before}"

@@ -230,11 +230,11 @@ class BranchFilesystem(BaseFilesystem):
 
     # -- archives
 
-    def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
-        return self._reach()[1]._archive_tree(leave_out)
+    def _locate(self, path: str) -> bytes | None:
+        return self._reach()[1]._locate(path)
 
-    def _open_archive(self, path: str) -> "Archive":
-        return self._reach()[1]._open_archive(path)
+    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+        return self._reach()[1]._archive_tree()
 
     def _replace_all(self, archive: "Archive") -> int:
         """Only what differs is written. A snapshot, which is gone afterwards, is what is gone back to when that fails."""

@@ -5,6 +5,7 @@ stays. Whatever goes wrong before the last name is taken back.
 import errno
 import os
 import secrets
+import shutil
 import stat
 import unicodedata
 
@@ -19,8 +20,15 @@ _NEW, _OLD = "new", "old"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace_all(root_fd: int, archive: Archive) -> int:
-    """How many files and symlinks there are now. OSError, and nothing has changed, unless the message says otherwise."""
+def overwrite(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """Changes only what differs; an error leaves it half done. *keep*: where the archive itself lies, which is left alone."""
+    tree = Permitted(archive, os.fstat(root_fd))
+    make_equal(f"/proc/self/fd/{root_fd}", tree, keep=lambda path: path == keep)
+    return tree.file_count
+
+
+def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """How many files and symlinks the archive has. OSError, and nothing has changed, unless the message says otherwise."""
     _check_room(root_fd, archive)
     name = _STAGE + secrets.token_hex(8)
     stage = f"/proc/self/fd/{root_fd}/{name}"
@@ -32,6 +40,8 @@ def replace_all(root_fd: int, archive: Archive) -> int:
         if os.path.lexists(f"{stage}/{_NEW.upper()}"):
             check_case(tree)
         make_equal(f"{stage}/{_NEW}", tree)
+        if keep is not None:
+            _keep(archive.path, os.path.join(stage, _NEW, os.fsdecode(keep)))
         _change_hands(root_fd, stage, name)
     except BaseException as exc:
         _tidy(stage, name, exc)
@@ -45,6 +55,19 @@ def replace_all(root_fd: int, archive: Archive) -> int:
         what = f"the archive was imported, but what was there before could not be removed from {name}: {exc.strerror}"
         raise OSError(exc.errno, what) from exc
     return tree.file_count
+
+
+def _keep(path: str, target: str) -> None:
+    """Gives a file another name in the stage, where there is none."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return  # the archive has a file there
+    if not os.path.lexists(target):
+        try:
+            os.link(path, target)
+        except OSError:
+            shutil.copy2(path, target)
 
 
 def _check_room(root_fd: int, archive: Archive) -> None:
