@@ -4,10 +4,8 @@ import json
 import os
 import shutil
 import stat
-import struct
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,7 @@ from agentfsd.errors import Refusal
 from agentfsd.exchange.unarchive import opened_archive
 from tests.compare import describe
 from tests.exchange.trees import unlike
-
-MANIFEST = {"version": "1", "created_at": "2024-01-15T10:30:00+00:00", "file_count": 1, "total_bytes": 5}
+from tests.hostile_archives import HOSTILE, link, members
 
 
 @pytest.fixture
@@ -36,15 +33,6 @@ def pack(source: Path, path: Path) -> None:
 def unpack(path: Path, target: Path, max_bytes: int = 1 << 30) -> None:
     with opened_archive(str(path), max_bytes) as archive:
         make_equal(str(target), archive)
-
-
-def members(path: Path, *entries: tuple[str, bytes], **manifest: object) -> zipfile.ZipFile:
-    """A plain archive, closed by whoever gets it."""
-    made = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
-    for name, data in entries:
-        made.writestr(name, data)
-    made.writestr("manifest.json", json.dumps({**MANIFEST, **manifest}))
-    return made
 
 
 def test_round_trip_keeps_everything(source: Path, path: Path, target: Path) -> None:
@@ -125,107 +113,6 @@ def test_member_that_was_added_with_zip_comes_along(source: Path, path: Path, ta
 
 
 # -- hostile ones
-
-
-def link(name: str, target: str) -> tuple[zipfile.ZipInfo, str]:
-    info = zipfile.ZipInfo(name)
-    info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
-    return info, target
-
-
-def _named(*names: str) -> Callable[[Path], None]:
-    return lambda path: members(path, *((name, b"evil") for name in names)).close()
-
-
-def _beneath_a_symlink(path: Path) -> None:
-    with members(path) as archive:
-        archive.writestr(*link("files/out", "/tmp"))
-        archive.writestr("files/out/evil", b"evil")
-
-
-def _twice(path: Path) -> None:
-    with pytest.warns(UserWarning, match="Duplicate"), members(path, ("files/a", b"1")) as archive:
-        archive.writestr("files/a", b"2")
-
-
-def _manifest(*entries: dict[str, object]) -> Callable[[Path], None]:
-    return lambda path: members(path, ("files/a", b"1"), entries=list(entries)).close()
-
-
-def _patched(old: bytes, new: bytes) -> Callable[[Path], None]:
-    def make(path: Path) -> None:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("files/a", b"precious")
-        data = path.read_bytes()
-        assert old in data
-        path.write_bytes(data.replace(old, new))
-
-    return make
-
-
-def _encrypted(path: Path) -> None:
-    (path.parent / "files").mkdir()
-    (path.parent / "files" / "a").write_text("secret")
-    subprocess.run(["zip", "-q", "-P", "x", str(path), "files/a"], cwd=path.parent, check=True)
-
-
-def _compressed_unusually(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("files/a", b"1")
-
-
-def _overlapping(path: Path) -> None:
-    """Two members in the directory that share one member's bytes."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("files/a", b"1" * 100)
-        archive.writestr("files/b", b"1" * 100)
-    with zipfile.ZipFile(path) as archive:
-        first, second = archive.infolist()
-    data = bytearray(path.read_bytes())
-    at = data.rindex(b"PK\x01\x02")
-    assert struct.unpack_from("<I", data, at + 42)[0] == second.header_offset
-    struct.pack_into("<I", data, at + 42, first.header_offset)
-    path.write_bytes(data)
-
-
-def _truncated(path: Path) -> None:
-    _named("files/a")(path)
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-MODE = 0o100644
-HOSTILE = {
-    "climbs": (_named("files/../../evil"), "leads out"),
-    "climbs outside files": (_named("../evil"), "leads out"),
-    "absolute": (_named("/etc/evil"), "leads out"),
-    "dot": (_named("files/./a"), "leads out"),
-    "empty name": (_named("files//a"), "leads out"),
-    "backslash": (_named("files/..\\..\\evil"), "backslash"),
-    "name too long": (_named("files/" + "n" * 300), "no file can have"),
-    "twice": (_twice, "twice"),
-    "file and directory": (_named("files/a", "files/a/"), "twice|content"),
-    "beneath a file": (_named("files/a", "files/a/b"), "no directory"),
-    "beneath a symlink": (_beneath_a_symlink, "no directory"),
-    "wrong check sum": (_patched(b"precious", b"PRECIOUS"), "damaged"),
-    "wrong size": (_patched(struct.pack("<II", 8, 8), struct.pack("<II", 8, 9)), "damaged|declared"),
-    "encrypted": (_encrypted, "encrypted"),
-    "unknown method": (_compressed_unusually, "method"),
-    "overlapping": (_overlapping, "lies over"),
-    "truncated": (_truncated, "cannot be read"),
-    "no zip": (lambda path: path.write_bytes(b"hello" * 100), "cannot be read"),
-    "nothing of ours": (lambda path: zipfile.ZipFile(path, "w").close(), "neither"),
-    "version": (lambda path: members(path, version="2").close(), "version"),
-    "manifest climbs": (_manifest({"path": "../a", "mode": MODE, "name": "files/a"}), "leads out"),
-    "manifest beneath a symlink": (_manifest({"path": "a", "mode": 0o120777}, {"path": "a/b", "mode": 0o010644}), "no directory"),
-    "manifest twice": (_manifest({"path": "a", "mode": MODE}, {"path": "a", "mode": MODE}), "twice"),
-    "manifest renames onto a member": (_manifest({"path": "b", "mode": 0o10644}, {"path": "a", "mode": 0o10644}), "disagree"),
-    "manifest lists what is missing": (_manifest({"path": "b", "mode": MODE}), "disagree"),
-    "manifest without type": (_manifest({"path": "a", "mode": 0o644}), "attributes"),
-    "manifest with a wild owner": (_manifest({"path": "a", "mode": MODE, "uid": -1}), "attributes"),
-    "manifest with a wild time": (_manifest({"path": "a", "mode": MODE, "mtime_ns": 10**30}), "attributes|cannot be read"),
-    "manifest that is no JSON": (lambda path: members(path, version="1\udc80").close(), "manifest"),
-    "root is a file": (_manifest({"path": "", "mode": MODE}), "attributes"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -20,6 +20,7 @@ from agentfs_client.trees.tree import Step
 MAX_TARGET_BYTES = 4095  # PATH_MAX, less the closing zero
 MAX_DEPTH = 512  # whoever walks the tree keeps a descriptor for each step
 
+_MAX_NAME_BYTES = 255
 _CHUNK = 1 << 20
 _UNIX = 3  # "version made by": external attributes are st_mode
 _UTF8_BIT = 0x800
@@ -38,8 +39,8 @@ class Members:
     ArchiveError when it is damaged or hostile; OSError when it cannot be opened.
     """
 
-    def __init__(self, path: str, max_bytes: int, max_name_bytes: int) -> None:
-        self._path, self._max_bytes, self._max_name_bytes = path, max_bytes, max_name_bytes
+    def __init__(self, path: str, max_bytes: int) -> None:
+        self._path, self._max_bytes = path, max_bytes
         self._file = _open(path)
         try:
             with self._damage("it cannot be read"):
@@ -67,13 +68,14 @@ class Members:
         return b"".join(self.chunks(info))
 
     def check_contents(self, step: Step) -> int:
-        """Reads everything once; how many bytes that was, less long stretches of zeros."""
+        """Reads everything once; how many bytes lie below files/, less long stretches of zeros."""
         data_bytes = 0
         for done, info in enumerate(self._infos):
             size = 0
             for data in self.chunks(info):
                 size += len(data)
-                data_bytes += sum(len(part) for _, part in without_holes(data, 0))
+                if info is not self.manifest:
+                    data_bytes += sum(len(part) for _, part in without_holes(data, 0))
             if size != info.file_size:
                 raise self.bad(f"{info.filename!r} has {size} bytes where {info.file_size} were declared")
             step(done, 2 * len(self._infos))
@@ -84,7 +86,7 @@ class Members:
         for name in names:
             if name in (b"", b".", b".."):
                 raise self.bad(f"it holds the path {shown(path)}, which leads out of the tree")
-            if b"\0" in name or len(name) > self._max_name_bytes:
+            if b"\0" in name or len(name) > _MAX_NAME_BYTES:
                 raise self.bad(f"it holds the name {shown(name)}, which no file can have")
         if len(names) > MAX_DEPTH:
             raise self.bad(f"it holds the path {shown(path)}, which has {len(names)} names; at most {MAX_DEPTH} are read")

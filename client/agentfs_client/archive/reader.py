@@ -6,21 +6,18 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from agentfs_client.archive.plain import Plain
 from agentfs_client.archive.unpack import Archive
-from agentfs_client.trees.tree import Tree
 
 Export = Callable[[str], int]
-Refill = Callable[[Tree], None]
+Overwrite = Callable[[Archive], int]
 
 
-def replace_with_backup(export: Export, refill: Refill, archive: Archive) -> int:
-    """Has *refill* empty the file system and write the archive; how many files that is.
+def replace_with_backup(export: Export, overwrite: Overwrite, archive: Archive) -> int:
+    """Has *overwrite* put what is in the archive in the place of all that is there; how many files that is.
 
     What was there is kept in a temporary archive, and put back when that fails. When even this fails, the archive stays, and the
     error says where.
     """
-    plain = Plain(archive)
     directory = tempfile.mkdtemp(prefix="agentfs-before-")
     before = os.path.join(directory, "before.zip")
     is_needed = False
@@ -28,22 +25,22 @@ def replace_with_backup(export: Export, refill: Refill, archive: Archive) -> int
         export(before)
         is_needed = True
         try:
-            refill(plain)
+            count = overwrite(archive)
         except BaseException as exc:
-            _put_back(refill, before, exc)
+            _put_back(overwrite, before, exc)
             is_needed = False
             raise
         is_needed = False
     finally:
         if not is_needed:
             shutil.rmtree(directory)
-    return plain.file_count
+    return count
 
 
-def _put_back(refill: Refill, before: str, failure: BaseException) -> None:
+def _put_back(overwrite: Overwrite, before: str, failure: BaseException) -> None:
     try:
-        with Archive(before) as archive:
-            refill(Plain(archive))
+        with Archive(before, 1 << 63) as archive:
+            overwrite(archive)
     except Exception as exc:
         what = f"the import failed ({failure}), and so did putting back what was there ({exc}); all of that is in {before}"
         raise OSError(errno.EIO, what) from exc

@@ -22,7 +22,6 @@ DEFAULT_MAX_BYTES = 16 << 30
 _MAX_MANIFEST_BYTES = 256 << 20
 _FREE_MANIFEST_BYTES = 16 << 20
 _MANIFEST_RATIO = 100  # paths and numbers are packed to a tenth; one that grows like this is there to fill our memory
-_MAX_NAME_BYTES = 255
 _MAX_ENTRIES = 1 << 22  # with the directories that paths imply, which cost an archive next to nothing
 
 
@@ -38,15 +37,15 @@ class Archive:
     *max_bytes*.
 
     ``foreign_links``: also symlinks that the manifest does not tell of. Without *check_contents* damage to a file shows when it
-    is read. ``data_bytes``: what all members take, less long stretches of zeros.
+    is read. ``data_bytes``: what all files take, less long stretches of zeros.
     """
 
     def __init__(
         self, path: str, max_bytes: int = DEFAULT_MAX_BYTES, step: Step = lambda done, total: None, *,
-        max_name_bytes: int = _MAX_NAME_BYTES, foreign_links: bool = True, check_contents: bool = True,
+        foreign_links: bool = True, check_contents: bool = True,
     ) -> None:  # fmt: skip
         self.path, self.max_bytes, self._foreign_links = path, max_bytes, foreign_links
-        self._zip = Members(path, max_bytes, max_name_bytes)
+        self._zip = Members(path, max_bytes)
         try:
             self.data_bytes = self._zip.check_contents(step) if check_contents else 0
             self._entries, self._members = self._combine()

@@ -7,10 +7,11 @@ found again by the next operation.
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
 from agentfs_client import locate, wire
@@ -22,6 +23,7 @@ from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfs_client.files import RemoteFiles
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import (
+    ArchiveError,
     SnapshotCreationError,
     SnapshotError,
     SnapshotIncompatibleError,
@@ -34,6 +36,10 @@ from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
 from agentfs_client.mounttable import FSTYPE, mount_at
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
+
+if TYPE_CHECKING:
+    from agentfs_client.archive.unpack import Archive
+    from agentfs_client.trees.tree import Tree
 
 BACKEND = "branch"
 _CONTROL_DIR = ".agentfs"
@@ -226,6 +232,43 @@ class BranchFilesystem(BaseFilesystem):
 
     def _remove_tree(self, path: str) -> None:
         self._do(lambda tree: tree._remove_tree(path), path, changes=True)
+
+    # -- archives
+
+    def _locate(self, path: str) -> bytes | None:
+        return self._reach()[1]._locate(path)
+
+    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+        return self._reach()[1]._archive_tree()
+
+    def _replace_all(self, archive: "Archive") -> int:
+        """Only what differs is written. A snapshot, which is gone afterwards, is what is gone back to when that fails."""
+        if archive.find(os.fsencode(_CONTROL_DIR)) is not None:
+            raise ArchiveError(f"{archive.path} is refused: it holds {_CONTROL_DIR}, which at the root is agentfsd's own")
+        before = self.snapshot()
+        try:
+            count = self._reach()[1]._overwrite(archive)
+        except BaseException as exc:
+            self._go_back(before, exc)
+            raise
+        self._forget(before)
+        return count
+
+    def _go_back(self, snapshot: FilesystemSnapshot, failure: BaseException) -> None:
+        try:
+            self.restore(snapshot)
+        except (AgentFSError, SnapshotError) as exc:
+            what = (
+                f"the import failed ({failure}), and so did going back ({exc}); snapshot {snapshot.commit_ref} has what was there"
+            )
+            raise OSError(errno.EIO, what) from exc
+        self._forget(snapshot)
+
+    def _forget(self, snapshot: FilesystemSnapshot) -> None:
+        try:
+            self.delete_snapshot(snapshot)
+        except (AgentFSError, SnapshotNotFoundError):
+            pass  # it stays, and harms nobody
 
     # -- snapshots
 

@@ -174,24 +174,29 @@ class HostFilesystem(BaseFilesystem):
 
     # -- archives
 
+    def _locate(self, path: str) -> bytes | None:
+        where, root = os.path.realpath(path), os.path.realpath(self._root).rstrip("/")
+        return os.fsencode(where[len(root) + 1 :]) if where.startswith(root + "/") else None
+
     @contextmanager
-    def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "Iterator[Tree]":
+    def _archive_tree(self) -> "Iterator[Tree]":
         from agentfs_client.trees.directory import Directory
 
-        with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}", leave_out) as directory:
+        with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}") as directory:
             yield directory
 
-    def import_archive(self, path: str | os.PathLike[str]) -> int:
-        where = os.path.realpath(path)
-        if where.startswith(os.path.realpath(self._root) + "/"):
-            raise ValueError(f"{where} lies in the workspace that it would replace; move it out of {self._root}")
-        return super().import_archive(path)
-
     def _replace_all(self, archive: "Archive") -> int:
+        """As everywhere; the archive itself stays where it is, when it lies in here."""
         from agentfs_client.backends.host_import import replace_all
 
         with self._opened_root() as fd:
-            return replace_all(fd, archive)
+            return replace_all(fd, archive, self._locate(archive.path))
+
+    def _overwrite(self, archive: "Archive") -> int:
+        from agentfs_client.backends.host_import import overwrite
+
+        with self._opened_root() as fd:
+            return overwrite(fd, archive, self._locate(archive.path))
 
     @contextmanager
     def _opened_root(self) -> Iterator[int]:

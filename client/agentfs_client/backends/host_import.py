@@ -5,32 +5,43 @@ stays. Whatever goes wrong before the last name is taken back.
 import errno
 import os
 import secrets
+import shutil
 import stat
 import unicodedata
-from dataclasses import replace
 
+from agentfs_client.archive.permitted import Permitted
 from agentfs_client.archive.unpack import Archive
 from agentfs_client.filesystem.errors import ArchiveError
 from agentfs_client.trees.equal import make_equal, remove_tree
-from agentfs_client.trees.tree import Chunks, Entry, walk
+from agentfs_client.trees.tree import Tree, walk
 
 _STAGE = ".agentfs-import-"
 _NEW, _OLD = "new", "old"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace_all(root_fd: int, archive: Archive) -> int:
-    """How many files and symlinks there are now. OSError, and nothing has changed, unless the message says otherwise."""
+def overwrite(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """Changes only what differs; an error leaves it half done. *keep*: where the archive itself lies, which is left alone."""
+    tree = Permitted(archive, os.fstat(root_fd))
+    make_equal(f"/proc/self/fd/{root_fd}", tree, keep=lambda path: path == keep)
+    return tree.file_count
+
+
+def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """How many files and symlinks the archive has. OSError, and nothing has changed, unless the message says otherwise."""
     _check_room(root_fd, archive)
     name = _STAGE + secrets.token_hex(8)
     stage = f"/proc/self/fd/{root_fd}/{name}"
-    for directory in (stage, f"{stage}/{_NEW}", f"{stage}/{_OLD}"):
-        os.mkdir(directory, 0o700)
+    os.mkdir(stage, 0o700)
     try:
-        tree = _Permitted(archive, os.fstat(root_fd))
+        for part in (_NEW, _OLD):
+            os.mkdir(f"{stage}/{part}", 0o700)
+        tree = Permitted(archive, os.fstat(root_fd))
         if os.path.lexists(f"{stage}/{_NEW.upper()}"):
-            _check_case(tree)
+            check_case(tree)
         make_equal(f"{stage}/{_NEW}", tree)
+        if keep is not None:
+            _keep(archive.path, os.path.join(stage, _NEW, os.fsdecode(keep)))
         _change_hands(root_fd, stage, name)
     except BaseException as exc:
         _tidy(stage, name, exc)
@@ -43,33 +54,20 @@ def replace_all(root_fd: int, archive: Archive) -> int:
     except OSError as exc:
         what = f"the archive was imported, but what was there before could not be removed from {name}: {exc.strerror}"
         raise OSError(exc.errno, what) from exc
-    return sum(1 for entry in walk(tree) if not entry.is_dir)
+    return tree.file_count
 
 
-class _Permitted:
-    """An archive with what it may say in a host directory: no owners but the root's, no setuid bits, no devices and the like, of
-    the extended attributes only users' own. Symlinks are data: writing never follows one."""
-
-    def __init__(self, archive: Archive, root: os.stat_result) -> None:
-        self._archive = archive
-        self._owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else (None, None)
-
-    def root(self) -> Entry:
-        return Entry(b"", stat.S_IFDIR | 0o700)
-
-    def children(self, directory: Entry) -> list[Entry]:
-        found = self._archive.children(directory)
-        return [self._permitted(entry) for entry in found if entry.is_dir or entry.is_file or entry.is_link]
-
-    def chunks(self, entry: Entry) -> Chunks:
-        return self._archive.chunks(entry)
-
-    def _permitted(self, entry: Entry) -> Entry:
-        bits = stat.S_ISGID | stat.S_ISVTX | 0o777 if entry.is_dir else 0o777
-        mode = stat.S_IFMT(entry.mode) | entry.mode & bits
-        xattrs = {name: value for name, value in (entry.xattrs or {}).items() if name.startswith("user.")}
-        uid, gid = self._owner
-        return replace(entry, mode=mode, uid=uid, gid=gid, xattrs=xattrs or None)
+def _keep(path: str, target: str) -> None:
+    """Gives a file another name in the stage, where there is none."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return  # the archive has a file there
+    if not os.path.lexists(target):
+        try:
+            os.link(path, target)
+        except OSError:
+            shutil.copy2(path, target)
 
 
 def _check_room(root_fd: int, archive: Archive) -> None:
@@ -80,7 +78,7 @@ def _check_room(root_fd: int, archive: Archive) -> None:
         raise OSError(errno.ENOSPC, what)
 
 
-def _check_case(tree: _Permitted) -> None:
+def check_case(tree: Tree) -> None:
     """Here names that differ only in case, or in how an accent is written, are one."""
     for entry in walk(tree):
         if entry.is_dir:
@@ -136,7 +134,8 @@ def _move(name: str, source: int, target: int) -> None:
 def _tidy(stage: str, name: str, failure: BaseException) -> None:
     try:
         remove_tree(f"{stage}/{_NEW}")
-        os.rmdir(f"{stage}/{_OLD}")
+        if os.path.lexists(f"{stage}/{_OLD}"):
+            os.rmdir(f"{stage}/{_OLD}")
         os.rmdir(stage)
     except OSError as exc:
         what = f"the import failed ({failure}), and not all could be put back: what is missing is in {name}/{_OLD}"

@@ -178,12 +178,11 @@ class InMemoryFilesystem(BaseFilesystem):
     # -- archives
 
     def _open_archive(self, path: str) -> "Archive":
-        """No more than half of the machine's memory. Names may be longer than a disk's: they are counted in characters here."""
+        """Of no more than half of the machine's memory."""
         from agentfs_client.archive.unpack import Archive
 
         most = min(self.limits.max_archive_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-        name_bytes = max(255, 4 * self.limits.max_segment_length)
-        return Archive(path, most, foreign_links=False, max_name_bytes=name_bytes)
+        return Archive(path, most, foreign_links=False)
 
     def _replace_all(self, archive: "Archive") -> int:
         from agentfs_client.archive.plain import Plain

@@ -7,7 +7,7 @@ may be written.
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -114,11 +114,15 @@ class BaseFilesystem(ABC):
                 continue
             yield path, source
 
-    def _archive_tree(self, leave_out: Callable[[bytes], bool]) -> "AbstractContextManager[Tree]":
-        """All that there is, for an archive; without names for which *leave_out* is true."""
+    def _locate(self, path: str) -> bytes | None:
+        """Where a file of this machine lies in here; None where it does not."""
+        return None
+
+    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+        """All that there is, for an archive."""
         from agentfs_client.archive.writer import FilesystemTree
 
-        return nullcontext(FilesystemTree(self, self._is_plain_directory, leave_out))
+        return nullcontext(FilesystemTree(self, lambda path: self._stat_name(path).is_directory))
 
     def _open_archive(self, path: str) -> "Archive":
         """ArchiveError. Limits of depth and of names are not asked: what is in an archive was there before."""
@@ -130,21 +134,24 @@ class BaseFilesystem(ABC):
         """Makes what is in an archive all that there is; how many files that is. An error leaves everything as it was."""
         from agentfs_client.archive.reader import replace_with_backup
 
-        return replace_with_backup(self.export_archive, self._refill, archive)
+        return replace_with_backup(self.export_archive, self._overwrite, archive)
 
-    def _refill(self, tree: "Tree") -> None:
-        """Removes all that there is, and writes the directories and files of *tree*. An error leaves it half done."""
+    def _overwrite(self, archive: "Archive") -> int:
+        """As _replace_all, but an error leaves it half done."""
+        from agentfs_client.archive.plain import Plain
         from agentfs_client.trees.stored import stream
         from agentfs_client.trees.tree import walk
 
+        plain = Plain(archive)
         self._remove_tree("")
-        for entry in walk(tree):
+        for entry in walk(plain):
             path = os.fsdecode(entry.path)
             if entry.is_file:
                 with BinaryWriter(path, self._open_write(path, "create")) as writer:
-                    writer.write_all(stream(tree.chunks(entry), entry.size))
+                    writer.write_all(stream(plain.chunks(entry), entry.size))
             elif path:
                 self._make_directory(path)
+        return plain.file_count
 
     # -- properties
 
@@ -325,7 +332,7 @@ class BaseFilesystem(ABC):
     def export_archive(self, path: str | os.PathLike[str]) -> int:
         from agentfs_client.archive.writer import export_archive
 
-        return export_archive(self._archive_tree, path)
+        return export_archive(self._archive_tree, self._locate, path)
 
     def import_archive(self, path: str | os.PathLike[str]) -> int:
         self._check_writable("")

@@ -19,10 +19,15 @@ class ArchiveTests(Settings):
             pytest.skip(f"{type(fs).__name__} has no archives")
         return fs
 
-    def test_archive_has_the_common_form(self, archivable: ArchivableFilesystem, tmp_path: Path) -> None:
+    @pytest.fixture
+    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """For archives: a directory that is no part of the file system, which may well be in tmp_path."""
+        return tmp_path_factory.mktemp("archives")
+
+    def test_archive_has_the_common_form(self, archivable: ArchivableFilesystem, place: Path) -> None:
         fill(archivable, {"src/main.py": "print()\n", "README.md": "zwölf", ".hidden": ""})
-        assert archivable.export_archive(tmp_path / "new" / "state.fs.zip") == 3
-        with zipfile.ZipFile(tmp_path / "new" / "state.fs.zip") as archive:
+        assert archivable.export_archive(place / "new" / "state.fs.zip") == 3
+        with zipfile.ZipFile(place / "new" / "state.fs.zip") as archive:
             names = {name for name in archive.namelist() if not name.endswith("/")}
             assert names == {"manifest.json", "files/src/main.py", "files/README.md", "files/.hidden"}
             assert archive.read("files/README.md").decode() == "zwölf"
@@ -30,45 +35,45 @@ class ArchiveTests(Settings):
         assert (manifest["version"], manifest["file_count"], manifest["total_bytes"]) == ("1", 3, 14)
         assert manifest["created_at"]
 
-    def test_import_replaces_everything(self, archivable: ArchivableFilesystem, tmp_path: Path) -> None:
+    def test_import_replaces_everything(self, archivable: ArchivableFilesystem, place: Path) -> None:
         fs = archivable
         fill(fs, {"file.txt": "original", "dir/kept": "x"})
         fs.write_bytes("data.bin", bytes(range(256)))
-        assert fs.export_archive(tmp_path / "a.zip") == 3
+        assert fs.export_archive(place / "a.zip") == 3
         fill(fs, {"file.txt": "modified", "dir/added": "x", "other/added": "x"})
         fs.delete("dir/kept")
-        assert fs.import_archive(tmp_path / "a.zip") == 3
+        assert fs.import_archive(place / "a.zip") == 3
         assert fs.read_bytes("data.bin").content == bytes(range(256))
         fs.delete("data.bin")
         assert contents(fs) == {"dir/kept": "x", "file.txt": "original"}
         assert not fs.exists("other")
 
-    def test_archives_go_from_one_backend_to_another(self, archivable: ArchivableFilesystem, tmp_path: Path) -> None:
+    def test_archives_go_from_one_backend_to_another(self, archivable: ArchivableFilesystem, place: Path) -> None:
         memory = InMemoryFilesystem({"src/main.py": "print('hello')", "README.md": "# Project"})
-        memory.export_archive(tmp_path / "out.zip")
-        archivable.import_archive(tmp_path / "out.zip")
+        memory.export_archive(place / "out.zip")
+        archivable.import_archive(place / "out.zip")
         assert contents(archivable) == contents(memory)
-        archivable.export_archive(tmp_path / "back.zip")
+        archivable.export_archive(place / "back.zip")
         other = InMemoryFilesystem({"old": "x"})
-        other.import_archive(tmp_path / "back.zip")
+        other.import_archive(place / "back.zip")
         assert contents(other) == contents(memory)
 
     @pytest.mark.parametrize("name", ["files/../../evil", "files//etc/evil", "/evil", "../evil", "files/a/../../../evil"])
-    def test_archive_that_leads_out_changes_nothing(self, archivable: ArchivableFilesystem, tmp_path: Path, name: str) -> None:
+    def test_archive_that_leads_out_changes_nothing(self, archivable: ArchivableFilesystem, place: Path, name: str) -> None:
         archivable.write("file", "old")
-        with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        with zipfile.ZipFile(place / "evil.zip", "w") as archive:
             archive.writestr("files/good", "x")
             archive.writestr(name, "x")
             archive.writestr("manifest.json", json.dumps({"version": "1", "file_count": 2, "total_bytes": 2}))
         with pytest.raises(ArchiveError):
-            archivable.import_archive(tmp_path / "evil.zip")
+            archivable.import_archive(place / "evil.zip")
         assert contents(archivable) == {"file": "old"}
 
-    def test_what_is_no_archive_changes_nothing(self, archivable: ArchivableFilesystem, tmp_path: Path) -> None:
+    def test_what_is_no_archive_changes_nothing(self, archivable: ArchivableFilesystem, place: Path) -> None:
         archivable.write("file", "old")
-        (tmp_path / "no.zip").write_bytes(b"PK no archive")
+        (place / "no.zip").write_bytes(b"PK no archive")
         with pytest.raises(ArchiveError):
-            archivable.import_archive(tmp_path / "no.zip")
+            archivable.import_archive(place / "no.zip")
         with pytest.raises(FileNotFoundError):
-            archivable.import_archive(tmp_path / "missing.zip")
+            archivable.import_archive(place / "missing.zip")
         assert contents(archivable) == {"file": "old"}
