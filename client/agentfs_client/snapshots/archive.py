@@ -18,9 +18,10 @@ from agentfs_client.filesystem.errors import SnapshotRestoreError
 from agentfs_client.snapshots import contents
 from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.index import Index
+from agentfs_client.snapshots.places import new_place, read_manifest, remove_place, write_manifest
 from agentfs_client.snapshots.records import SnapshotStrategy
+from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
-from agentfs_client.snapshots.trees import DirectoryStrategy
 
 _NAME = "workspace.tar.gz"
 _LEVEL: Final = 3  # a third of the time of gzip's own 9, for a few per cent of the size
@@ -28,21 +29,24 @@ _BUFFER: Final = 256 << 10
 _TYPES = {stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE}
 
 
-class ArchiveStrategy(DirectoryStrategy):
+class ArchiveStrategy(IndexedStrategy):
     kind = SnapshotStrategy.ARCHIVE
     is_exact = True
 
-    def store(self, beneath: Beneath, ref: str, snapshot_id: UUID, index: Index) -> list[Entry]:
-        path = os.path.join(ref, _NAME)
-        entries = []
-        firsts: dict[int, Entry] = {}
-        with tarfile.open(path, "w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as tar:
-            scan = Scan(beneath, index.known())
-            for found in scan:
-                entry = _add(tar, beneath, found, scan.horizon_ns, firsts)
-                if entry is not None:
-                    entries.append(entry)
-        return entries
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+        with new_place(self.home, snapshot_id) as place:
+            entries = _write(os.path.join(place, _NAME), beneath, index)
+            write_manifest(place, entries)
+            return place, entries
+
+    def load(self, ref: str) -> list[Entry]:
+        return read_manifest(self.home, ref)
+
+    def delete(self, ref: str, remaining: Iterable[str]) -> None:
+        remove_place(self.home, ref)
 
     def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
         wanted = {os.fsdecode(entry.path): entry for entry in files}
@@ -66,6 +70,18 @@ class ArchiveStrategy(DirectoryStrategy):
 
     def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
         return entry.content == other.content
+
+
+def _write(path: str, beneath: Beneath, index: Index) -> list[Entry]:
+    entries = []
+    firsts: dict[int, Entry] = {}
+    with tarfile.open(path, "w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as tar:
+        scan = Scan(beneath, index.known())
+        for found in scan:
+            entry = _add(tar, beneath, found, scan.horizon_ns, firsts)
+            if entry is not None:
+                entries.append(entry)
+    return entries
 
 
 def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, firsts: dict[int, Entry]) -> Entry | None:

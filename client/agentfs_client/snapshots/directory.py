@@ -18,7 +18,7 @@ from agentfs_client.filesystem.errors import (
 )
 from agentfs_client.snapshots import choose
 from agentfs_client.snapshots.compare import diff_entries
-from agentfs_client.snapshots.index import forget_index, load_index
+from agentfs_client.snapshots.index import forget_index
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.snapshots.restore import Comparison
 from agentfs_client.snapshots.retention import dropped
@@ -136,15 +136,14 @@ class DirectorySnapshots:
             other = self._strategy_of(target)
             if (other.kind, other.home) != (strategy.kind, strategy.home):
                 raise SnapshotIncompatibleError("they are kept in different ways or places")
-            with _locked(strategy):
+            with _locked(strategy), strategy.reading(base.commit_ref), strategy.reading(target.commit_ref):
                 is_same = partial(_is_same, strategy, base.commit_ref, target.commit_ref)
                 return diff_entries(strategy.load(base.commit_ref), strategy.load(target.commit_ref), is_same)
 
     def _diff_now(self, strategy: Strategy, ref: str) -> FilesystemDiff:
         entries = strategy.load(ref)
         with opened(self._root) as beneath, strategy.reading(ref):
-            known = load_index(strategy.home, beneath.fd(b"")).known()
-            now = list(Scan(beneath, known))
+            now = list(Scan(beneath, strategy.known(beneath)))
             return diff_entries(entries, now, Comparison(beneath, strategy, ref).is_same)
 
     def delete(self, snapshot: FilesystemSnapshot) -> None:
@@ -247,7 +246,7 @@ def _as(kind: type[SnapshotError], what: str) -> Iterator[None]:
     try:
         yield
     except SnapshotError as exc:
-        raise type(exc)(f"{what}: {exc}") from exc
+        raise (type(exc) if isinstance(exc, kind) else kind)(f"{what}: {exc}") from exc
     except OSError as exc:
         where = f": {os.fsdecode(exc.filename)}" if exc.filename is not None else ""
         raise kind(f"{what}: {exc.strerror or exc}{where}") from exc

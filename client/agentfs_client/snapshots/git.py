@@ -20,7 +20,7 @@ from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.git_names import MANIFEST, to_git
 from agentfs_client.snapshots.index import Index, decode, encode
 from agentfs_client.snapshots.records import SnapshotStrategy
-from agentfs_client.snapshots.strategy import Strategy
+from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WHOLE: Final = 4 << 20  # larger files go through in pieces
 _AUTHOR: Final = "agentfs <agentfs@localhost>"
 
 
-class GitStrategy(Strategy):
+class GitStrategy(IndexedStrategy):
     kind = SnapshotStrategy.GIT
     is_exact = True
 

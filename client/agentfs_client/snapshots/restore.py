@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
-    """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says what is not."""
+    """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
     present = {entry.path: entry for entry in scan}

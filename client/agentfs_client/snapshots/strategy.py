@@ -23,25 +23,17 @@ class Strategy(ABC):
     is_exact: ClassVar[bool]
     home: str
 
+    @abstractmethod
     def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[Entry]]:
         """The new snapshot's ref and what it holds. An error leaves nothing behind."""
-        with opened(root) as beneath:
-            index = load_index(self.home, beneath.fd(b""))
-            ref, entries = self.keep(beneath, snapshot_id, tag, index)
-            save_index(self.home, Index(index.root, ref, entries))
-            return ref, entries
-
-    def restore(self, root: str, ref: str) -> None:
-        """SnapshotRestoreError or OSError, and the root is as it was, unless the message says otherwise."""
-        with opened(root) as beneath:
-            index = load_index(self.home, beneath.fd(b""))
-            with self.reading(ref):
-                entries = restore(beneath, self, ref, index)
-            save_index(self.home, Index(index.root, ref, entries))
 
     @abstractmethod
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
-        """Takes a snapshot of an open directory."""
+    def restore(self, root: str, ref: str) -> None:
+        """SnapshotRestoreError or OSError, and the root is as it was, unless the message says otherwise."""
+
+    @abstractmethod
+    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+        """What is known of the root from when it was last looked at."""
 
     @abstractmethod
     def load(self, ref: str) -> list[Entry]:
@@ -69,3 +61,28 @@ class Strategy(ABC):
 
     def close(self) -> None:  # noqa: B027  # most have nothing to undo
         """Undoes what the strategy did to the directory itself."""
+
+
+class IndexedStrategy(Strategy):
+    """Works on the directory as it stands, and remembers in an index what was in it."""
+
+    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[Entry]]:
+        with opened(root) as beneath:
+            index = load_index(self.home, beneath.fd(b""))
+            ref, entries = self.keep(beneath, snapshot_id, tag, index)
+            save_index(self.home, Index(index.root, ref, entries))
+            return ref, entries
+
+    def restore(self, root: str, ref: str) -> None:
+        with opened(root) as beneath:
+            index = load_index(self.home, beneath.fd(b""))
+            with self.reading(ref):
+                entries = restore(beneath, self, ref, index)
+            save_index(self.home, Index(index.root, ref, entries))
+
+    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+        return load_index(self.home, beneath.fd(b"")).known()
+
+    @abstractmethod
+    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+        """Takes a snapshot of an open directory."""

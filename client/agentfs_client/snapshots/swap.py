@@ -13,8 +13,9 @@ from functools import partial
 from agentfs_client.filesystem.errors import SnapshotRestoreError
 from agentfs_client.snapshots import kernel
 from agentfs_client.snapshots.attributes import settle
+from agentfs_client.snapshots.mounts import mounts_beneath
 from agentfs_client.snapshots.plan import Plan
-from agentfs_client.snapshots.tree import Beneath, Entry, join, mounts_beneath, named
+from agentfs_client.snapshots.tree import Beneath, Entry, join, named
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)

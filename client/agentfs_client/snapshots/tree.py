@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from agentfs_client.snapshots.attributes import read_xattrs
+from agentfs_client.snapshots.mounts import mounts_beneath
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -267,7 +268,7 @@ def open_file(beneath: Beneath, path: bytes) -> int | None:
 def capture(
     beneath: Beneath, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
 ) -> Entry | None:
-    """A regular file as it is while *read* reads it by its descriptor, and says its content's name and size; None when it is gone.
+    """A regular file as it is while *read* reads it by descriptor, and says its content's name and size; None when it is gone.
 
     *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a
     signature.
@@ -302,23 +303,3 @@ def join(directory: bytes, name: bytes) -> bytes:
 
 def _first(item: tuple[bytes, os.stat_result]) -> bytes:
     return item[0]
-
-
-def mounts_beneath(root_fd: int) -> set[bytes]:
-    """Paths beneath a directory at which something is mounted in this process's view."""
-    root = os.readlink(b"/proc/self/fd/%d" % root_fd).rstrip(b"/") + b"/"
-    found = set()
-    with open("/proc/self/mountinfo", "rb") as lines:
-        for line in lines:
-            path = unescape(line.split(b" ", 5)[4])
-            if path.startswith(root) and path != root:
-                found.add(path.removeprefix(root))
-    return found
-
-
-def unescape(field: bytes) -> bytes:
-    """A path in /proc/PID/mountinfo; see proc(5)."""
-    if b"\\" not in field:
-        return field
-    parts = field.split(b"\\")
-    return parts[0] + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in parts[1:])

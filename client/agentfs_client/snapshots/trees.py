@@ -12,97 +12,58 @@ from uuid import UUID
 
 import msgspec
 
-from agentfs_client.filesystem.errors import SnapshotNotFoundError, SnapshotRestoreError
+from agentfs_client.filesystem.errors import SnapshotRestoreError
 from agentfs_client.snapshots import contents
 from agentfs_client.snapshots.build import Builder, Into
-from agentfs_client.snapshots.index import Index, decode, encode, write_file
-from agentfs_client.snapshots.strategy import Strategy
-from agentfs_client.snapshots.swap import remove_tree
+from agentfs_client.snapshots.index import Index
+from agentfs_client.snapshots.places import is_place, new_place, read_manifest, remove_place, write_manifest
+from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture, open_file, opened
 
 
-class DirectoryStrategy(Strategy):
-    """Keeps each snapshot as a directory of its own, with a manifest in it."""
+class TreeStrategy(IndexedStrategy):
+    is_exact = False  # contents are numbered as they come: naming one must not mean reading it
 
     def __init__(self, home: str) -> None:
         self.home = home
 
     @abstractmethod
-    def store(self, beneath: Beneath, ref: str, snapshot_id: UUID, index: Index) -> list[Entry]:
-        """Fills the new directory *ref*, and says what is in the snapshot."""
-
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
-        ref = os.path.join(self.home, str(snapshot_id))
-        os.mkdir(ref, 0o700)
-        try:
-            entries = self.store(beneath, ref, snapshot_id, index)
-            write_file(os.path.join(ref, "manifest"), encode(entries))
-        except BaseException:
-            remove_tree(ref)
-            raise
-        return ref, entries
-
-    def load(self, ref: str) -> list[Entry]:
-        if not self._is_ours(ref):
-            raise SnapshotNotFoundError(f"there is no snapshot {ref} in {self.home}")
-        try:
-            with open(os.path.join(ref, "manifest"), "rb") as file:
-                return decode(file.read())
-        except FileNotFoundError as exc:
-            raise SnapshotNotFoundError(f"{ref} is no longer kept") from exc
-        except (ValueError, msgspec.MsgspecError) as exc:
-            raise SnapshotRestoreError(f"the manifest of {ref} is damaged: {exc}") from exc
-
-    def delete(self, ref: str, remaining: Iterable[str]) -> None:
-        if self._is_ours(ref):
-            remove_tree(ref)
-
-    def _is_ours(self, ref: str) -> bool:
-        try:
-            UUID(os.path.basename(ref))
-        except ValueError:
-            return False
-        return os.path.dirname(ref) == self.home
-
-
-class TreeStrategy(DirectoryStrategy):
-    is_exact = False  # contents are numbered as they come: naming one must not mean reading it
-
-    @abstractmethod
     def clone(self, source: int, target: int) -> None:
         """Fills an empty file of the storage with one of the root."""
 
-    def store(self, beneath: Beneath, ref: str, snapshot_id: UUID, index: Index) -> list[Entry]:
-        tree = os.path.join(ref, "tree")
-        os.mkdir(tree, 0o700)
-        with opened(tree) as target, self._base(index) as base:
-            taking = _Taking(self, beneath, target, base, index, snapshot_id)
-            return taking.run()
+    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+        with new_place(self.home, snapshot_id) as place:
+            tree = os.path.join(place, "tree")
+            os.mkdir(tree, 0o700)
+            with opened(tree) as target, self._base(index) as base:
+                entries = _Taking(self, beneath, target, base, index, snapshot_id).run()
+            write_manifest(place, entries)
+            return place, entries
+
+    def load(self, ref: str) -> list[Entry]:
+        return read_manifest(self.home, ref)
+
+    def delete(self, ref: str, remaining: Iterable[str]) -> None:
+        remove_place(self.home, ref)
 
     @contextlib.contextmanager
     def _base(self, index: Index) -> Iterator[Beneath | None]:
         """The tree of the snapshot that the index is about."""
         tree = os.path.join(index.ref, "tree")
-        if not self._is_ours(index.ref) or not os.path.isdir(tree):
+        if not is_place(self.home, index.ref) or not os.path.isdir(tree):
             yield None
             return
         with opened(tree) as base:
             yield base
 
     def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
-        with opened(os.path.join(ref, "tree")) as tree:
-            for entry in files:
-                with into(entry) as target, _kept(tree, entry) as source:
-                    contents.share_or_copy(source, target)
-                    if os.fstat(target).st_size != entry.size:
-                        raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is damaged in {ref}")
+        fill_from(os.path.join(ref, "tree"), files, into)
 
     def holds(self, ref: str, entry: Entry, fd: int) -> bool:
-        with opened(os.path.join(ref, "tree")) as tree, _kept(tree, entry) as source:
-            return contents.is_same(source, fd)
+        return is_same_in(os.path.join(ref, "tree"), entry, fd)
 
     def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
-        with opened(os.path.join(other_ref, "tree")) as tree, _kept(tree, other) as source:
+        with kept(os.path.join(other_ref, "tree"), other) as source:
             return self.holds(ref, entry, source)
 
 
@@ -172,6 +133,28 @@ class _Taking:
         self._strategy.clone(source, target)
         self._number += 1
         return self._prefix + self._number.to_bytes(4, "big"), os.fstat(target).st_size
+
+
+def fill_from(tree: str, files: Sequence[Entry], into: Into) -> None:
+    """Has files share their blocks with those of a tree, or copies them."""
+    with opened(tree) as beneath:
+        for entry in files:
+            with into(entry) as target, _kept(beneath, entry) as source:
+                contents.share_or_copy(source, target)
+                if os.fstat(target).st_size != entry.size:
+                    raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is damaged in {tree}")
+
+
+def is_same_in(tree: str, entry: Entry, fd: int) -> bool:
+    """Whether a tree's file has the content of an open one."""
+    with kept(tree, entry) as source:
+        return contents.is_same(source, fd)
+
+
+@contextlib.contextmanager
+def kept(tree: str, entry: Entry) -> Iterator[int]:
+    with opened(tree) as beneath, _kept(beneath, entry) as fd:
+        yield fd
 
 
 @contextlib.contextmanager
