@@ -235,6 +235,13 @@ class Filesystem(Protocol):
 
 
 @runtime_checkable
+class MovableFilesystem(Filesystem, Protocol):
+    def move(self, source: str, destination: str, *, create_parents: bool = True) -> None:
+        """Gives a file, a symlink or a directory another name. FileExistsError where there is something by that name."""
+        ...
+
+
+@runtime_checkable
 class SnapshotableFilesystem(Filesystem, Protocol):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """SnapshotCreationError."""
