@@ -265,6 +265,21 @@ class DiffableFilesystem(SnapshotableFilesystem, Protocol):
 
 
 @runtime_checkable
+class PatchingFilesystem(DiffableFilesystem, Protocol):
+    def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
+        """As above; *base* None: what the file system lies over."""
+        ...
+
+    def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
+        """What diff() names, as git shows it."""
+        ...
+
+    def log(self) -> Sequence[FilesystemSnapshot]:
+        """The snapshots in its history, the newest first."""
+        ...
+
+
+@runtime_checkable
 class ArchivableFilesystem(Filesystem, Protocol):
     """ZIP with ``manifest.json`` and ``files/``, the same for all backends. Source: tool operations, ZIP archive format."""
 
