@@ -3,7 +3,20 @@
 import click
 
 from agentfsd import __version__
-from agentfsd.cli import branches, changes, checks, exchange, merging, mounting, past, processes, running, snapshots, watching
+from agentfsd.cli import (
+    branches,
+    changes,
+    checks,
+    exchange,
+    mcp,
+    merging,
+    mounting,
+    past,
+    processes,
+    running,
+    snapshots,
+    watching,
+)
 from agentfsd.cli.common import Group
 
 
@@ -25,7 +38,7 @@ for _command in (
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
     merging.merge, merging.commit, watching.watch,
-    exchange.export, exchange.import_,
+    exchange.export, exchange.import_, mcp.mcp,
 ):  # fmt: skip
     main.add_command(_command)
 

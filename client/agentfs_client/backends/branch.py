@@ -224,6 +224,11 @@ class BranchFilesystem(BaseFilesystem):
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
         return SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
 
+    def _move(self, source: str, destination: str) -> None:
+        if destination.split("/")[0] == _CONTROL_DIR:
+            raise refusal(errno.EPERM, destination)
+        self._do(lambda tree: tree._move(source, destination), source, changes=True)
+
     def _make_directory(self, path: str) -> None:
         self._do(lambda tree: tree._make_directory(path), path, changes=True)
 
@@ -300,22 +305,37 @@ class BranchFilesystem(BaseFilesystem):
             raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
         self._restored = (self._last(), snapshot.commit_ref)
 
-    def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None, *, count: bool = True) -> FilesystemDiff:
-        """Takes as long as there are changes, and for ``unchanged_count``, unless *count* is False, as there are names."""
-        _check_ours(base)
-        if target is not None:
-            _check_ours(target)
+    def diff(
+        self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None
+    ) -> FilesystemDiff:
+        """*base* None: what the branch lies over. Takes as long as there are changes; with ``count_files`` as there are names."""
+        found = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
+        added, modified, deleted = (_paths(names) for names in (found.added, found.modified, found.deleted))
+        return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
+
+    def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
+        """What diff() names, as git shows it; what is no UTF-8 is replaced."""
+        found = self._compare(base, target, lambda client, old, new: client.patches(new, old))
+        return b"".join(file.patch for file in found).decode("utf-8", "replace")
+
+    def _compare(
+        self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None,
+        ask: Callable[[ControlClient, str | None, str], _T],
+    ) -> _T:  # fmt: skip
+        """*ask* is given the refs of both sides."""
+        for snapshot in (base, target):
+            if snapshot is not None:
+                _check_ours(snapshot)
+        old = base.commit_ref if base is not None else None
         new = target.commit_ref if target is not None else self._id
         try:
-            found = self._ask(lambda client: client.changed_files(new, base.commit_ref, count=self._counts))
+            return self._ask(lambda client: ask(client, old, new))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
             raise SnapshotNotFoundError(_sentence("a snapshot that is to be compared is gone", exc)) from exc
         except AgentFSError as exc:
             raise SnapshotError(_sentence("they cannot be compared", exc)) from exc
-        added, modified, deleted = (_paths(names) for names in (found.added, found.modified, found.deleted))
-        return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
 
     @property
     def current_snapshot_id(self) -> UUID | None:

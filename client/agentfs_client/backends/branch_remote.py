@@ -58,6 +58,9 @@ class RemoteTree(BaseFilesystem):
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
         return self._files.create(path, mode)
 
+    def _move(self, source: str, destination: str) -> None:
+        self._files.rename(source, destination, replace=False)
+
     def _make_directory(self, path: str) -> None:
         self._files.mkdir(path)
 
@@ -75,13 +78,15 @@ class RemoteTree(BaseFilesystem):
 def _entry(directory: str, info: wire.FileInfo) -> FileEntry:
     name = info.path_bytes.decode("utf-8", "surrogateescape")
     is_file = info.kind == "file"
-    return FileEntry(name, join(directory, name), is_file, info.kind == "directory", info.size if is_file else None)
+    size = info.size if is_file else None
+    return FileEntry(name, join(directory, name), is_file, info.kind == "directory", size, info.is_link)
 
 
 def _file_stat(path: str, info: wire.FileInfo) -> FileStat:
     is_file = info.kind == "file"
+    size = info.size if is_file else 0
     created = _time(info.created_ns) if info.created_ns else None
-    return FileStat(path or ".", is_file, info.kind == "directory", info.size if is_file else 0, created, _time(info.mtime_ns))
+    return FileStat(path or ".", is_file, info.kind == "directory", size, created, _time(info.mtime_ns), info.mode & 0o7777)
 
 
 def _time(ns: int) -> datetime:

@@ -18,6 +18,7 @@ from agentfs_client.backends.host_removal import remove_tree
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.beneath import Beneath
 from agentfs_client.filesystem.birth import birth_time
+from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
@@ -117,8 +118,9 @@ class HostFilesystem(BaseFilesystem):
         try:
             found = self._stat(path)
         except OSError:
-            return FileEntry(name, path, False, False)
-        return FileEntry(name, path, found.is_file, found.is_directory, found.size_bytes if found.is_file else None)
+            return FileEntry(name, path, False, False, is_link=True)
+        size = found.size_bytes if found.is_file else None
+        return FileEntry(name, path, found.is_file, found.is_directory, size, is_link=True)
 
     def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
         pending = [(path, 1)]
@@ -163,6 +165,13 @@ class HostFilesystem(BaseFilesystem):
                 remove(entry.name)
             except FileNotFoundError:
                 continue
+
+    def _move(self, source: str, destination: str) -> None:
+        try:
+            with about(destination):
+                self._beneath.move(source, destination)
+        except PathEscapeError:  # or another file system is mounted in between
+            super()._move(source, destination)
 
     def _in_parent(self, path: str, act: Callable[[str, int], None]) -> None:
         with about(path):
@@ -249,7 +258,8 @@ def _file_stat(path: str, found: os.stat_result, born: float | None) -> FileStat
     is_directory = stat.S_ISDIR(found.st_mode)
     is_file = stat.S_ISREG(found.st_mode)
     size = found.st_size if is_file else 0
-    return FileStat(path or ".", is_file, is_directory, size, _time(born), _time(found.st_mtime))
+    mode = stat.S_IMODE(found.st_mode)
+    return FileStat(path or ".", is_file, is_directory, size, _time(born), _time(found.st_mtime), mode)
 
 
 def _time(seconds: float | None) -> datetime | None:

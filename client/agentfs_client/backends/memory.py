@@ -162,6 +162,10 @@ class InMemoryFilesystem(BaseFilesystem):
             self._root = _Directory(self._edition, self._root.created_at)
             self._file_count = self._total_bytes = 0
 
+    def _move(self, source: str, destination: str) -> None:
+        self._put(destination, self._node(source))
+        self._put(source, None)
+
     def store(self, path: str, content: bytes, mode: WriteMode) -> None:
         """What a writer does when it is closed."""
         parent = self._directory(parent_of(path))

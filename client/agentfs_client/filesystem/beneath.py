@@ -1,11 +1,16 @@
-"""Opening what lies beneath a directory without ever leaving it: openat2(2), or name by name where the kernel refuses that."""
+"""Opening and renaming what lies beneath a directory without leaving it: openat2(2), or name by name where the kernel refuses
+that."""
 
 import ctypes
 import errno
 import os
 import stat
 
+from agentfs_client.filesystem.paths import name_of, parent_of
+
 _SYS_OPENAT2 = 437
+_RENAME_NOREPLACE = 1
+_NO_SUCH_FLAG = (errno.EINVAL, errno.ENOSYS)
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _EXTRA = os.O_CLOEXEC
 _PATH_BYTES = 4096  # PATH_MAX, with the zero at the end
@@ -20,6 +25,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
+_renameat2 = getattr(_libc, "renameat2", None)  # glibc 2.28
+if _renameat2 is not None:
+    _renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 
 
 class Beneath:
@@ -88,6 +96,18 @@ class Beneath:
         finally:
             above.close()
 
+    def move(self, source: str, destination: str) -> None:
+        """FileExistsError where *destination* is something already; OSError EXDEV also where a parent leads out."""
+        old = self.open(parent_of(source), os.O_PATH | os.O_DIRECTORY)
+        try:
+            new = self.open(parent_of(destination), os.O_PATH | os.O_DIRECTORY)
+            try:
+                _rename(old, name_of(source), new, name_of(destination))
+            finally:
+                os.close(new)
+        finally:
+            os.close(old)
+
     def _openat2(self, path: str, flags: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
         """A descriptor, or an errno as a negative number."""
         how = _OpenHow(flags | _EXTRA, 0, resolve)
@@ -131,3 +151,20 @@ class Beneath:
             os.close(last)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         return last
+
+
+def _rename(old_fd: int, name: str, new_fd: int, new_name: str) -> None:
+    """To a name that is free."""
+    number = errno.ENOSYS
+    if _renameat2 is not None:
+        if _renameat2(old_fd, os.fsencode(name), new_fd, os.fsencode(new_name), _RENAME_NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+    if number not in _NO_SUCH_FLAG:
+        raise OSError(number, os.strerror(number), new_name)
+    try:
+        os.stat(new_name, dir_fd=new_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_name)

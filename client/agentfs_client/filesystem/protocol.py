@@ -235,6 +235,13 @@ class Filesystem(Protocol):
 
 
 @runtime_checkable
+class MovableFilesystem(Filesystem, Protocol):
+    def move(self, source: str, destination: str, *, create_parents: bool = True) -> None:
+        """Gives a file, a symlink or a directory another name. FileExistsError where there is something by that name."""
+        ...
+
+
+@runtime_checkable
 class SnapshotableFilesystem(Filesystem, Protocol):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """SnapshotCreationError."""
@@ -254,6 +261,21 @@ class DiffableFilesystem(SnapshotableFilesystem, Protocol):
     @property
     def current_snapshot_id(self) -> UUID | None:
         """The snapshot last taken or restored: the parent of the next one."""
+        ...
+
+
+@runtime_checkable
+class PatchingFilesystem(DiffableFilesystem, Protocol):
+    def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
+        """As above; *base* None: what the file system lies over."""
+        ...
+
+    def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
+        """What diff() names, as git shows it."""
+        ...
+
+    def log(self) -> Sequence[FilesystemSnapshot]:
+        """The snapshots in its history, the newest first."""
         ...
 
 

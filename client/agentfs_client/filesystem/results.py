@@ -13,8 +13,8 @@ Kind = Literal["file", "directory", "other"]
 
 @dataclass(slots=True, frozen=True)
 class FileStat:
-    """``size_bytes`` is 0 for a directory. Times are in UTC; None where the backend does not know. A symlink that leads nowhere,
-    a socket and the like are neither file nor directory."""
+    """``size_bytes`` is 0 for a directory. Times are in UTC, ``mode`` is the permission bits; None where the backend does not
+    know. A symlink that leads nowhere, a socket and the like are neither file nor directory."""
 
     path: str
     is_file: bool
@@ -22,17 +22,20 @@ class FileStat:
     size_bytes: int
     created_at: datetime | None = None
     modified_at: datetime | None = None
+    mode: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
 class FileEntry:
-    """One name in a directory. ``size_bytes`` is None for directories, and where it was not asked for."""
+    """One name in a directory. ``size_bytes`` is None for directories, and where it was not asked for. ``is_link``: the name is a
+    symlink's; the rest is about what it leads to."""
 
     name: str
     path: str
     is_file: bool
     is_directory: bool
     size_bytes: int | None = None
+    is_link: bool = False
 
     @property
     def kind(self) -> Kind:
