@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from agentfs_client.backends.container_shell import ContainerShell, ContainerShells, quoted, reason
+from agentfs_client.backends.container_attach import reason
+from agentfs_client.backends.container_shell import ContainerShell, ContainerShells, quoted
 from agentfs_client.backends.podman_files import TEMPORARY, WrittenFile, contents, located, open_source
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits

@@ -10,7 +10,8 @@ from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
-from agentfs_client.backends.container_shell import ContainerShells, api_of, quoted, reason
+from agentfs_client.backends.container_attach import api_of, reason
+from agentfs_client.backends.container_shell import ContainerShells, quoted
 from agentfs_client.backends.podman_files import tar_members
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
