@@ -107,7 +107,9 @@ class PodmanService:
 
     def run(self, client: "PodmanClient", shell: str = "busybox") -> "Container":
         """A container with an empty /workspace that does nothing until it is told to end."""
-        container = client.containers.create(IMAGE, WAITING, environment={"PATH": PATHS[shell]}, network_mode="none")
+        container = client.containers.create(
+            IMAGE, WAITING, environment={"PATH": PATHS[shell]}, network_mode="none", stop_timeout=0
+        )
         try:
             container.start()
         except OSError:

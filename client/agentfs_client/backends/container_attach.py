@@ -9,6 +9,7 @@ import json
 import select
 import struct
 from collections.abc import Callable, Generator, Iterable
+from secrets import token_hex
 from socket import socket
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -41,14 +42,16 @@ class Capture:
 
 
 class Attached:
-    """A command that prints *end*, a word which nobody can guess, on both outputs when it has answered, and after the first a
-    line with a status. *options* are those of podman's API. RuntimeError where it cannot be started."""
+    """A command that first reads a line, a word which nobody can guess (or see: arguments are for all to see), and prints it on
+    both outputs when it has answered, and after the first the rest of a line, which is a status. *options* are those of podman's
+    API. RuntimeError where it cannot be started."""
 
-    def __init__(self, container: "Container", command: list[str], end: bytes, **options: object) -> None:
-        self._end = end
+    def __init__(self, container: "Container", command: list[str], **options: object) -> None:
+        self._end = token_hex(16).encode()
         self._response = _start(container, {"Cmd": command, "Tty": False} | options)
         self._socket = cast(socket, self._response.raw.connection.sock)
         self._file = cast(BinaryIO, self._socket.makefile("rb", buffering=1 << 16))
+        self._socket.sendall(self._end + b"\n")
 
     @property
     def is_silent(self) -> bool:
@@ -68,8 +71,13 @@ class Attached:
         size = len(self._end)
         status: bytes | None = None
         while status is None or told != self._end:
-            self._socket.settimeout(timeout_s())
-            kind, payload = self._frame()
+            try:
+                self._socket.settimeout(timeout_s())
+                kind, payload = self._frame()
+            except TimeoutError:
+                errors.add(bytes(told))
+                yield bytes(held)
+                raise
             if kind == _STDERR:
                 told += payload
                 errors.add(bytes(told[:-size]))

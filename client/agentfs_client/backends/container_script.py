@@ -14,9 +14,10 @@ SCRIPT = r"""
 LC_ALL=C
 export LC_ALL
 unset CDPATH
-end=$1 root=$2 temporary=
+root=$1 temporary=
 nl='
 '
+IFS= read -r end
 exec 3<&0 </dev/null
 trap 'exit 1' HUP INT PIPE TERM
 trap '[ -z "$temporary" ] || rm -f -- "$temporary"' EXIT

@@ -5,7 +5,6 @@
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from secrets import token_hex
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -37,8 +36,7 @@ class ContainerShell:
 
     def __init__(self, container: "Container", root: str, timeout_s: float, user: str | None = None) -> None:
         self._name, self._timeout_s = str(container.name), timeout_s
-        end = token_hex(16)
-        self._attached = Attached(container, ["sh", "-c", SCRIPT, "sh", end, root], end.encode(), User=user or "")
+        self._attached = Attached(container, ["sh", "-c", SCRIPT, "sh", root], User=user or "")
 
     @property
     def is_alive(self) -> bool:
