@@ -184,7 +184,7 @@ def test_errors_are_the_standard_ones(anywhere: PodmanFilesystem) -> None:
     ):
         with pytest.raises(error):
             act()
-    with pytest.raises(OSError, match="Invalid") as caught:
+    with pytest.raises(OSError, match="neither file nor directory") as caught:
         anywhere.read("pipe")
     assert caught.value.errno == errno.EINVAL
     with pytest.raises(PermissionError):
@@ -229,14 +229,14 @@ def test_memory_stays_the_same_whatever_the_size(files: PodmanFilesystem) -> Non
     tracemalloc.start()
     try:
         with files.open_write("great") as writer:
-            for _ in range(1024):
+            for _ in range(384):
                 writer.write(block)
         with files.open_read("great") as reader:
-            assert sum(map(len, reader)) == 64 << 20
+            assert sum(map(len, reader)) == 24 << 20
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 8 << 20
+    assert peak < 1 << 20
 
 
 def test_a_write_that_is_given_up_leaves_nothing(files: PodmanFilesystem) -> None:
@@ -265,9 +265,10 @@ def test_searching_takes_one_request(files: PodmanFilesystem) -> None:
     try:
         assert len(files.glob("**/f[12].txt")) == 6
         assert [m.path for m in files.glob("*/e/f1.txt")] == ["d1/e/f1.txt", "d2/e/f1.txt", "d3/e/f1.txt"]
-        assert asked == [b"about", b"walk"] * 2
+        assert [name for name in asked if name != b"about"] == [b"walk"] * 2
+        asked.clear()
         assert len(files.grep("needle", glob="*.txt")) == 12
-        assert asked[4:] == [b"about", b"walk", b"contents"]
+        assert [name for name in asked if name != b"about"] == [b"walk", b"contents"]
         assert [m.path for m in files.grep("needle11")] == ["d1/e/f1.txt", "hard"]
     finally:
         del shell.stream  # type: ignore[method-assign]

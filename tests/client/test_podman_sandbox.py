@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.backends.mounts import HostMount
 from agentfs_client.backends.podman_images import PodmanSnapshotStrategy
+from agentfs_client.backends.podman_sandbox import PodmanSandbox, PodmanSandboxConfig
 from agentfs_client.filesystem.errors import SnapshotCreationError, SnapshotIncompatibleError, SnapshotNotFoundError
-from agentfs_client.session.mounts import HostMount
-from agentfs_client.session.podman_sandbox import PodmanSandbox, PodmanSandboxConfig
 from tests.containers import IMAGE, PodmanService, podman_service, within
 
 WHOLE = (PodmanSnapshotStrategy.OVERLAY_COPY, PodmanSnapshotStrategy.CONTAINER_COMMIT)

@@ -58,7 +58,7 @@ class Attached:
         """Nobody speaks unasked, so what could be read now is an end."""
         return not self._file.closed and not select.select([self._socket], [], [], 0)[0]
 
-    def send(self, first: bytes, parts: Iterable[bytes], timeout_s: float) -> None:
+    def send(self, first: bytes, parts: Iterable[bytes | bytearray], timeout_s: float) -> None:
         self._socket.settimeout(timeout_s)
         self._socket.sendall(first)
         for part in parts:

@@ -43,11 +43,11 @@ class ContainerShell:
         """False once it ended, or an answer was not read to its end."""
         return self._attached.is_silent
 
-    def ask(self, path: str, request: bytes, *data: bytes) -> bytes:
+    def ask(self, path: str, request: bytes, *data: bytes | bytearray) -> bytes:
         """The whole answer. OSError about *path*."""
         return b"".join(self.stream(path, request, data))
 
-    def stream(self, path: str, request: bytes, data: Iterable[bytes]) -> Iterator[bytes]:
+    def stream(self, path: str, request: bytes, data: Iterable[bytes | bytearray]) -> Iterator[bytes]:
         """The answer as it comes. Whoever does not read it to its end must close the shell."""
         errors = Capture(_KEPT_ERRORS)
         try:
@@ -89,10 +89,10 @@ class ContainerShells:
     def give_back(self, shell: ContainerShell) -> None:
         self._idle.append(shell)
 
-    def ask(self, path: str, request: bytes, data: Iterable[bytes] = ()) -> bytes:
+    def ask(self, path: str, request: bytes, data: Iterable[bytes | bytearray] = ()) -> bytes:
         return b"".join(self.stream(path, request, data))
 
-    def stream(self, path: str, request: bytes, data: Iterable[bytes] = ()) -> Iterator[bytes]:
+    def stream(self, path: str, request: bytes, data: Iterable[bytes | bytearray] = ()) -> Iterator[bytes]:
         shell = self.take()
         try:
             yield from shell.stream(path, request, data)

@@ -10,15 +10,21 @@ from agentfs_client.backends.container_attach import Attached, Capture, reason
 if TYPE_CHECKING:
     from podman.domain.containers import Container
 
-# It says first which process group to end when time is up.
+# The command says first who it is: where there is a setsid, the leader of a process group, all of which ends when time is up.
 _SCRIPT = r"""
 IFS= read -r end
-printf '%s\n' "$$"
-cd -- "$1" && sh -c "$2" </dev/null
+begin='printf "%s\n" "$$"; cd -- "$1" && exec sh -c "$2"'
+if command -v setsid >/dev/null; then
+    setsid sh -c "$begin" sh "$1" "$2" </dev/null &
+else
+    sh -c "$begin" sh "$1" "$2" </dev/null &
+fi
+wait "$!"
 status=$?
 printf '%s%s\n' "$end" "$status"
 printf '%s' "$end" >&2
 """
+_END = 'kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"'
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,9 +56,8 @@ def run_command(
     began = time.monotonic()
     out, err = Capture(max_output_bytes), Capture(max_output_bytes)
     settings = [f"{name}={value}" for name, value in (environment or {}).items()]
-    attached = Attached(
-        container, ["sh", "-c", _SCRIPT, "sh", directory, command], end.encode(), User=user or "", Env=settings
-    )
+    script = ["sh", "-c", _SCRIPT, "sh", directory, command]
+    attached = Attached(container, script, User=user or "", Env=settings)
     process = b""
     status: bytes | None = None
     try:
@@ -86,7 +91,7 @@ def _left(began: float, timeout_s: float) -> float:
     return left
 
 
-def _end(container: "Container", group: str, user: str | None) -> None:
-    """Kills the command, and what it has started unless that went its own way."""
-    if group:
-        container.exec_run(["sh", "-c", 'kill -KILL -- "-$1" || kill -KILL "$1"', "sh", group], user=user)
+def _end(container: "Container", process: str, user: str | None) -> None:
+    """Kills the command, and what it has started where there is a setsid."""
+    if process:
+        container.exec_run(["sh", "-c", _END, "sh", process], user=user)

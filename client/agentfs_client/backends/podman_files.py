@@ -1,4 +1,4 @@
-"""Files of a container, opened: content travels through a shell there, at most a mebibyte at a time."""
+"""Files of a container, opened: content travels through a shell there, some chunks at a time."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,9 @@ from agentfs_client.filesystem.streams import Source
 
 TEMPORARY = ".agentfs-write-"  # and 16 digits: what is being written, beside the place where it is to be
 _CHUNK = 65_536  # bytes: the unit of the script's `hold`, `take` and `rewind`
-_CHUNKS = 16
-_PIECE = _CHUNK * _CHUNKS
+_FIRST = 4  # chunks that come with the opening of a file
+_AHEAD = 64  # chunks that are asked for at once; they come as they are read
+_PIECE = 8 * _CHUNK  # bytes that are written at once
 _NAMES_BYTES = 1 << 17
 
 
@@ -27,7 +28,7 @@ def located(path: str) -> bytes:
 def open_source(shells: ContainerShells, path: str) -> "HeldFile":
     shell = shells.take()
     try:
-        answer = shell.ask(path, b"hold %b %d" % (located(path), _CHUNKS))
+        answer = shell.ask(path, b"hold %b %d" % (located(path), _FIRST))
     except OSError:
         shells.give_back(shell)
         raise
@@ -45,19 +46,26 @@ class HeldFile:
         self.size = size
         self._shells, self._path = shells, path
         self._piece, self._start, self._position = first, 0, 0
-        self._next = len(first)  # where the shell's descriptor is
+        self._next = len(first)  # where what comes next belongs
+        self._answer: Iterator[bytes] = iter(())  # which is being read
         self._shell: ContainerShell | None = shell
-        if size <= _PIECE:
+        if size <= len(first):
             self._shell = None
             shells.give_back(shell)
 
     def read(self, size: int) -> bytes:
+        parts = []
+        while size > 0 and (data := self._some(size)):
+            parts.append(data)
+            size -= len(data)
+            self._position += len(data)
+        return b"".join(parts)
+
+    def _some(self, size: int) -> bytes:
         if self._shell is not None and not self._start <= self._position < self._start + len(self._piece):
             self._fetch(self._shell)
         at = self._position - self._start
-        data = self._piece[at : at + size]
-        self._position += len(data)
-        return data
+        return self._piece[at : at + size]
 
     def seek(self, position: int) -> None:
         self._position = position
@@ -68,18 +76,32 @@ class HeldFile:
             if self._position >= self.size:
                 self._start, self._piece = self._position, b""
                 return
+            self._finish_answer()
             self._next = self._position - self._position % _CHUNK
             shell.ask(self._path, b"rewind %d" % (self._next // _CHUNK))
-        self._start, self._piece = self._next, shell.ask(self._path, b"take %d" % _CHUNKS)
-        self._next += len(self._piece)
+        while self._next <= self._position:
+            piece = next(self._answer, b"")
+            if not piece:
+                self._answer = shell.stream(self._path, b"take %d" % _AHEAD, ())
+                piece = next(self._answer, b"")
+            self._start, self._piece = self._next, piece
+            self._next += len(piece)
+            if not piece:
+                return
+
+    def _finish_answer(self) -> None:
+        for _ in self._answer:
+            pass
 
     def close(self) -> None:
         if self._shell is not None:
             shell, self._shell = self._shell, None
             try:
+                self._finish_answer()
                 shell.ask(self._path, b"release")
-            except RuntimeError:
-                return  # it is closed already, and the file with it
+            except (OSError, RuntimeError):
+                shell.close()  # and with it the file
+                return
             self._shells.give_back(shell)
 
 
@@ -112,16 +134,15 @@ class WrittenFile:
             self._leave()
 
     def _send(self, request: bytes) -> None:
-        data = bytes(self._pending)
-        self._pending.clear()
         begin = b""
         if self._shell is None:
             self._shell, begin = self._shells.take(), self._begin
         try:
-            self._shell.ask(self._path, begin + request, data)
+            self._shell.ask(self._path, begin + request, self._pending)
         except BaseException:
             self._shell.close()  # and with it goes the temporary file
             raise
+        self._pending.clear()
 
     def _leave(self) -> None:
         if self._shell is not None:

@@ -14,11 +14,11 @@ from uuid import UUID, uuid4
 
 from agentfs_client.backends.container_attach import reason
 from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.backends.mounts import HostMount, hydrate, resolve
 from agentfs_client.backends.podman import connect
 from agentfs_client.backends.podman_command import CommandResult, run_command
 from agentfs_client.backends.podman_images import PodmanSnapshotStrategy
-from agentfs_client.session.mounts import HostMount, hydrate, resolve
-from agentfs_client.session.sandbox_snapshots import SandboxSnapshots
+from agentfs_client.backends.podman_sandbox_snapshots import SandboxSnapshots
 from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
