@@ -8,7 +8,17 @@ import pytest
 from agentfs_client.backends.mounts import HostMount
 from agentfs_client.backends.podman_images import PodmanSnapshotStrategy
 from agentfs_client.backends.podman_sandbox import PodmanSandbox, PodmanSandboxConfig
-from agentfs_client.filesystem.errors import SnapshotCreationError, SnapshotIncompatibleError, SnapshotNotFoundError
+from agentfs_client.filesystem.errors import (
+    SnapshotCreationError,
+    SnapshotIncompatibleError,
+    SnapshotNotFoundError,
+    SnapshotRestoreError,
+)
+from agentfs_client.session.contexts import build_tool_context
+from agentfs_client.session.podman_section import PodmanSandboxSection
+from agentfs_client.session.prompt import Prompt, PromptTemplate
+from agentfs_client.session.session import Session
+from agentfs_client.tools.dispatch import call
 from tests.containers import IMAGE, PodmanService, podman_service, within
 
 WHOLE = (PodmanSnapshotStrategy.OVERLAY_COPY, PodmanSnapshotStrategy.CONTAINER_COMMIT)
@@ -121,7 +131,7 @@ def test_the_default_snapshot_is_a_copy_of_the_workspace_without_a_container(mak
     assert sandbox.filesystem.read("a").content == "x"
 
 
-def test_checkpoint_or_why_not(make: Callable[..., PodmanSandbox]) -> None:
+def test_checkpoint_or_why_not(make: Callable[..., PodmanSandbox], service: PodmanService, tmp_path: Path) -> None:
     sandbox = make()
     sandbox.execute("echo 1 > count; sleep 1000 >/dev/null 2>&1 &")
     try:
@@ -129,6 +139,10 @@ def test_checkpoint_or_why_not(make: Callable[..., PodmanSandbox]) -> None:
     except SnapshotCreationError as exc:
         assert sandbox.is_running
         assert not list((sandbox.workspace.parent / "snapshots").glob("checkpoint-*"))
+        archive = tmp_path / "no checkpoint"
+        archive.write_bytes(bytes(1024))
+        with service.client() as client, pytest.raises(SnapshotRestoreError, match="was not restored"):
+            sandbox._snapshots.resume(client, str(archive))
         pytest.skip(f"no checkpoints here: {exc}")
     sandbox.execute("echo 2 > count; kill $(pidof sleep)")
     sandbox.restore(snapshot)
@@ -157,3 +171,23 @@ def test_an_image_that_is_not_there(make: Callable[..., PodmanSandbox]) -> None:
             sandbox.start()
     finally:
         sandbox.close()
+
+
+def test_a_section_gives_a_model_the_shell_and_the_files(service: PodmanService) -> None:
+    session = Session()
+    section = PodmanSandboxSection[None](session=session, config=PodmanSandboxConfig(image=IMAGE, uri=service.uri))
+    try:
+        prompt = Prompt(PromptTemplate(ns="tests", key="sandbox", sections=[section]))
+        assert section.sandbox.sandbox_id == str(session.session_id)
+        assert prompt.filesystem() is section.sandbox.filesystem
+        context = build_tool_context(prompt.render(), session=session)
+        tools = section.tools
+        assert call("write_file", {"path": "run.sh", "content": "echo $0; exit 3"}, context, tools=tools).success
+        result = call("shell_execute", {"command": "sh run.sh; pwd >&2"}, context, tools=tools)
+        assert result.message.startswith("exit code 0, ")
+        assert result.message.endswith(" s\nstdout:\nrun.sh\nstderr:\n/workspace")
+        slow = call("shell_execute", {"command": "sleep 60", "timeout_s": 0.1}, context, tools=tools)
+        assert slow.message.startswith("ended because its time was up")
+    finally:
+        section.close()
+    assert not section.sandbox.workspace.exists()
