@@ -122,8 +122,7 @@ class PodmanSandbox:
             limits["network_mode"] = "none"
         made: Container = self._podman.containers.create(
             self._image,
-            _WAITING,
-            entrypoint=[],
+            entrypoint=_WAITING,  # whatever the image would run
             volumes={str(self.workspace): {"bind": config.workdir, "mode": "rw"}},
             working_dir=config.workdir,
             environment=dict(config.environment),

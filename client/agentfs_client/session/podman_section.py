@@ -25,7 +25,7 @@ class ShellExecuteParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     command: Annotated[str, Meta(description="What to run, as for `sh -c`. It gets no input.", min_length=1)]
     directory: Annotated[str, Meta(description="Where to run it, relative to the workspace.")] = "."
     timeout_s: Annotated[
-        float | None, Meta(description="Seconds after which it is ended; left out: as the sandbox has it.", gt=0)
+        Annotated[float, Meta(gt=0)] | None, Meta(description="Seconds after which it is ended; left out: as the sandbox has it.")
     ] = None
 
 
