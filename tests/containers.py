@@ -43,9 +43,11 @@ driver = "{driver}"
 runroot = "{base}/store/run"
 graphroot = "{base}/store/root"
 """
-# crun refuses a cgroup2 with controllers beside version 1; here, and only here, there is none.
+# What podman, crun and CNI keep in /run and /var/lib they keep on a tmpfs; crun refuses a cgroup2 with controllers beside
+# version 1, so there is none. All that is so in this mount namespace alone.
 _START = """
-mount -t tmpfs none "$1/store" && umount /sys/fs/cgroup/unified 2>/dev/null
+for place in "$1/store" /run /var/lib; do mount -t tmpfs none "$place"; done
+umount /sys/fs/cgroup/unified 2>/dev/null
 podman --log-level error --root "$1/store/root" --runroot "$1/store/run" --tmpdir "$1/store/tmp" \
     --network-config-dir "$1/store/networks" --storage-driver "$2" system service --time 0 "unix://$1/socket" &
 wait
@@ -90,7 +92,10 @@ class PodmanService:
             "CONTAINERS_CONF": str(self._base / "containers.conf"),
             "CONTAINERS_STORAGE_CONF": str(self._base / "storage.conf"),
         }
-        apart = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave"]
+        apart = [
+            "setpriv", "--pdeathsig", "KILL",
+            "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave",
+        ]  # fmt: skip
         command = [*apart, "sh", "-c", _START, "sh", str(self._base), driver]
         with open(self._base / "log", "wb") as log:
             self._process = subprocess.Popen(command, env=os.environ | settings, stderr=log, stdout=log)
