@@ -1,7 +1,6 @@
 """fsspec over file systems: its own test suites, in memory and in a branch of a real mount, and what those do not ask."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import fsspec
 import pytest

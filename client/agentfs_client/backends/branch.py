@@ -305,9 +305,7 @@ class BranchFilesystem(BaseFilesystem):
             raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
         self._restored = (self._last(), snapshot.commit_ref)
 
-    def diff(
-        self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None
-    ) -> FilesystemDiff:
+    def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
         """*base* None: what the branch lies over. Takes as long as there are changes; with ``count_files`` as there are names."""
         found = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
         added, modified, deleted = (_paths(names) for names in (found.added, found.modified, found.deleted))
