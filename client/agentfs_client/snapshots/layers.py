@@ -26,8 +26,8 @@ _OPTIONS = (
 
 
 class State(msgspec.Struct):
-    """What is mounted on *root*, or was until the machine was restarted: frozen *layers*, the lowest first, and the *upper* that is
-    written to. *token*: the mount's source, to know it by. *ref*: whatever the caller knows the frozen layers by."""
+    """What is mounted on *root*, or was until the machine was restarted: frozen *layers*, the lowest first, and the *upper* that
+    is written to. *token*: the mount's source, to know it by. *ref*: whatever the caller knows the frozen layers by."""
 
     root: str
     token: str
@@ -97,7 +97,7 @@ class Stack:
 
     @contextlib.contextmanager
     def uncovered(self, state: State) -> Iterator[list[str]]:
-        """The directory itself under its name for a while, and all layers of the state; after an error it is covered as before."""
+        """The directory itself under its name for a while, and the state's layers; after an error it is covered as before."""
         self._detach(state)
         try:
             yield [*state.layers, state.upper]

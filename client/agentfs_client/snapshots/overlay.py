@@ -73,8 +73,8 @@ class OverlayStrategy(Strategy):
         self._drop_unused(remaining)
 
     def close(self) -> None:
-        """Uncovers the directory with what was in it last, and ends all snapshots. After a restart of the machine, when nothing is
-        mounted any more, they stay, to be restored."""
+        """Uncovers the directory with what was in it last, and ends all snapshots. After a restart of the machine, when nothing
+        is mounted any more, they stay, to be restored."""
         state = self._stack.load()
         if state is None or not self._stack.is_mounted(state):
             return
