@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 from agentfs_client.tools.editing import replaced
 from agentfs_client.tools.handling import Refused
 from agentfs_client.tools.parameters import EditFileParams
@@ -17,7 +17,7 @@ from agentfs_client.tools.parameters import EditFileParams
 def edit(content: str | bytes, old: str, new: str, *, replace_all: bool = False) -> tuple[Any, bytes]:
     filesystem = InMemoryFilesystem({"f": content})
     arguments = {"path": "f", "old_string": old, "new_string": new, "replace_all": replace_all}
-    result = call("edit_file", arguments, ToolContext(filesystem=filesystem))
+    result = call_tool("edit_file", arguments, ToolContext(filesystem=filesystem))
     return result, filesystem.read_bytes("f").content
 
 

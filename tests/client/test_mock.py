@@ -5,7 +5,7 @@ import pytest
 from agentfs_client.filesystem.protocol import DiffableFilesystem, Filesystem
 from agentfs_client.testing.mock import Call, MockFilesystem
 from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 
 
 def test_it_is_a_filesystem_and_remembers() -> None:
@@ -37,6 +37,8 @@ def test_refused_calls_are_on_record_and_the_next_ones_too() -> None:
 
 def test_tools_can_be_tested_with_it() -> None:
     mock = MockFilesystem({"a.txt": "one\n"})
-    assert call("edit_file", {"path": "a.txt", "old_string": "one", "new_string": "two"}, ToolContext(filesystem=mock)).success
+    assert call_tool(
+        "edit_file", {"path": "a.txt", "old_string": "one", "new_string": "two"}, ToolContext(filesystem=mock)
+    ).success
     assert mock.read_calls == ["a.txt"]
     assert mock.write_calls == [("a.txt", b"two\n")]

@@ -18,7 +18,7 @@ from agentfs_client.session.contexts import build_tool_context
 from agentfs_client.session.podman import PodmanSandboxSection
 from agentfs_client.session.prompt import Prompt, PromptTemplate
 from agentfs_client.session.session import Session
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 from tests.containers import IMAGE, PodmanService, podman_service, within
 
 WHOLE = (PodmanSnapshotStrategy.OVERLAY_COPY, PodmanSnapshotStrategy.CONTAINER_COMMIT)
@@ -182,10 +182,10 @@ def test_a_section_gives_a_model_the_shell_and_the_files(service: PodmanService)
         assert prompt.filesystem() is section.sandbox.filesystem
         context = build_tool_context(prompt.render(), session=session)
         tools = section.tools
-        assert call("write_file", {"path": "run.sh", "content": "echo $0; exit 3"}, context, tools=tools).success
-        result = call("shell_execute", {"command": "sh run.sh; pwd >&2"}, context, tools=tools)
+        assert call_tool("write_file", {"path": "run.sh", "content": "echo $0; exit 3"}, context, tools=tools).success
+        result = call_tool("shell_execute", {"command": "sh run.sh; pwd >&2"}, context, tools=tools)
         assert result.message == "run.sh\n[stderr]\n/workspace"
-        slow = call("shell_execute", {"command": "sleep 60", "timeout_s": 0.1}, context, tools=tools)
+        slow = call_tool("shell_execute", {"command": "sleep 60", "timeout_s": 0.1}, context, tools=tools)
         assert not slow.success and "its time was up" in slow.message
     finally:
         section.close()

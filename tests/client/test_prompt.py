@@ -14,7 +14,7 @@ from agentfs_client.session.contexts import build_tool_context
 from agentfs_client.session.prompt import MarkdownSection, Prompt, PromptError, PromptTemplate, WorkspaceSection
 from agentfs_client.session.session import Session
 from agentfs_client.session.workspaces import FilesystemSection, VfsToolsSection, WorkspaceToolsSection
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def test_tool_gets_the_filesystem_of_its_section() -> None:
     context = build_tool_context(rendered, tool="write_file", session=session, adapter="mine")
     assert (context.filesystem, context.session, context.adapter) == (section.filesystem, session, "mine")
     assert context.prompt is prompt
-    assert call("write_file", {"path": "a", "content": "x"}, context, tools=rendered.tools).success
+    assert call_tool("write_file", {"path": "a", "content": "x"}, context, tools=rendered.tools).success
     assert section.filesystem.read("a").content == "x"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 from agentfs_client.tools.shell import Execute, Executed, shell_tool
 
 
@@ -36,19 +36,22 @@ def execute(tmp_path: Path) -> Execute:
 
 def test_output_and_exit_code_are_shown(execute: Execute) -> None:
     tools, context = [shell_tool(execute)], ToolContext()
-    assert call("shell_execute", {"command": "echo hello"}, context, tools=tools).message == "hello"
-    assert call("shell_execute", {"command": "true"}, context, tools=tools).message == "[exit code 0]"
-    result = call("shell_execute", {"command": "echo out; echo err >&2; exit 3"}, context, tools=tools)
+    assert call_tool("shell_execute", {"command": "echo hello"}, context, tools=tools).message == "hello"
+    assert call_tool("shell_execute", {"command": "true"}, context, tools=tools).message == "[exit code 0]"
+    result = call_tool("shell_execute", {"command": "echo out; echo err >&2; exit 3"}, context, tools=tools)
     assert result.message == "out\n[stderr]\nerr\n[exit code 3]"
     assert (result.success, result.value.exit_code) == (True, 3)
 
 
 def test_what_could_not_run_to_its_end_is_no_success(execute: Execute) -> None:
     tools, context = [shell_tool(execute)], ToolContext()
-    late = call("shell_execute", {"command": "sleep 5", "timeout_s": 0.05}, context, tools=tools)
+    late = call_tool("shell_execute", {"command": "sleep 5", "timeout_s": 0.05}, context, tools=tools)
     assert not late.success
     assert late.message.startswith("so far\n[its time was up")
-    assert call("shell_execute", {"command": "x", "directory": "gone"}, context, tools=tools).message == "the container stopped."
-    assert "<= 3600" in call("shell_execute", {"command": "x", "timeout_s": 9999}, context, tools=tools).message
+    assert (
+        call_tool("shell_execute", {"command": "x", "directory": "gone"}, context, tools=tools).message
+        == "the container stopped."
+    )
+    assert "<= 3600" in call_tool("shell_execute", {"command": "x", "timeout_s": 9999}, context, tools=tools).message
     read_only = ToolContext(filesystem=InMemoryFilesystem(read_only=True))
-    assert "read-only" in call("shell_execute", {"command": "x"}, read_only, tools=tools).message
+    assert "read-only" in call_tool("shell_execute", {"command": "x"}, read_only, tools=tools).message

@@ -31,7 +31,7 @@ from agentfs_client.snapshots.records import FilesystemSnapshot
 from agentfs_client.testing.mock import MockFilesystem
 from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, edit_file_handler, ls_handler, read_file_handler
 from agentfs_client.tools.context import ToolContext, ToolResult
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 from agentfs_client.tools.parameters import EditFileParams, LsParams, ReadFileParams
 from agentfs_client.tools.results import ReadFileResult
 from agentfs_client.tools.tool import Tool
@@ -61,7 +61,7 @@ def test_handlers_of_ones_own_and_the_mock() -> None:
     mock = MockFilesystem(files={"a.txt": "one\ntwo\n"})
     tool = Tool(name="my", description="Reads.", handler=my_handler, params=Params, result=ReadFileResult)
     context = ToolContext(prompt=None, rendered_prompt=None, adapter=None, session=Session(), filesystem=mock)
-    assert call("my", '{"path": "a.txt"}', context, tools=[tool]).message == "Read 2 lines from a.txt"
+    assert call_tool("my", '{"path": "a.txt"}', context, tools=[tool]).message == "Read 2 lines from a.txt"
     assert not my_handler(Params("b.txt"), context=context).success
     assert my_handler(Params("a"), context=ToolContext()).message == "No filesystem available"
     assert mock.read_calls == ["a.txt", "b.txt"]

@@ -16,7 +16,7 @@ from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, filesystem_tools, tools_for
 from agentfs_client.tools.context import BudgetExceededError, Deadline, ToolContext, ToolResult
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 from agentfs_client.tools.limits import ToolLimits
 from agentfs_client.tools.tool import Tool, json_schema
 
@@ -45,7 +45,7 @@ def filesystem(request: pytest.FixtureRequest, tmp_path: Path) -> Filesystem:
 
 @pytest.fixture
 def ask(filesystem: Filesystem) -> Ask:
-    return lambda name, **arguments: call(name, json.dumps(arguments), ToolContext(filesystem=filesystem))
+    return lambda name, **arguments: call_tool(name, json.dumps(arguments), ToolContext(filesystem=filesystem))
 
 
 def good(result: ToolResult[Any]) -> Any:
@@ -74,7 +74,7 @@ def test_ls_of_a_file_points_to_read_file(ask: Ask) -> None:
 def test_ls_of_many_entries_says_how_many_there_are() -> None:
     filesystem = InMemoryFilesystem({f"f{number:03}": "" for number in range(30)})
     tools = filesystem_tools(ToolLimits(entries=10))
-    result = call("ls", "", ToolContext(filesystem=filesystem), tools=tools)
+    result = call_tool("ls", "", ToolContext(filesystem=filesystem), tools=tools)
     assert (len(good(result).entries), good(result).total) == (10, 30)
     assert "10 of 30 entries" in result.message
 
@@ -103,7 +103,7 @@ def test_windows_put_together_are_the_file(filesystem: Filesystem) -> None:
     context, offset, read = ToolContext(filesystem=filesystem), 0, ""
     tools = filesystem_tools(ToolLimits(result_characters=20_000))
     while offset is not None:
-        value = good(call("read_file", {"path": "text", "offset": offset}, context, tools=tools))
+        value = good(call_tool("read_file", {"path": "text", "offset": offset}, context, tools=tools))
         assert value.total_lines == 3_001
         read, offset = read + value.content, value.next_offset
     assert read == text
@@ -178,7 +178,7 @@ def test_glob_by_newest(tmp_path: Path) -> None:
     for age, name in enumerate(("b", "a", "c")):
         filesystem.write(name, "")
         os.utime(tmp_path / name, (1_700_000_000 - age, 1_700_000_000 - age))
-    result = call("glob", {"pattern": "*", "order": "newest"}, ToolContext(filesystem=filesystem))
+    result = call_tool("glob", {"pattern": "*", "order": "newest"}, ToolContext(filesystem=filesystem))
     assert [match.path for match in good(result).matches] == ["b", "a", "c"]
 
 
@@ -277,8 +277,8 @@ def test_rm_of_a_symlink_leaves_what_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "nowhere").symlink_to("gone")
     context = ToolContext(filesystem=HostFilesystem(tmp_path))
-    good(call("rm", {"path": "link", "recursive": True}, context))
-    good(call("rm", {"path": "nowhere"}, context))
+    good(call_tool("rm", {"path": "link", "recursive": True}, context))
+    good(call_tool("rm", {"path": "nowhere"}, context))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "real"]
 
 
@@ -304,12 +304,12 @@ def test_arguments_are_checked_strictly(ask: Ask) -> None:
     assert "Expected `int`, got `str`" in refused(ask("read_file", path="a", offset="3"))
     assert "Did you mean read_file?" in refused(ask("readfile", path="a"))
     context = ToolContext(filesystem=InMemoryFilesystem())
-    assert "does not take that" in refused(call("ls", '{"path": ', context))
-    assert good(call("ls", "", context)).total == 0
+    assert "does not take that" in refused(call_tool("ls", '{"path": ', context))
+    assert good(call_tool("ls", "", context)).total == 0
 
 
 def test_without_a_filesystem_every_tool_says_so() -> None:
-    result = call("ls", "{}", ToolContext())
+    result = call_tool("ls", "{}", ToolContext())
     assert "no file system" in refused(result)
 
 
@@ -318,7 +318,7 @@ def test_read_only_filesystem_has_reading_tools_and_refuses_the_others() -> None
     assert [tool.name for tool in tools_for(filesystem)] == ["ls", "read_file", "glob", "grep"]
     context = ToolContext(filesystem=filesystem)
     for name, arguments in {"write_file": {"path": "a", "content": ""}, "rm": {"path": "a"}}.items():
-        assert "read-only" in refused(call(name, arguments, context))
+        assert "read-only" in refused(call_tool(name, arguments, context))
         tool = next(tool for tool in FILESYSTEM_TOOLS if tool.name == name)
         assert "read-only" in refused(tool.handler(msgspec.convert(arguments, tool.params), context=context))
 
@@ -330,10 +330,10 @@ def test_nothing_is_started_after_the_deadline_or_beyond_the_budget() -> None:
 
     filesystem = InMemoryFilesystem({"a": "x"})
     late = Deadline(datetime.now(UTC) - timedelta(seconds=1))
-    assert "time" in refused(call("ls", "{}", ToolContext(filesystem=filesystem, deadline=late)))
-    assert "all tokens are used" in refused(call("ls", "{}", ToolContext(filesystem=filesystem, budget_tracker=Spent())))
+    assert "time" in refused(call_tool("ls", "{}", ToolContext(filesystem=filesystem, deadline=late)))
+    assert "all tokens are used" in refused(call_tool("ls", "{}", ToolContext(filesystem=filesystem, budget_tracker=Spent())))
     soon = Deadline(datetime.now(UTC) + timedelta(hours=1))
-    good(call("ls", "{}", ToolContext(filesystem=filesystem, deadline=soon)))
+    good(call_tool("ls", "{}", ToolContext(filesystem=filesystem, deadline=soon)))
 
 
 @pytest.mark.parametrize("tool", FILESYSTEM_TOOLS, ids=lambda tool: tool.name)
@@ -371,9 +371,9 @@ def doubled(params: Line, /, *, context: ToolContext) -> ToolResult[int]:
 def test_tools_of_ones_own() -> None:
     tool = Tool("double", "Doubles.", doubled, Line, int)
     assert tool.schema()["properties"]["rest"]["items"]["properties"]["x"]["description"] == "across"
-    assert good(call("double", '{"start": {"x": 2}}', ToolContext(), tools=[tool])) == 4
-    assert refused(call("double", '{"start": {"x": -2}}', ToolContext(), tools=[tool])) == "negative numbers are not for me."
+    assert good(call_tool("double", '{"start": {"x": 2}}', ToolContext(), tools=[tool])) == 4
+    assert refused(call_tool("double", '{"start": {"x": -2}}', ToolContext(), tools=[tool])) == "negative numbers are not for me."
     with pytest.raises(KeyError):
-        call("double", '{"start": {"x": 0}}', ToolContext(), tools=[tool])
+        call_tool("double", '{"start": {"x": 0}}', ToolContext(), tools=[tool])
     with pytest.raises(ValueError, match="contains itself"):
         json_schema(Chain)

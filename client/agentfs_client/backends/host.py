@@ -237,6 +237,10 @@ class HostFilesystem(BaseFilesystem):
         self._snapshots.restore(snapshot)
         self._current = snapshot.snapshot_id
 
+    def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
+        """Forgets a snapshot, and what only it had. SnapshotNotFoundError."""
+        self._snapshots.delete(snapshot)
+
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
         return self._snapshots.diff(base, target)
 

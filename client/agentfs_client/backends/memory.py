@@ -7,7 +7,7 @@ then on; contents are bytes, and are always shared.
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -54,7 +54,7 @@ class InMemoryFilesystem(BaseFilesystem):
 
     def __init__(
         self,
-        files: dict[str, str | bytes] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
         *,
         read_only: bool = False,
         mount_point: str | None = None,

@@ -39,6 +39,8 @@ def _encode(path: str) -> bytes:
 
 
 def _below(given: str, names: list[str], prefixes: Iterable[str]) -> str:
+    if not names:
+        return ""  # "/" alone is what many take for the root of a workspace
     for prefix in prefixes:
         above = [name for name in prefix.split("/") if name]
         if names[: len(above)] == above:

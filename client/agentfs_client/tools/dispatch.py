@@ -16,7 +16,7 @@ from agentfs_client.tools.tool import Tool
 Arguments = str | bytes | Mapping[str, Any]
 
 
-def call(
+def call_tool(
     name: str, arguments: Arguments, context: ToolContext, *, tools: Iterable[Tool[Any, Any]] = FILESYSTEM_TOOLS
 ) -> ToolResult[Any]:
     """Calls one of *tools* with *arguments*: JSON, or the object that it stands for."""
