@@ -1,0 +1,50 @@
+"""Every Python example of the README runs as it stands there, on a real mount, a real directory and a real container."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.containers import IMAGE, podman_service
+from tests.mounted import Mounted
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def _examples() -> dict[str, str]:
+    """Code by the heading above it, and a number."""
+    found, heading = {}, ""
+    for part in re.finditer(
+        r"^#+ (?P<heading>[^\n]*)$|^```python\n(?P<code>.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+    ):
+        if part["code"] is None:
+            heading = part["heading"]
+        else:
+            found[f"{heading} {len(found) + 1}"] = part["code"]
+    return found
+
+
+EXAMPLES = _examples()
+
+
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_example(title: str, tmp_path: Path, make_mount: Callable[..., Mounted], monkeypatch: pytest.MonkeyPatch) -> None:
+    code = EXAMPLES[title]
+    for name in ("project/src", "scratch"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "project" / "src" / "main.py").write_text("print('hello')\n")
+    monkeypatch.chdir(tmp_path)
+    if "/home/me/work" in code:
+        code = code.replace("/home/me/work", str(make_mount(tmp_path / "project").path))
+    code = code.replace("/home/me", str(tmp_path))
+    if "Podman" not in code:
+        _run(code)
+        return
+    with podman_service() as service, service.client() as client:
+        container = service.run(client)
+        _run(code, container=container, image=IMAGE, uri=service.uri)
+
+
+def _run(code: str, **names: object) -> None:
+    exec(compile(code, README.name, "exec"), {"__name__": "example", **names})
