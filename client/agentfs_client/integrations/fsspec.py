@@ -11,18 +11,18 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from agentfs_client import locate, wire
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
 from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.protocol import ByteReader, ByteWriter, Filesystem
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+
+if TYPE_CHECKING:
+    from agentfs_client import wire
+    from agentfs_client.backends.branch import BranchFilesystem
 
 _WRITE_MODES: dict[str, WriteMode] = {"wb": "overwrite", "ab": "append", "xb": "create"}
 
@@ -300,7 +300,10 @@ class _Branches:
         self._opened: dict[str, BranchFilesystem] = {}
         self._pid = os.getpid()
 
-    def open(self, name: str) -> BranchFilesystem:
+    def open(self, name: str) -> "BranchFilesystem":
+        from agentfs_client.backends.branch import BranchFilesystem
+        from agentfs_client.errors import NotFoundError
+
         if self._pid != os.getpid():
             self._opened, self._pid = {}, os.getpid()
         if name not in self._opened:
@@ -310,7 +313,10 @@ class _Branches:
                 raise FileNotFoundError(exc.errno, f"{exc.message}; {exc.hint}", name) from exc
         return self._opened[name]
 
-    def list(self) -> list[wire.Branch]:
+    def list(self) -> "list[wire.Branch]":
+        from agentfs_client import locate
+        from agentfs_client.control import ControlClient
+
         connect = ControlClient.connect(self._socket) if self._socket is not None else locate.find(self._mount).connect()
         with connect as daemon:
             return sorted(daemon.list_branches(), key=lambda branch: branch.name)
@@ -348,5 +354,5 @@ def _info(name: str, stat: FileStat) -> Info:
     return found
 
 
-def _branch_info(branch: wire.Branch) -> Info:
+def _branch_info(branch: "wire.Branch") -> Info:
     return {"name": f"/{branch.name}", "size": 0, "type": "directory", "created": branch.created_ns / 1e9}
