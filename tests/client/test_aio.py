@@ -13,6 +13,7 @@ from anyio.abc import TaskStatus
 from agentfs_client import wire
 from agentfs_client.aio.control import AsyncControlClient
 from agentfs_client.aio.filesystem import AsyncFilesystem
+from agentfs_client.backends.branch import BranchFilesystem
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.control import ControlClient
@@ -329,6 +330,27 @@ async def test_one_that_is_cancelled_at_its_end_likewise(filesystem: AsyncFilesy
             scope.cancel()
     assert scope.cancelled_caught
     assert await filesystem.list() == []
+
+
+@pytest.mark.parametrize("way", ["mount", "socket"])
+async def test_a_branch_can_be_awaited(daemon: Mounted, address: str, way: str) -> None:
+    place = {"mount": str(daemon.path)} if way == "mount" else {"socket": address}
+    with BranchFilesystem("one", create=True, **place) as branch:
+        filesystem = AsyncFilesystem(branch)
+        before = await filesystem.snapshot(tag="before")
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(filesystem.write, f"dir/file{number}", f"{number}\n")
+        assert len(await filesystem.grep("[0-9]", path="dir")) == 10
+        with anyio.CancelScope() as scope:
+            async with filesystem.open_write("dir/file0") as writer:
+                await writer.write(os.urandom(2_000_000))
+                scope.cancel()
+        assert (await filesystem.read("dir/file0")).content == "0\n"
+        assert len((await filesystem.diff(before)).added) == 10
+        await filesystem.restore(before)
+        assert not await filesystem.exists("dir")
+        assert await filesystem.current_snapshot_id() is not None
 
 
 async def test_snapshots(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Any `Filesystem` for whoever speaks fsspec: pandas, dask, zarr, pyarrow, UPath. ``agentfs://BRANCH/path`` is a branch's file.
 
-Paths have no slash at their beginning; "" is the root, which holds the branches, or is that of the one file system it was given.
+A path begins with a slash. "/" holds the branches, or is the root of the one file system that was given.
 """
 
 import contextlib
@@ -11,19 +11,18 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from agentfs_client import locate, wire
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
 from agentfs_client.filesystem.base import BaseFilesystem
-from agentfs_client.filesystem.paths import join
 from agentfs_client.filesystem.protocol import ByteReader, ByteWriter, Filesystem
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+
+if TYPE_CHECKING:
+    from agentfs_client import wire
+    from agentfs_client.backends.branch import BranchFilesystem
 
 _WRITE_MODES: dict[str, WriteMode] = {"wb": "overwrite", "ab": "append", "xb": "create"}
 
@@ -48,7 +47,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     """
 
     protocol = "agentfs"
-    root_marker = ""
+    root_marker = "/"
     blocksize = 1 << 20
 
     def __init__(
@@ -70,12 +69,15 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         stripped = super()._strip_protocol(path)
-        return stripped.lstrip("/") if isinstance(stripped, str) else stripped
+        return f"/{stripped.lstrip('/')}" if isinstance(stripped, str) else stripped
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"{self.protocol}://{self._strip_protocol(name)[1:]}"
 
     @contextlib.contextmanager
     def at(self, path: str) -> Iterator[tuple[Filesystem, str]]:
         """The backend that a path leads into, for this thread alone, and the path there."""
-        where: str = self._strip_protocol(path)
+        where: str = self._strip_protocol(path)[1:]
         with self.lock:
             if self._branches is None:
                 assert self._filesystem is not None
@@ -97,25 +99,26 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     def info(self, path: str, **options: Any) -> Info:
         """``name``, ``size``, ``type`` (file, directory, other); ``mtime`` and ``created``, in seconds, where they are known."""
         where = self._strip_protocol(path)
-        if not where and self._branches is not None:
-            return {"name": "", "size": 0, "type": "directory"}
+        if where == "/" and self._branches is not None:
+            return {"name": where, "size": 0, "type": "directory"}
         with self.at(where) as (filesystem, inner):
             return _info(where, filesystem.stat(inner))
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         where = self._strip_protocol(path)
-        if not where and self._branches is not None:
+        if where == "/" and self._branches is not None:
             with self.lock:
                 branches = self._branches.list()
-            return [_branch_info(branch) if detail else branch.name for branch in branches]
+            return [_branch_info(branch) if detail else f"/{branch.name}" for branch in branches]
         with self.at(where) as (filesystem, inner):
             found = filesystem.stat(inner)
             if not found.is_directory:
                 return [_info(where, found) if detail else where]
             entries = filesystem.list(inner)
+            names = [f"{where.rstrip('/')}/{entry.name}" for entry in entries]
             if not detail:
-                return [join(where, entry.name) for entry in entries]
-            return [_info(join(where, entry.name), _stat_of(filesystem, entry)) for entry in entries]
+                return names
+            return [_info(name, _stat_of(filesystem, entry)) for name, entry in zip(names, entries, strict=True)]
 
     def walk(self, path: str, maxdepth: int | None = None, topdown: bool = True, **options: Any) -> Iterator[Any]:
         """Symlinks to directories are listed with those and not entered: they may lead back up."""
@@ -297,7 +300,10 @@ class _Branches:
         self._opened: dict[str, BranchFilesystem] = {}
         self._pid = os.getpid()
 
-    def open(self, name: str) -> BranchFilesystem:
+    def open(self, name: str) -> "BranchFilesystem":
+        from agentfs_client.backends.branch import BranchFilesystem
+        from agentfs_client.errors import NotFoundError
+
         if self._pid != os.getpid():
             self._opened, self._pid = {}, os.getpid()
         if name not in self._opened:
@@ -307,10 +313,13 @@ class _Branches:
                 raise FileNotFoundError(exc.errno, f"{exc.message}; {exc.hint}", name) from exc
         return self._opened[name]
 
-    def list(self) -> list[wire.Branch]:
+    def list(self) -> "list[wire.Branch]":
+        from agentfs_client import locate
+        from agentfs_client.control import ControlClient
+
         connect = ControlClient.connect(self._socket) if self._socket is not None else locate.find(self._mount).connect()
         with connect as daemon:
-            return daemon.list_branches()
+            return sorted(daemon.list_branches(), key=lambda branch: branch.name)
 
     def close(self) -> None:
         while self._opened:
@@ -345,5 +354,5 @@ def _info(name: str, stat: FileStat) -> Info:
     return found
 
 
-def _branch_info(branch: wire.Branch) -> Info:
-    return {"name": branch.name, "size": 0, "type": "directory", "created": branch.created_ns / 1e9}
+def _branch_info(branch: "wire.Branch") -> Info:
+    return {"name": f"/{branch.name}", "size": 0, "type": "directory", "created": branch.created_ns / 1e9}

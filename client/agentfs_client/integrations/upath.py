@@ -1,0 +1,13 @@
+"""``UPath("agentfs://BRANCH/path")``: pathlib over AgentFSFileSystem, by universal_pathlib. It adds how a path is written."""
+
+import fsspec
+from upath import UPath
+
+fsspec.get_filesystem_class("agentfs")  # UPath guesses what a path is made of where the class is not known yet
+
+
+class AgentFSPath(UPath):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return super().__str__().replace("agentfs:///", "agentfs://", 1)
