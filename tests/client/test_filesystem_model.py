@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
@@ -60,6 +60,17 @@ def outcome(act: Callable[[BaseFilesystem], object], fs: BaseFilesystem) -> obje
     return plain(found)
 
 
+def directories(fs: BaseFilesystem) -> object:
+    """All of them, empty ones too."""
+    found: list[str] = []
+    pending = ["."]
+    while pending:
+        below = [entry.path for entry in fs.list(pending.pop()) if entry.is_directory]
+        found += below
+        pending += below
+    return sorted(found)
+
+
 def plain(found: object) -> object:
     if isinstance(found, FileStat):
         return found.path, found.is_file, found.is_directory, found.size_bytes
@@ -85,6 +96,7 @@ class SameEverywhere(RuleBasedStateMachine):
         for writers in self.writers:
             for writer in writers:
                 writer.discard()
+        self.host.cleanup()
         self.host.close()
         shutil.rmtree(self.place)
 
@@ -151,10 +163,31 @@ class SameEverywhere(RuleBasedStateMachine):
     def grep(self, path: str, expression: str, glob: str | None, most: int | None) -> None:
         self.same(lambda fs: fs.grep(expression, path=path, glob=glob, max_matches=most))
 
+    @rule()
+    def snapshot(self) -> None:
+        taken = self.host.snapshot(), self.memory.snapshot()
+        assert (taken[0].file_count, taken[0].total_bytes) == (taken[1].file_count, taken[1].total_bytes)
+        self.snapshots.append(taken)
+
+    @precondition(lambda self: self.snapshots)
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        for_host, for_memory = data.draw(st.sampled_from(self.snapshots))
+        self.host.restore(for_host)
+        self.memory.restore(for_memory)
+
+    @precondition(lambda self: self.snapshots)
+    @rule(data=st.data())
+    def diff(self, data: st.DataObject) -> None:
+        base = data.draw(st.sampled_from(self.snapshots))
+        target = data.draw(st.sampled_from([(None, None), *self.snapshots]))
+        assert self.host.diff(base[0], target[0]) == self.memory.diff(base[1], target[1])
+
     @invariant()
     def everything_is_the_same(self) -> None:
         if hasattr(self, "host"):
             self.same(lambda fs: [(found.path, fs.read_bytes(found.path).content) for found in fs.glob("**")])
+            self.same(directories)
 
 
 SameEverywhere.TestCase.settings = settings(

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,7 +135,7 @@ class _Beside:
         except OSError as exc:
             if exc.errno not in _NO_NAMELESS:
                 raise
-        name = _TEMPORARY + secrets.token_hex(8)
+        name = _TEMPORARY + os.urandom(8).hex()
         fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, permissions, dir_fd=self._directory)
         self._temporary = name
         return fd
@@ -147,7 +146,7 @@ class _Beside:
     def _replace(self) -> None:
         """Takes the name, whoever has it."""
         if self._temporary is None:
-            name = _TEMPORARY + secrets.token_hex(8)
+            name = _TEMPORARY + os.urandom(8).hex()
             self._link(name)
             self._temporary = name
         os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
