@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from agentfs_client import question, wire
+from agentfs_client.errors import InvalidRequestError
 from agentfs_client.operations import Operations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
@@ -106,6 +107,8 @@ class ControlClient(Operations):
                 asked.tell(reply)
                 with delivery():
                     reply = wire.decode_reply(self._transport.further())
+        except InvalidRequestError:
+            raise  # the transport cannot carry it; nothing was sent
         except BaseException:
             self.close()
             raise

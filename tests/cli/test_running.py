@@ -34,6 +34,14 @@ def branched(mounted: Mounted) -> Mounted:
 # -- in a mount
 
 
+def test_command_runs_where_only_the_control_file_leads_to_the_daemon(
+    branched: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTFS_RUNTIME_DIR", str(tmp_path / "nobody"))
+    assert branched.sh("b", "echo mine > file; cat file") == "mine\n"
+    assert (branched.subtree("b") / "file").read_text() == "mine\n"
+
+
 def test_command_sees_its_branch_at_the_mount_point(branched: Mounted, view: str) -> None:
     done = branched.run("b", "sh", "-c", "echo mine > file; rm -r sub; touch new; pwd; ls", view=view)
     assert done.stdout.split() == [str(branched.path), "file", "link", "new"]

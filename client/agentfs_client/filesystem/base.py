@@ -98,19 +98,18 @@ class BaseFilesystem(ABC):
             for entry in entries:
                 if entry.is_file:
                     yield entry.path
-                elif entry.is_directory and not entry.is_link and (depth is None or level < depth):
+                elif entry.is_directory and (depth is None or level < depth) and self._is_plain_directory(entry):
                     pending.append((entry.path, level + 1))
 
+    def _is_plain_directory(self, entry: FileEntry) -> bool:
+        """False for a symlink to one."""
+        return not entry.is_link
+
     def _move(self, source: str, destination: str) -> None:
-        """The source and the parent of the destination are there, the destination was not a moment ago. This copies and then
-        removes; OSError EXDEV for anything but files and directories."""
-        try:
-            self._copy(source, destination)
-        except BaseException:
-            if self._has_name(destination):
-                self._remove(destination)
-            raise
-        self._remove(source)
+        """The source and the parent of the destination are there, the destination was not a moment ago."""
+        from agentfs_client.filesystem.moving import move_by_copy
+
+        move_by_copy(self, source, destination)
 
     def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
         """Each of several files, opened; those that cannot be are left out."""
@@ -330,12 +329,15 @@ class BaseFilesystem(ABC):
         if not old or not new:
             raise RootError(errno.EBUSY, "Cannot move root, nor put something in its place", source)
         self._stat_name(old)
-        if f"{new}/".startswith(f"{old}/") and old != new:
+        if new.startswith(f"{old}/"):
             raise OSError(errno.EINVAL, f"{old} cannot be moved into itself", new)
-        if self._has_name(new):
+        try:
+            self._stat_name(new)
+        except FileNotFoundError:
+            self._prepare(new, create_parents)
+            self._move(old, new)
+        else:
             raise refusal(errno.EEXIST, new)
-        self._prepare(new, create_parents)
-        self._move(old, new)
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
         where = self._normalize(path)
@@ -375,40 +377,11 @@ class BaseFilesystem(ABC):
         except FileNotFoundError:
             return None
 
-    def _has_name(self, path: str) -> bool:
-        """Also of a symlink that leads nowhere."""
-        try:
-            self._stat_name(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def _is_directory(self, path: str) -> bool:
         try:
             return self._stat(path).is_directory
         except (FileNotFoundError, NotADirectoryError):
             return False
-
-    def _copy(self, source: str, destination: str) -> None:
-        found = self._stat_name(source)
-        if found.is_directory:
-            self._make_directory(destination)
-            for entry in self._scan(source):
-                self._copy(entry.path, join(destination, entry.name))
-            return
-        if not found.is_file:
-            raise OSError(errno.EXDEV, "only files and directories can be moved to another file system", source)
-        with (
-            BinaryReader(source, self._open_read(source), self.limits.chunk_bytes) as reader,
-            BinaryWriter(destination, self._open_write(destination, "create")) as writer,
-        ):
-            writer.write_all(reader)
-
-    def _remove(self, path: str) -> None:
-        if self._stat_name(path).is_directory:
-            self._remove_tree(path)
-        else:
-            self._remove_file(path)
 
     def _find_file(self, path: str) -> str:
         where = self._normalize(path)
