@@ -31,7 +31,7 @@ from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.integrations.branch_commands import passed_on, run_in_branch
 from agentfs_client.tools.catalogue import tools_for
 from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call
+from agentfs_client.tools.dispatch import call_tool
 
 PROVIDER = "agentfs"
 
@@ -178,7 +178,7 @@ def filesystem_toolset(filesystem: Filesystem) -> FunctionToolset[Any]:
     def caller(name: str) -> Callable[..., Any]:
         async def use(**arguments: Any) -> str:
             def work() -> str:
-                return call(name, arguments, context, tools=offered).message
+                return call_tool(name, arguments, context, tools=offered).message
 
             return await anyio.to_thread.run_sync(work, limiter=one_at_a_time)
 
