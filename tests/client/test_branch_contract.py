@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Mounted]:
+def branch_mount() -> Iterator[Mounted]:
     needs_fuse()
     with tempfile.TemporaryDirectory(prefix="agentfsd-contract-") as base:
         mounted = Mounted(Path(base))
@@ -28,8 +28,8 @@ def place() -> Iterator[Mounted]:
 
 class _OnBranch(FilesystemValidationSuite):
     @pytest.fixture
-    def where(self, place: Mounted) -> dict[str, str]:
-        return {"mount": str(place.path)}
+    def where(self, branch_mount: Mounted) -> dict[str, str]:
+        return {"mount": str(branch_mount.path)}
 
     @pytest.fixture
     def branch(self) -> str:
@@ -59,5 +59,5 @@ class TestBranchOnTheMount(_OnBranch):
 
 class TestBranchOverTheSocket(_OnBranch):
     @pytest.fixture
-    def where(self, place: Mounted) -> dict[str, str]:
-        return {"socket": place.record().socket}
+    def where(self, branch_mount: Mounted) -> dict[str, str]:
+        return {"socket": branch_mount.record().socket}
