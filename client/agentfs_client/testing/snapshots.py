@@ -51,6 +51,17 @@ class SnapshotTests(Settings):
         assert contents(fs) == before
         assert not any(fs.exists(path) for path in ("added", "new", "kind/now"))
 
+    def test_restore_takes_back_a_single_change(self, snapshotable: SnapshotableFilesystem) -> None:
+        fs = snapshotable
+        fs.write("dir/file", "old")
+        snapshot = fs.snapshot()
+        fs.write("dir/added", "x")
+        fs.restore(snapshot)
+        assert contents(fs) == {"dir/file": "old"}
+        fs.delete("dir/file")
+        fs.restore(snapshot)
+        assert contents(fs) == {"dir/file": "old"}
+
     def test_restore_removes_ignored_and_hidden_files(self, snapshotable: SnapshotableFilesystem) -> None:
         fs = snapshotable
         before = {".gitignore": "*.log\nbuild/\n", "old.log": "kept"}
