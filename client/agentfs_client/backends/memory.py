@@ -259,16 +259,21 @@ class _BytesSource:
     def __init__(self, content: bytes) -> None:
         self.size = len(content)
         self._file = io.BytesIO(content)  # shares them
-        self.read = self._file.read
-        self.close = self._file.close
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
 
     def seek(self, position: int) -> None:
         self._file.seek(position)
 
+    def close(self) -> None:
+        self._file.close()
+
 
 class _BytesSink:
     def __init__(self, filesystem: InMemoryFilesystem, path: str, mode: WriteMode) -> None:
-        self._filesystem, self._path, self._mode = filesystem, path, mode
+        self._filesystem, self._path = filesystem, path
+        self._mode: WriteMode = mode
         self._file = io.BytesIO()
 
     def write(self, data: bytes) -> None:

@@ -41,7 +41,8 @@ class BaseFilesystem(ABC):
     def __init__(self, *, read_only: bool = False, mount_point: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
         if mount_point is not None and not mount_point.startswith("/"):
             raise ValueError(f"a mount point is an absolute path such as /workspace, not {mount_point!r}")
-        self._read_only, self._mount_point, self.limits = read_only, mount_point, limits
+        self._read_only, self._mount_point = read_only, mount_point
+        self.limits: Limits = limits
 
     # -- what a backend supplies; paths are normalised, "" is the root
 
@@ -395,13 +396,16 @@ class BaseFilesystem(ABC):
     def _prepare(self, path: str, parents: bool) -> None:
         """Checks what is to be created, and makes the directories above it."""
         check_new(path, self.limits)
-        missing = []
+        missing: list[str] = []
         above = parent_of(path)
-        while above and (found := self._look(above)) is None:
+        while above:
+            found = self._look(above)
+            if found is not None:
+                if not found.is_directory:
+                    raise refusal(errno.ENOTDIR, above)
+                break
             missing.append(above)
             above = parent_of(above)
-        if above and found is not None and not found.is_directory:
-            raise refusal(errno.ENOTDIR, above)
         if missing and not parents:
             raise refusal(errno.ENOENT, missing[0])
         for directory in reversed(missing):
