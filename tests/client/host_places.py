@@ -3,13 +3,16 @@
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentfs_client.filesystem.base import BaseFilesystem
 from tests.mounted import needs_root
 
 NOBODY = 65534
+MANY_NAMES = [f"{number:05}.{'py' if number % 2 else 'txt'}" for number in range(10_000)]
 
 
 @contextmanager
@@ -69,3 +72,13 @@ def make_deep(root: Path, name: str, depth: int) -> None:
     os.write(leaf, b"needle\n")
     os.close(leaf)
     os.close(fd)
+
+
+def check_large_directory(fs: BaseFilesystem) -> None:
+    """Of files with MANY_NAMES."""
+    start = time.monotonic()
+    assert [entry.name for entry in fs.list()] == MANY_NAMES
+    assert len(fs.glob("*.py")) == 5000
+    fs.delete(".", recursive=True)
+    assert time.monotonic() - start < 3
+    assert len(fs.list()) == 0

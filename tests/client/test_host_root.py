@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.beneath import Beneath
 from agentfs_client.filesystem.errors import PathEscapeError
-from agentfs_client.filesystem.limits import Limits
-from tests.client.host_places import make_deep, open_descriptors
+from tests.client.host_places import MANY_NAMES, check_large_directory, make_deep, open_descriptors
 from tests.mounted import needs_root
 
 
@@ -294,41 +291,11 @@ def check_deep_tree(fs: HostFilesystem, root: Path, name: str) -> None:
     fs.close()
 
 
-def test_deep_trees_in_memory() -> None:
-    fs = InMemoryFilesystem(limits=Limits(max_path_depth=5000))
-    path = "/".join(["d"] * 1100)
-    empty = fs.snapshot()
-    fs.write(path, "needle")
-    full = fs.snapshot()
-    assert full.file_count == 1
-    assert [match.path for match in fs.glob("**")] == [match.path for match in fs.grep("needle")] == [path]
-    assert (fs.diff(empty).added, fs.diff(full, empty).deleted) == ((path,), (path,))
-    fs.delete("d", recursive=True)
-    fs.restore(full)
-    assert fs.read(path).content == "needle"
-
-
-_MANY = [f"{number:05}.{'py' if number % 2 else 'txt'}" for number in range(10_000)]
-
-
-def check_large_directory(fs: BaseFilesystem) -> None:
-    start = time.monotonic()
-    assert [entry.name for entry in fs.list()] == _MANY
-    assert len(fs.glob("*.py")) == 5000
-    fs.delete(".", recursive=True)
-    assert time.monotonic() - start < 3
-    assert len(fs.list()) == 0
-
-
 def test_large_directories() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
-        for name in _MANY:
+        for name in MANY_NAMES:
             os.mknod(os.path.join(place, name))
         check_large_directory(HostFilesystem(place))
-
-
-def test_large_directories_in_memory() -> None:
-    check_large_directory(InMemoryFilesystem(dict.fromkeys(_MANY, "")))
 
 
 def test_times_that_no_calendar_has(fs: HostFilesystem, root: Path) -> None:

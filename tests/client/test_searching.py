@@ -116,7 +116,7 @@ EXPRESSIONS = st.sampled_from(
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(search, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(search, "BLOCK_BYTES", 16)
     yield
 
 

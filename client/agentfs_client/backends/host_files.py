@@ -1,6 +1,7 @@
 """Files of a host directory, opened: for reading, and for writing such that only a finished write has an effect."""
 
 import errno
+import functools
 import os
 import stat
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ class _Beside:
     def _create(self, permissions: int) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
-            if os.path.isdir(_OWN_DESCRIPTORS):  # it takes a name from there
+            if _is_directory(_OWN_DESCRIPTORS):  # it takes a name from there
                 return os.open(".", flags | os.O_TMPFILE, permissions, dir_fd=self._directory)
         except OSError as exc:
             if exc.errno not in _NO_NAMELESS:
@@ -328,6 +329,9 @@ def _copy_attributes(old: int, new: int) -> None:
         except OSError:
             pass
     os.fchmod(new, stat.S_IMODE(os.fstat(old).st_mode))
+
+
+_is_directory = functools.cache(os.path.isdir)
 
 
 def _exists(name: str, directory: int) -> bool:

@@ -170,10 +170,10 @@ class InMemoryFilesystem(BaseFilesystem):
         """What a writer does when it is closed."""
         parent = self._directory(parent_of(path))
         old = parent.children.get(name_of(path))
-        if isinstance(old, _Directory):
-            raise refusal(errno.EISDIR, path)
         if old is not None and mode == "create":
             raise refusal(errno.EEXIST, path)
+        if isinstance(old, _Directory):
+            raise refusal(errno.EISDIR, path)
         if old is not None and mode == "append":
             content = old.content + content
         now = _now()

@@ -287,8 +287,9 @@ class BaseFilesystem(ABC):
         found: list[GrepMatch] = []
         if most:
             for where, source in self._contents(self._files_to_search(self._normalize(path), glob or file_glob)):
-                with BinaryReader(where, source, self.limits.chunk_bytes) as reader:
-                    found.extend(search.grep_file(expression, where, reader, most - len(found)))
+                with BinaryReader(where, source) as reader:
+                    chunks = reader.chunks(min(search.BLOCK_BYTES, reader.size + 1))
+                    found.extend(search.grep_file(expression, where, chunks, most - len(found)))
                 if len(found) == most:
                     break
         matches = GrepMatches(found)

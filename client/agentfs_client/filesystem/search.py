@@ -14,7 +14,7 @@ from agentfs_client.filesystem.results import GrepMatch
 PathMatch = Callable[[str], bool]
 _Span = tuple[int, int]
 
-_BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
 _ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # what makes a text of several lines differ from its lines
@@ -92,8 +92,8 @@ def split_pattern(pattern: str) -> tuple[str, str, int | None]:
 class Expression(Protocol):
     """A regular expression, ready to be looked for."""
 
-    def may_match(self, block: bytes) -> bool:
-        """False: no line of *block*, which is valid UTF-8, matches."""
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        """Where in *block*, which is valid UTF-8, there are lines that may match; no other does."""
         ...
 
     def find(self, line: str) -> _Span | None:
@@ -113,8 +113,22 @@ class _Linear:
         except re2.error:  # \Q without \E quotes the bracket
             self._block = None
 
-    def may_match(self, block: bytes) -> bool:
-        return self._block is None or self._block.search(block) is not None
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        """RE2 goes over the whole block at once, and Python only sees what it has found. A match may go on over the end of a line
+        where no line matches; then the search goes on with the next line."""
+        if self._block is None:
+            yield from _all_lines(block)
+            return
+        position = 0
+        while (found := self._block.search(block, position)) is not None:
+            start = block.rfind(b"\n", 0, found.start()) + 1
+            if start == len(block):
+                break  # behind the last newline
+            end = block.find(b"\n", found.start())
+            position = len(block) + 1 if end < 0 else end + 1
+            yield start, position - 1
+            if position >= len(block):
+                break
 
     def find(self, line: str) -> _Span | None:
         found = self._line.search(line)
@@ -131,8 +145,8 @@ class _Backtracking:
         self._compiled = regex.compile(pattern)
         self._seconds_left = _TOTAL_SECONDS
 
-    def may_match(self, block: bytes) -> bool:
-        return True
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        return _all_lines(block)
 
     def find(self, line: str) -> _Span | None:
         start = time.monotonic()
@@ -182,31 +196,38 @@ def _said(exc: Exception) -> str:
 def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: int) -> list[GrepMatch]:
     """The first *most* lines that match; none of a file that holds a zero byte or is no UTF-8."""
     found: list[GrepMatch] = []
-    line_number = 0
+    before, last = 0, b""  # lines of earlier blocks; they are counted when one more comes
     for block in _whole_lines(chunks):
-        if b"\0" in block:
+        if not _is_text(block):
             return []
-        try:
-            text = block.decode()
-        except UnicodeDecodeError:
-            return []
-        if expression.may_match(block):
-            found.extend(_matching_lines(expression, path, text, line_number, most - len(found)))
-            if len(found) == most:
-                break
-        line_number += text.count("\n")
+        before, last = before + last.count(b"\n"), block
+        number, counted = before + 1, 0
+        for start, end in expression.lines(block):
+            line = block[start:end].decode()
+            span = expression.find(line)
+            if span is not None:
+                number, counted = number + block.count(b"\n", counted, start), start
+                found.append(GrepMatch(path, number, line, *span))
+                if len(found) == most:
+                    return found
     return found
 
 
-def _matching_lines(expression: Expression, path: str, text: str, before: int, most: int) -> list[GrepMatch]:
-    found: list[GrepMatch] = []
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), before + 1):
-        span = expression.find(line)
-        if span is not None:
-            found.append(GrepMatch(path, number, line, *span))
-            if len(found) == most:
-                break
-    return found
+def _is_text(block: bytes) -> bool:
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in block
+
+
+def _all_lines(block: bytes) -> Iterator[_Span]:
+    position = 0
+    while position < len(block):
+        end = block.find(b"\n", position)
+        end = len(block) if end < 0 else end
+        yield position, end
+        position = end + 1
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -215,7 +236,7 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
-        if end and size + end >= _BLOCK_BYTES:
+        if end and size + end >= BLOCK_BYTES:
             yield b"".join((*parts, chunk[:end]))
             parts, size = [chunk[end:]], len(chunk) - end
         else:

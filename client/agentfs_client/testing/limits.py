@@ -28,6 +28,13 @@ class LimitTests(Settings):
                 fs.mkdir(path)
         assert [entry.name for entry in fs.list()] == [longest]
 
+    def test_length_of_names_in_bytes(self, fs: Filesystem) -> None:
+        longest = "😀" * 63 + "abc"
+        fs.write(longest, "x")
+        assert [entry.name for entry in fs.list()] == [longest]
+        with pytest.raises(ValueError):
+            fs.write("😀" * 64, "x")
+
     def test_names_beyond_the_limit_can_be_asked_for(self, fs: Filesystem) -> None:
         name = "n" * 300
         assert not fs.exists(name)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agentfs_client.filesystem.protocol import Filesystem
+from agentfs_client.filesystem.protocol import Filesystem, SnapshotableFilesystem
 from agentfs_client.testing.settings import Settings, contents
 
 
@@ -41,4 +41,8 @@ class ReadOnlyTests(Settings):
             with pytest.raises(PermissionError):
                 change()
         assert contents(fs) == {"dir/inner.txt": "content\n", "file.txt": "content\n"}
+        if isinstance(fs, SnapshotableFilesystem):
+            snapshot = fs.snapshot()
+            with pytest.raises(PermissionError):
+                fs.restore(snapshot)
         assert [entry.name for entry in fs.list()] == ["dir", "file.txt"]

@@ -14,7 +14,19 @@ from collections.abc import Iterator
 
 import pytest
 
-_TOPICS = ("archives", "binary", "byte_streams", "changing", "globbing", "grepping", "limits", "looking", "memory_use", "paths")
+_TOPICS = (
+    "archives",
+    "binary",
+    "byte_streams",
+    "changing",
+    "globbing",
+    "grepping",
+    "limits",
+    "looking",
+    "memory_use",
+    "moving",
+    "paths",
+)
 _MORE_TOPICS = ("reading", "readonly", "settings", "snapshots", "text_streams", "wording", "writing")
 pytest.register_assert_rewrite(*(f"agentfs_client.testing.{topic}" for topic in (*_TOPICS, *_MORE_TOPICS)))
 
@@ -28,6 +40,7 @@ from agentfs_client.testing.grepping import GreppingTests  # noqa: E402
 from agentfs_client.testing.limits import LimitTests  # noqa: E402
 from agentfs_client.testing.looking import LookingTests  # noqa: E402
 from agentfs_client.testing.memory_use import MemoryTests  # noqa: E402
+from agentfs_client.testing.moving import MovingTests  # noqa: E402
 from agentfs_client.testing.paths import MountPointTests, PathTests  # noqa: E402
 from agentfs_client.testing.reading import ReadingTests  # noqa: E402
 from agentfs_client.testing.readonly import ReadOnlyTests  # noqa: E402
@@ -45,6 +58,7 @@ class FilesystemValidationSuite(
     GlobbingTests,
     GreppingTests,
     ChangingTests,
+    MovingTests,
     PathTests,
     MountPointTests,
     LimitTests,

@@ -150,8 +150,9 @@ class TextWriterTests(Settings):
         writer = open_write_text("file.txt", mode="append")
         writer.write("x")
         writer.close()
-        with pytest.raises(ValueError):
-            writer.write("y")
+        for attempt in (lambda: writer.write("y"), lambda: writer.write_all(["y"]), writer.__enter__):
+            with pytest.raises(ValueError):
+                attempt()
         with pytest.raises(ValueError):
             open_write_text("file.txt", encoding="latin-1")
         assert fs.read("file.txt").content == "x"
