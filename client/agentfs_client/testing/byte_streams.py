@@ -83,7 +83,7 @@ class ByteReaderTests(Settings):
         reader.close()
         reader.close()
         attempts = (reader.read, lambda: reader.read(1), lambda: reader.seek(0), lambda: reader.chunks(1), lambda: iter(reader))
-        for attempt in (*attempts, lambda: next(chunks), reader.__enter__):
+        for attempt in (*attempts, lambda: next(chunks), lambda: reader.position, reader.__enter__):
             with pytest.raises(ValueError):
                 attempt()
 

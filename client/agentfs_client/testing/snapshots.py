@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from agentfs_client.filesystem.errors import SnapshotError, SnapshotRestoreError
+from agentfs_client.filesystem.errors import SnapshotError, SnapshotIncompatibleError, SnapshotRestoreError
 from agentfs_client.filesystem.protocol import DiffableFilesystem, Filesystem, SnapshotableFilesystem
 from agentfs_client.snapshots.records import FilesystemSnapshot
 from agentfs_client.testing.settings import Settings, contents, fill
@@ -133,8 +133,8 @@ class SnapshotTests(Settings):
         with pytest.raises(SnapshotRestoreError):
             fs.restore(strange)
         assert contents(fs) == {"file": "new"}
-        foreign = dataclasses.replace(strange, backend="no-such-backend")
-        with pytest.raises(SnapshotRestoreError):
+        foreign = dataclasses.replace(strange, backend="no-such-backend", strategy="no-such-strategy")
+        with pytest.raises(SnapshotIncompatibleError):
             fs.restore(foreign)
         assert contents(fs) == {"file": "new"}
 
