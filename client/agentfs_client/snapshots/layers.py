@@ -97,7 +97,7 @@ class Stack:
 
     @contextlib.contextmanager
     def uncovered(self, state: State) -> Iterator[list[str]]:
-        """The directory itself under its name for a while, and the state's layers; after an error it is covered as before."""
+        """The directory itself under its name for a while, and all layers of the state; after an error it is covered again."""
         self._detach(state)
         try:
             yield [*state.layers, state.upper]
@@ -141,7 +141,8 @@ class Stack:
         self._refuse_others()
         base = os.fsencode(self._base)
         os.makedirs(self._base, mode=0o700, exist_ok=True)
-        kernel.mount(os.fsencode(self._root), base, None, kernel.MS_BIND)
+        with _explained(f"{self._root} cannot be mounted elsewhere"):
+            kernel.mount(os.fsencode(self._root), base, None, kernel.MS_BIND)
         try:
             kernel.mount(b"none", base, None, kernel.MS_PRIVATE)
             self._mount(state)
@@ -187,12 +188,8 @@ class Stack:
             if upper is not None:
                 options += b",upperdir=%s,workdir=%s" % (name(self._tree(upper)), name(self._work(upper)))
             flags = kernel.MS_RDONLY if upper is None else 0
-            try:
+            with _explained(f"an overlayfs cannot have its layers in {self._home}"):
                 kernel.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
-            except PermissionError as exc:
-                raise SnapshotError("mounting an overlayfs is not permitted here: only root may") from exc
-            except OSError as exc:
-                raise SnapshotError(f"an overlayfs cannot have its layers in {self._home}: {exc.strerror}") from exc
 
     def _detach(self, state: State) -> None:
         """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
@@ -243,6 +240,16 @@ class Stack:
 
     def _work(self, layer: str) -> str:
         return os.path.join(self._home, "layers", layer, "work")
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as exc:
+        raise SnapshotError("mounting an overlayfs is not permitted here: only root may") from exc
+    except OSError as exc:
+        raise SnapshotError(f"{what}: {exc.strerror}") from exc
 
 
 def _top(root: str, token: str) -> mounts.Mount | None:
