@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
     SnapshotError,
@@ -384,6 +385,24 @@ def test_directory_that_is_not_empty_takes_no_snapshot_of_another(workspace: Wor
     (other / "mine").unlink()
     DirectorySnapshots(other).restore(snapshot)
     assert (other / "file").read_text() == "1"
+
+
+def test_host_file_system_goes_back_and_forth(workspace: Workspace) -> None:
+    fs = HostFilesystem(workspace.root, snapshot_strategy=workspace.strategy, snapshot_dir=str(workspace.storage))
+    fs.write("config.py", "DEBUG = True")
+    one = fs.snapshot(tag="initial")
+    fs.write("config.py", "DEBUG = False")
+    fs.write("tests.py", "import pytest")
+    two = fs.snapshot(tag="with-tests")
+    assert fs.diff(one, two) == FilesystemDiff(("tests.py",), ("config.py",), (), 0)
+    fs.restore(one)
+    assert (fs.read("config.py").content, fs.exists("tests.py")) == ("DEBUG = True", False)
+    fs.restore(two)
+    assert (fs.read("config.py").content, fs.exists("tests.py")) == ("DEBUG = False", True)
+    assert two.parent_id == one.snapshot_id
+    fs.cleanup()
+    assert fs.read("config.py").content == "DEBUG = False"
+    fs.close()
 
 
 # -- when it fails
