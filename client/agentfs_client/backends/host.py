@@ -227,14 +227,28 @@ class HostFilesystem(BaseFilesystem):
             )
         return self._area
 
+    @contextmanager
+    def _released(self) -> Iterator["DirectorySnapshots"]:
+        """Without our own descriptor of the root where a mount on it is to change: that needs nobody to be there."""
+        if self._snapshots.strategy is not SnapshotStrategy.OVERLAY:
+            yield self._snapshots
+            return
+        self._beneath.close()
+        try:
+            yield self._snapshots
+        finally:
+            self._beneath = Beneath(self._root)
+
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        snapshot = self._snapshots.take(tag, self._current)
+        with self._released() as snapshots:
+            snapshot = snapshots.take(tag, self._current)
         self._current = snapshot.snapshot_id
         return snapshot
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
         self._check_writable("")
-        self._snapshots.restore(snapshot)
+        with self._released() as snapshots:
+            snapshots.restore(snapshot)
         self._current = snapshot.snapshot_id
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
@@ -255,7 +269,8 @@ class HostFilesystem(BaseFilesystem):
 
     def cleanup(self) -> None:
         """Removes the snapshots that are kept in a place of their own. Does nothing the second time."""
-        self._snapshots.cleanup()
+        with self._released() as snapshots:
+            snapshots.cleanup()
 
 
 def _file_stat(path: str, found: os.stat_result, born: float | None) -> FileStat:

@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import BinaryIO, Final
 from uuid import UUID
 
 import msgspec
@@ -22,9 +22,6 @@ from agentfs_client.snapshots.index import Index, decode, encode
 from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
-
-if TYPE_CHECKING:
-    import pygit2
 
 _Items = dict[bytes, tuple[int, bytes]]  # name in git -> (mode in git, object)
 _DIRECTORY, _FILE, _PROGRAM, _LINK = 0o040000, 0o100644, 0o100755, 0o120000
@@ -66,17 +63,19 @@ class GitStrategy(IndexedStrategy):
         return commit, entries
 
     def load(self, ref: str) -> list[Entry]:
-        commit = self._commit(ref)
+        _, _, manifest = self._skeleton(ref)
         try:
-            return decode(self._git.read(commit.tree[os.fsdecode(MANIFEST)].id)[1])
-        except (KeyError, ValueError, msgspec.MsgspecError) as exc:
-            raise SnapshotRestoreError(f"commit {ref} in {self.git_dir} has no manifest, or a damaged one: {exc}") from exc
+            return decode(b"".join(self._read(manifest)))
+        except (ValueError, msgspec.MsgspecError) as exc:
+            raise SnapshotRestoreError(f"the manifest of commit {ref} in {self.git_dir} is damaged: {exc}") from exc
 
     def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
-        for entry in files:
-            with into(entry) as fd:
-                if contents.write(fd, self._read(entry.content), is_sparse=entry.is_sparse) != entry.size:
-                    raise SnapshotRestoreError(f"object {entry.content.hex()} of {self.git_dir} is damaged")
+        try:
+            for entry in files:
+                with into(entry) as fd:
+                    contents.write(fd, self._read(entry.content), is_sparse=entry.is_sparse)
+        except KeyError as exc:
+            raise SnapshotRestoreError(f"an object is missing in {self.git_dir}: {exc.args[0]}") from exc
 
     def holds(self, ref: str, entry: Entry, fd: int) -> bool:
         digest = hashlib.sha1(b"blob %d\0" % entry.size, usedforsecurity=False)
@@ -142,46 +141,60 @@ class GitStrategy(IndexedStrategy):
 
     # -- reading
 
-    def _commit(self, ref: str) -> "pygit2.Commit":
-        import pygit2
-
+    def _skeleton(self, ref: str) -> tuple[bytes, bytes, bytes]:
+        """Commit, tree and manifest of a snapshot."""
         try:
-            commit = self._git[ref]
-        except (KeyError, ValueError) as exc:
+            commit = bytes.fromhex(ref)
+            text = b"".join(self._read(commit))
+        except (ValueError, KeyError) as exc:
             raise SnapshotNotFoundError(f"there is no commit {ref} in {self.git_dir}") from exc
-        if not isinstance(commit, pygit2.Commit):
-            raise SnapshotNotFoundError(f"{ref} in {self.git_dir} is no commit")
-        return commit
+        try:
+            tree = bytes.fromhex(text.removeprefix(b"tree ")[:40].decode("ascii"))
+            _, found, rest = b"".join(self._read(tree)).partition(b" %s\0" % MANIFEST)
+        except (ValueError, KeyError) as exc:
+            raise SnapshotRestoreError(f"commit {ref} in {self.git_dir} is damaged") from exc
+        if not found:
+            raise SnapshotNotFoundError(f"commit {ref} in {self.git_dir} is no snapshot")
+        return commit, tree, rest[:20]
 
     def _read(self, oid: bytes) -> Iterator[bytes]:
-        """The content of a blob: in pieces from its own file, as a whole where somebody has packed it."""
-        loose = self._loose(oid)
-        return self._read_loose(loose) if os.path.exists(loose) else iter((self._git.read(oid.hex())[1],))
+        """An object in pieces from its own file, as a whole where somebody has packed it. KeyError where there is none.
 
-    def _read_loose(self, path: str) -> Iterator[bytes]:
-        with open(path, "rb") as file:
-            inflate = zlib.decompressobj()
-            _, _, data = inflate.decompress(file.read(contents.CHUNK), contents.CHUNK).partition(b"\0")
-            yield data
-            while not inflate.eof:
-                packed = inflate.unconsumed_tail or file.read(contents.CHUNK)
-                data = inflate.decompress(packed, contents.CHUNK)
-                if not packed and not data:
-                    raise SnapshotRestoreError(f"{path} is cut off")
-                yield data
+        Not by libgit2, which needs memory for all of it, and never returns from a file that is cut off.
+        """
+        try:
+            file = open(self._loose(oid), "rb")  # noqa: SIM115  # closed by what reads it
+        except FileNotFoundError:
+            return iter((self._git.read(oid.hex())[1],))
+        return _inflate(file, oid)
 
     def _objects(self, ref: str) -> set[bytes]:
         """Everything that a commit needs."""
         if ref not in self._kept:
-            commit = self._commit(ref)
-            objects = {entry.content for entry in self.load(ref) if entry.content}
-            objects.update((commit.id.raw, commit.tree.id.raw, commit.tree[os.fsdecode(MANIFEST)].id.raw))
-            self._kept[ref] = objects
+            self._kept[ref] = {entry.content for entry in self.load(ref) if entry.content} | set(self._skeleton(ref))
         return set(self._kept[ref])
 
     def _loose(self, oid: bytes) -> str:
         name = oid.hex()
         return os.path.join(self.git_dir, "objects", name[:2], name[2:])
+
+
+def _inflate(file: BinaryIO, oid: bytes) -> Iterator[bytes]:
+    with file:
+        inflate, digest, is_header = zlib.decompressobj(), hashlib.sha1(usedforsecurity=False), True
+        try:
+            while not inflate.eof:
+                packed = inflate.unconsumed_tail or file.read(contents.CHUNK)
+                data = inflate.decompress(packed, contents.CHUNK)
+                if not packed and not data:
+                    break
+                digest.update(data)
+                yield data.partition(b"\0")[2] if is_header else data
+                is_header = False
+        except zlib.error as exc:
+            raise SnapshotRestoreError(f"{file.name} is damaged: {exc}") from exc
+        if digest.digest() != oid:
+            raise SnapshotRestoreError(f"{file.name} is damaged, or cut off")
 
 
 def _mode(entry: Entry) -> int:

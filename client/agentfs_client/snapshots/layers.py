@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotError
+from agentfs_client.mounttable import Mounted, is_within, mount_at, mount_of
 from agentfs_client.snapshots import kernel, mounts
 from agentfs_client.snapshots.attributes import settle
 from agentfs_client.snapshots.index import write_file
@@ -97,7 +98,7 @@ class Stack:
 
     @contextlib.contextmanager
     def uncovered(self, state: State) -> Iterator[list[str]]:
-        """The directory itself under its name for a while, and the state's layers; after an error it is covered as before."""
+        """The directory itself under its name for a while, and all layers of the state; after an error it is covered again."""
         self._detach(state)
         try:
             yield [*state.layers, state.upper]
@@ -141,7 +142,8 @@ class Stack:
         self._refuse_others()
         base = os.fsencode(self._base)
         os.makedirs(self._base, mode=0o700, exist_ok=True)
-        kernel.mount(os.fsencode(self._root), base, None, kernel.MS_BIND)
+        with _explained(f"{self._root} cannot be mounted elsewhere"):
+            kernel.mount(os.fsencode(self._root), base, None, kernel.MS_BIND)
         try:
             kernel.mount(b"none", base, None, kernel.MS_PRIVATE)
             self._mount(state)
@@ -152,7 +154,7 @@ class Stack:
         self.save(state)
 
     def _uncover_base(self) -> None:
-        if any(mount.path == os.fsencode(self._base) for mount in mounts.read_mounts()):
+        if mount_at(self._base) is not None:
             kernel.unmount(os.fsencode(self._base))
 
     def _replace(self, state: State, new: State, top: Entry) -> State:
@@ -187,12 +189,8 @@ class Stack:
             if upper is not None:
                 options += b",upperdir=%s,workdir=%s" % (name(self._tree(upper)), name(self._work(upper)))
             flags = kernel.MS_RDONLY if upper is None else 0
-            try:
+            with _explained(f"an overlayfs cannot have its layers in {self._home}"):
                 kernel.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
-            except PermissionError as exc:
-                raise SnapshotError("mounting an overlayfs is not permitted here: only root may") from exc
-            except OSError as exc:
-                raise SnapshotError(f"an overlayfs cannot have its layers in {self._home}: {exc.strerror}") from exc
 
     def _detach(self, state: State) -> None:
         """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
@@ -207,25 +205,28 @@ class Stack:
             except OSError as exc:
                 if exc.errno != errno.EBUSY:
                     raise
-                raise SnapshotError(f"it is in use: {mounts.user_of(root) or 'something is mounted in it'}") from exc
-            if any(other.device == mount.device for other in mounts.everybodys_mounts()):
+                raise SnapshotError(f"it is in use: {mounts.user_of(self._root) or 'something is mounted in it'}") from exc
+            process = next((process for process, other in mounts.everybodys_mounts() if other.device == mount.device), None)
+            if process is not None:
                 kernel.place_mount(held, root)
-                raise SnapshotError("it is also mounted in another mount namespace, such as that of a container")
+                raise SnapshotError(f"it is also mounted in another mount namespace, that of process {process}")
         finally:
             os.close(held)
 
     def _refuse_others(self) -> None:
-        root = os.fsencode(self._root)
-        if user := mounts.user_of(root):
+        if user := mounts.user_of(self._root):
             raise SnapshotError(f"it is in use: {user}")
-        within = mounts.mount_of(root)
-        inside = os.path.normpath(os.path.join(within.inside, os.path.relpath(root, within.path)))
-        for mount in mounts.everybodys_mounts():
-            if mount.path.startswith(root + b"/"):
-                raise SnapshotError(f"something is mounted in it, at {os.fsdecode(mount.path)}")
-            is_part = mount.inside == inside or mount.inside.startswith(inside.rstrip(b"/") + b"/")
-            if mount.device == within.device and is_part and mount.path != root:
-                raise SnapshotError(f"it, or a part of it, is also mounted at {os.fsdecode(mount.path)}")
+        within = mount_of(self._root)
+        if within is None:
+            raise SnapshotError("nothing is known of the mount that it is in")
+        inside = os.path.normpath(os.path.join(within.root, os.path.relpath(self._root, within.mountpoint)))
+        for _, mount in mounts.everybodys_mounts():
+            if mount.mountpoint == self._root:
+                continue
+            if is_within(mount.mountpoint, self._root):
+                raise SnapshotError(f"something is mounted in it, at {mount.mountpoint}")
+            if mount.device == within.device and is_within(mount.root, inside):
+                raise SnapshotError(f"it, or a part of it, is also mounted at {mount.mountpoint}")
 
     # -- directories of layers
 
@@ -245,7 +246,17 @@ class Stack:
         return os.path.join(self._home, "layers", layer, "work")
 
 
-def _top(root: str, token: str) -> mounts.Mount | None:
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as exc:
+        raise SnapshotError("mounting an overlayfs is not permitted here: only root may") from exc
+    except OSError as exc:
+        raise SnapshotError(f"{what}: {exc.strerror}") from exc
+
+
+def _top(root: str, token: str) -> Mounted | None:
     """What is mounted last on a path, when it is ours."""
-    found = [mount for mount in mounts.read_mounts() if mount.path == os.fsencode(root)]
-    return found[-1] if found and found[-1].source == token.encode() else None
+    found = mount_at(root)
+    return found if found is not None and found.source == token else None

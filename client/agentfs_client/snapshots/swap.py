@@ -95,7 +95,7 @@ def swap(beneath: Beneath, stage: Stage, plan: Plan, present: dict[bytes, Entry]
         for path in plan.remove:
             swapping.take_away(path)
         for path in plan.replace:
-            swapping.put(path)
+            swapping.put(wanted[path])
         for entry, there in plan.adjust:
             if not entry.is_dir:
                 swapping.adjust(entry, there)
@@ -119,24 +119,41 @@ class _Swap:
 
     def take_away(self, path: bytes) -> None:
         self._permit(path)
+        self._note_directory(path)
         try:
             self._move_out(path)
         except FileNotFoundError:  # somebody else has
             return
         self._undo.append((path, partial(self._move_in, path)))
 
-    def put(self, path: bytes) -> None:
+    def put(self, entry: Entry) -> None:
+        path = entry.path
         self._permit(path)
-        if path in self._present:
-            try:
-                self._exchange(path)
-            except FileNotFoundError:
-                pass
-            else:
-                self._undo.append((path, partial(self._exchange, path)))
-                return
-        self._move_in(path)
-        self._undo.append((path, partial(self._move_out, path)))
+        self._note_directory(path)
+        if entry.is_dir and os.geteuid() != 0:
+            os.chmod(self._stage.name(path), 0o700, dir_fd=self._stage.fd)  # it could not be moved otherwise
+        if not self._put_in_exchange(path):
+            self._move_in(path)
+            self._undo.append((path, partial(self._move_out, path)))
+        if entry.is_dir:
+            self._settle(entry)
+
+    def _put_in_exchange(self, path: bytes) -> bool:
+        """False where there is nothing, or nothing any more."""
+        if path not in self._present:
+            return False
+        try:
+            self._exchange(path)
+        except FileNotFoundError:
+            return False
+        self._undo.append((path, partial(self._exchange, path)))
+        return True
+
+    def _note_directory(self, path: bytes) -> None:
+        """On xfs a directory's times move when it does."""
+        there = self._present.get(path)
+        if there is not None and there.is_dir:
+            self.note(path)
 
     def adjust(self, entry: Entry, there: Entry) -> None:
         self._undo.append((entry.path, partial(self._settle, there)))
