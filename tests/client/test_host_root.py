@@ -172,8 +172,8 @@ def test_directory_that_becomes_a_symlink_is_no_way_out(fs: HostFilesystem, root
     ]
     before = open_descriptors()
     done = [0] * len(steps)
-    end = time.monotonic() + 0.6
-    while time.monotonic() < end:
+    start = time.monotonic()
+    while (passed := time.monotonic() - start) < 0.6 or (passed < 10 and done.count(0) > 1):  # on a busy machine longer
         for number, step in enumerate(steps):
             try:
                 step()
