@@ -37,20 +37,24 @@ class _OnHost(FilesystemValidationSuite):
 
     @pytest.fixture
     def fs(self, root: Path) -> Iterator[Filesystem]:
-        fs = HostFilesystem(root)
-        yield fs
-        fs.close()
+        yield from _ended(HostFilesystem(root))
 
     @pytest.fixture
-    def read_only_fs(self, root: Path) -> Filesystem:
+    def read_only_fs(self, root: Path) -> Iterator[Filesystem]:
         for path, content in _FILES.items():
             (root / path).parent.mkdir(exist_ok=True)
             (root / path).write_text(content)
-        return HostFilesystem(root, read_only=True)
+        yield from _ended(HostFilesystem(root, read_only=True))
 
     @pytest.fixture
-    def mounted_fs(self, root: Path) -> Filesystem:
-        return HostFilesystem(root, mount_point="/workspace")
+    def mounted_fs(self, root: Path) -> Iterator[Filesystem]:
+        yield from _ended(HostFilesystem(root, mount_point="/workspace"))
+
+
+def _ended(fs: HostFilesystem) -> Iterator[Filesystem]:
+    yield fs
+    fs.cleanup()
+    fs.close()
 
 
 class TestHostFilesystemOnDisk(_OnHost):
