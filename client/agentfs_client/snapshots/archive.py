@@ -25,7 +25,6 @@ from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
 
 _NAME = "workspace.tar.gz"
 _LEVEL: Final = 3  # a third of the time of gzip's own 9, for a few per cent of the size
-_BUFFER: Final = 256 << 10
 _TYPES = {stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE}
 
 
@@ -53,7 +52,7 @@ class ArchiveStrategy(IndexedStrategy):
         if not wanted:
             return
         try:
-            with tarfile.open(os.path.join(ref, _NAME), "r|gz", bufsize=_BUFFER) as tar:
+            with tarfile.open(os.path.join(ref, _NAME), "r:gz") as tar:
                 for info in tar:
                     entry = wanted.pop(info.name, None)
                     if entry is not None:

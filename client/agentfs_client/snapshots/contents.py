@@ -22,7 +22,8 @@ def copy(source: int, target: int) -> None:
     size = os.fstat(source).st_size
     for start, end in _extents(source, size):
         _copy_range(source, target, start, end)
-    os.ftruncate(target, size)
+    if os.fstat(target).st_size != size:
+        os.ftruncate(target, size)
 
 
 def share_or_copy(source: int, target: int) -> None:

@@ -129,7 +129,8 @@ class _Taking:
             os.close(fd)
 
     def _clone(self, source: int, target: int) -> tuple[bytes, int]:
-        os.ftruncate(target, 0)
+        if os.fstat(target).st_size:  # of an attempt before
+            os.ftruncate(target, 0)
         self._strategy.clone(source, target)
         self._number += 1
         return self._prefix + self._number.to_bytes(4, "big"), os.fstat(target).st_size
