@@ -19,6 +19,7 @@ class Mounted:
     device: int  # as st_dev of the root directory
     root: str  # what part of the file system is shown; "/" for all of it
     options: frozenset[str]  # of the mount and of its file system, such as ro, nosuid, allow_other
+    source: str = ""  # whatever was named as that when it was mounted
 
 
 def mount_table(pid: int | str = "self") -> list[Mounted]:
@@ -30,9 +31,9 @@ def mount_table(pid: int | str = "self") -> list[Mounted]:
             fields = left.split()
             major, _, minor = fields[2].partition(b":")
             device = os.makedev(int(major), int(minor))
-            kind, _, its_own = right.split(maxsplit=2)
+            kind, source, its_own = right.split(maxsplit=2)
             options = frozenset(b",".join([fields[5], its_own.split()[-1]]).decode().split(","))
-            found.append(Mounted(unescape(fields[4]), kind.decode(), device, unescape(fields[3]), options))
+            found.append(Mounted(unescape(fields[4]), kind.decode(), device, unescape(fields[3]), options, unescape(source)))
     return found
 
 

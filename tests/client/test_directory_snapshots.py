@@ -1,6 +1,7 @@
 """Snapshots of a plain directory, the same with every strategy: on real btrfs and xfs, with a real overlayfs."""
 
 import array
+import ctypes
 import fcntl
 import os
 import shutil
@@ -30,6 +31,7 @@ from tests.mounted import needs_root
 
 MAKE = {"btrfs": ["mkfs.btrfs", "-q", "-M"], "xfs": ["mkfs.xfs", "-q"]}
 SIZE = {"btrfs": 64 << 20, "xfs": 320 << 20}
+CLONE_NEWNS = 0x20000
 KINDS = ["copy", "git", "archive", "reflink-btrfs", "reflink-xfs", "overlay"]
 
 
@@ -71,11 +73,29 @@ class Workspace:
 def workspace(request: pytest.FixtureRequest, tmp_path: Path, disks: Callable[[str], Path]) -> Iterator[Workspace]:
     kind, _, disk = request.param.partition("-")
     if kind == "overlay":
-        needs_root()
+        request.getfixturevalue("own_mounts")
     base = disks(disk) / str(uuid4()) if disk else tmp_path
     (base / "root").mkdir(parents=True)
     yield Workspace(base / "root", SnapshotStrategy(kind), base / "storage")
     unmount_all(base)
+
+
+@pytest.fixture
+def own_mounts() -> Iterator[None]:
+    """A mount namespace for this thread: what somebody else begins meanwhile has none of our mounts, which would be refused."""
+    needs_root()
+    libc = ctypes.CDLL(None, use_errno=True)
+    home, place = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY), os.open(".", os.O_PATH)
+    try:
+        if libc.unshare(CLONE_NEWNS) != 0:
+            pytest.skip(f"no mount namespace of our own here: {os.strerror(ctypes.get_errno())}")
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        yield
+        assert libc.setns(home, CLONE_NEWNS) == 0
+        os.fchdir(place)
+    finally:
+        os.close(home)
+        os.close(place)
 
 
 def unmount_all(base: Path) -> None:
@@ -704,8 +724,7 @@ def foreign(root: Path) -> FilesystemSnapshot:
 
 
 @pytest.fixture
-def covered(tmp_path: Path) -> Iterator[tuple[Path, DirectorySnapshots]]:
-    needs_root()
+def covered(tmp_path: Path, own_mounts: None) -> Iterator[tuple[Path, DirectorySnapshots]]:
     root = tmp_path / "root"
     root.mkdir()
     (root / "file").write_text("1")
@@ -753,7 +772,7 @@ def test_overlay_refuses_a_mount_that_lives_on_elsewhere(covered: tuple[Path, Di
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/") as container:
         assert container.stdout is not None
         container.stdout.readline()
-        with pytest.raises(SnapshotCreationError, match="another mount namespace"):
+        with pytest.raises(SnapshotCreationError, match=f"another mount namespace, that of process {container.pid}"):
             snapshots.take()
         container.kill()
     (root / "file").write_text("3")

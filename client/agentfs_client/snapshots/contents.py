@@ -5,6 +5,8 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 
+from agentfs_client.sparse import extents
+
 CHUNK = 1 << 20
 _FICLONE = 0x40049409
 _BLOCK = 4096
@@ -20,7 +22,7 @@ def share(source: int, target: int) -> None:
 def copy(source: int, target: int) -> None:
     """Fills an empty file with what another has now; holes stay holes."""
     size = os.fstat(source).st_size
-    for start, end in _extents(source, size):
+    for start, end in extents(source, 0, size):
         _copy_range(source, target, start, end)
     if os.fstat(target).st_size != size:
         os.ftruncate(target, size)
@@ -79,25 +81,6 @@ def can_share(source_directory: str, target_directory: str) -> bool:
 
 def _nameless(directory: str) -> int:
     return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-
-
-def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each stretch of data."""
-    start = 0
-    while start < size:
-        try:
-            start = os.lseek(fd, start, os.SEEK_DATA)
-            end = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError as exc:
-            if exc.errno == errno.ENXIO:  # nothing but a hole is left
-                return
-            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-            end = size  # no such seeking here
-        if start >= size:
-            return
-        yield start, min(end, size)
-        start = end
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:

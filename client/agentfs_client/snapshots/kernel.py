@@ -1,4 +1,4 @@
-"""System calls of Linux that Python lacks. Loaded by the first restore, since ctypes takes its time."""
+"""System calls of Linux that Python lacks."""
 
 import ctypes
 import errno

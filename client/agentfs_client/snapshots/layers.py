@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotError
+from agentfs_client.mounttable import Mounted, is_within, mount_at, mount_of
 from agentfs_client.snapshots import kernel, mounts
 from agentfs_client.snapshots.attributes import settle
 from agentfs_client.snapshots.index import write_file
@@ -153,7 +154,7 @@ class Stack:
         self.save(state)
 
     def _uncover_base(self) -> None:
-        if any(mount.path == os.fsencode(self._base) for mount in mounts.read_mounts()):
+        if mount_at(self._base) is not None:
             kernel.unmount(os.fsencode(self._base))
 
     def _replace(self, state: State, new: State, top: Entry) -> State:
@@ -204,25 +205,28 @@ class Stack:
             except OSError as exc:
                 if exc.errno != errno.EBUSY:
                     raise
-                raise SnapshotError(f"it is in use: {mounts.user_of(root) or 'something is mounted in it'}") from exc
-            if any(other.device == mount.device for other in mounts.everybodys_mounts()):
+                raise SnapshotError(f"it is in use: {mounts.user_of(self._root) or 'something is mounted in it'}") from exc
+            process = next((process for process, other in mounts.everybodys_mounts() if other.device == mount.device), None)
+            if process is not None:
                 kernel.place_mount(held, root)
-                raise SnapshotError("it is also mounted in another mount namespace, such as that of a container")
+                raise SnapshotError(f"it is also mounted in another mount namespace, that of process {process}")
         finally:
             os.close(held)
 
     def _refuse_others(self) -> None:
-        root = os.fsencode(self._root)
-        if user := mounts.user_of(root):
+        if user := mounts.user_of(self._root):
             raise SnapshotError(f"it is in use: {user}")
-        within = mounts.mount_of(root)
-        inside = os.path.normpath(os.path.join(within.inside, os.path.relpath(root, within.path)))
-        for mount in mounts.everybodys_mounts():
-            if mount.path.startswith(root + b"/"):
-                raise SnapshotError(f"something is mounted in it, at {os.fsdecode(mount.path)}")
-            is_part = mount.inside == inside or mount.inside.startswith(inside.rstrip(b"/") + b"/")
-            if mount.device == within.device and is_part and mount.path != root:
-                raise SnapshotError(f"it, or a part of it, is also mounted at {os.fsdecode(mount.path)}")
+        within = mount_of(self._root)
+        if within is None:
+            raise SnapshotError("nothing is known of the mount that it is in")
+        inside = os.path.normpath(os.path.join(within.root, os.path.relpath(self._root, within.mountpoint)))
+        for _, mount in mounts.everybodys_mounts():
+            if mount.mountpoint == self._root:
+                continue
+            if is_within(mount.mountpoint, self._root):
+                raise SnapshotError(f"something is mounted in it, at {mount.mountpoint}")
+            if mount.device == within.device and is_within(mount.root, inside):
+                raise SnapshotError(f"it, or a part of it, is also mounted at {mount.mountpoint}")
 
     # -- directories of layers
 
@@ -252,7 +256,7 @@ def _explained(what: str) -> Iterator[None]:
         raise SnapshotError(f"{what}: {exc.strerror}") from exc
 
 
-def _top(root: str, token: str) -> mounts.Mount | None:
+def _top(root: str, token: str) -> Mounted | None:
     """What is mounted last on a path, when it is ours."""
-    found = [mount for mount in mounts.read_mounts() if mount.path == os.fsencode(root)]
-    return found[-1] if found and found[-1].source == token.encode() else None
+    found = mount_at(root)
+    return found if found is not None and found.source == token else None
