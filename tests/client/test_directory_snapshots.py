@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -318,6 +319,22 @@ def test_only_what_differs_is_written(workspace: Workspace) -> None:
     held.close()
 
 
+def test_a_single_change_deep_inside_is_undone(workspace: Workspace) -> None:
+    inner = workspace.root / "a" / "b"
+    inner.mkdir(parents=True)
+    snapshots = workspace.snapshots()
+    empty = snapshots.take()
+    (inner / "file").write_text("1")
+    full = snapshots.take()
+    snapshots.restore(empty)
+    assert os.listdir(inner) == []
+    snapshots.restore(full)
+    assert (inner / "file").read_text() == "1"
+    (inner / "file").write_text("2")
+    snapshots.restore(full)
+    assert (inner / "file").read_text() == "1"
+
+
 def test_file_that_changes_just_after_a_snapshot_is_noticed(workspace: Workspace) -> None:
     """Same size, and mtime put back: within one tick of the clock the change time would be the same, too."""
     file = workspace.root / "file"
@@ -531,6 +548,13 @@ def test_tree_deeper_than_a_path_may_be_long(tmp_path: Path) -> None:
     subprocess.run(["rm", "-rf", root], check=True)
 
 
+@pytest.fixture
+def their_own() -> Iterator[Path]:
+    """Where another user may go: tmp_path is ours alone."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
 NOT_ROOT = """
 import os, sys
 from agentfs_client.filesystem.errors import SnapshotCreationError
@@ -569,13 +593,12 @@ except SnapshotCreationError as exc:
 """
 
 
-def test_restore_without_root_undoes_what_the_owner_could(tmp_path: Path) -> None:
-    base = tmp_path / "base"
+def test_restore_without_root_undoes_what_the_owner_could(their_own: Path) -> None:
+    needs_root()
+    base = their_own / "base"
     (base / "root").mkdir(parents=True)
-    for directory in (base, base / "root"):
+    for directory in (their_own, base, base / "root"):
         os.chown(directory, 65534, 65534)
-    for directory in base.parents[:-2]:
-        directory.chmod(directory.stat().st_mode | 0o055)
     package = Path(__import__("agentfs_client").__file__).parent.parent
     done = subprocess.run(
         [sys.executable, "-c", NOT_ROOT, str(base / "root")], capture_output=True, text=True, user=65534, group=65534,

@@ -175,8 +175,9 @@ class _Swap:
     # -- names
 
     def _move_out(self, path: bytes) -> None:
+        stage = self._stage.fd
         directory, name = self._split(path)
-        self._rename(directory, name, self._stage.fd, self._stage.name(path), 0, path)
+        self._rename(directory, name, stage, self._stage.name(path), 0, path)
 
     def _move_in(self, path: bytes) -> None:
         directory, name = self._split(path)

@@ -80,7 +80,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Beneath:
     """Directories beneath one root, by path; no step follows a symlink. The way to the last one stays open.
 
-    What ``fd`` returns is good until the next call. The root's own descriptor is the caller's.
+    What ``fd`` returns is good until it is asked for another one. The root's own descriptor is the caller's.
     """
 
     def __init__(self, root_fd: int) -> None:
@@ -88,7 +88,9 @@ class Beneath:
         self._way: list[tuple[bytes, int]] = []  # (name, descriptor; -1 when it was closed for there being too many)
 
     def fd(self, path: bytes) -> int:
-        names = path.split(b"/") if path else []
+        if not path:
+            return self._root_fd
+        names = path.split(b"/")
         kept = 0
         while kept < min(len(names), len(self._way)) and self._way[kept][0] == names[kept]:
             kept += 1
@@ -99,7 +101,7 @@ class Beneath:
             parent = self._way[-1][1] if self._way else self._root_fd
             self._way.append((name, os.open(name, _DIRECTORY, dir_fd=parent)))
             self._close_oldest()
-        return self._way[-1][1] if self._way else self._root_fd
+        return self._way[-1][1]
 
     def where(self, path: bytes) -> bytes:
         """A path for calls that take no descriptor of a directory; its last name must not be followed."""
