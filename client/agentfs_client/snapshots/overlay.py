@@ -124,8 +124,13 @@ class OverlayStrategy(Strategy):
 
     def _drop_unused(self, refs: Iterable[str]) -> None:
         state = self._stack.load()
-        if state is not None:
-            self._stack.drop_all_but([*state.layers, state.upper, *(layer for ref in refs for layer in self._layers_of(ref))])
+        if state is None:
+            return
+        kept = [*state.layers, state.upper]
+        for ref in refs:
+            if os.path.exists(os.path.join(ref, "layers")):  # else it was begun by a process that did not finish it
+                kept += self._layers_of(ref)
+        self._stack.drop_all_but(kept)
 
     def _has_changed(self, state: State) -> bool:
         known = self._known(state)
