@@ -1,5 +1,6 @@
 """Pydantic AI's own suite for workspaces on our file systems; a branch for each conversation; the tools as a toolset."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,9 +86,9 @@ def test_each_conversation_of_an_agent_has_a_branch_of_its_own(mounted: Mounted)
         await ctx.workspace.write_text("note.txt", text)
         return before
 
-    first = agent.run_sync("one")
-    second = agent.run_sync("two")
-    continued = agent.run_sync("three", message_history=first.all_messages())
+    first = asyncio.run(agent.run("one"))  # run_sync() leaves its event loop open
+    second = asyncio.run(agent.run("two"))
+    continued = asyncio.run(agent.run("three", message_history=first.all_messages()))
     assert [_returned(run.new_messages()) for run in (first, second, continued)] == [["real\n"], ["real\n"], ["one"]]
 
 
@@ -114,7 +115,7 @@ def test_toolset_has_the_tools_and_says_what_they_refuse() -> None:
             return ModelResponse(parts=[TextPart("done")])
         return ModelResponse(parts=[ToolCallPart(name, arguments) for name, arguments in calls])
 
-    run = Agent(FunctionModel(model), toolsets=[filesystem_toolset(filesystem)]).run_sync("go")
+    run = asyncio.run(Agent(FunctionModel(model), toolsets=[filesystem_toolset(filesystem)]).run("go"))
     read, refused, removed = _returned(run.all_messages())
     assert "one" in read
     assert refused.startswith("b.txt does not exist")

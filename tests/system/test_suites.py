@@ -112,7 +112,6 @@ def test_fio_finds_what_it_wrote(branches: Mounted) -> None:
 WRITER = """
 import sqlite3, sys
 db = sqlite3.connect("shared.db", timeout=60, isolation_level=None)
-db.execute("pragma journal_mode=" + sys.argv[2])
 for number in range(60):
     db.execute("begin immediate")
     (total,) = db.execute("select coalesce(sum(amount), 0) from entry").fetchone()
@@ -125,8 +124,8 @@ for number in range(60):
 def test_sqlite_with_four_writers(branches: Mounted, journal: str) -> None:
     program = needs_program("sqlite3", "apt-get install sqlite3")
     script = f"""
-        "{program}" shared.db 'create table entry(writer, number, amount, seen)'
-        for writer in 1 2 3 4; do "{sys.executable}" -c "$0" $writer {journal} & pids="$pids $!"; done
+        "{program}" shared.db 'pragma journal_mode={journal}; create table entry(writer, number, amount, seen)'
+        for writer in 1 2 3 4; do "{sys.executable}" -c "$0" $writer & pids="$pids $!"; done
         for pid in $pids; do wait $pid; done
         test "$("{program}" shared.db 'pragma integrity_check')" = ok
         test "$("{program}" shared.db 'select count(*), count(distinct seen), max(seen) from entry')" = '240|240|239'
