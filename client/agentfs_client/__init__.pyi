@@ -4,6 +4,7 @@ from .aio.control import AsyncControlClient as AsyncControlClient
 from .aio.filesystem import AsyncFilesystem as AsyncFilesystem
 from .archive.view import ArchiveEntry as ArchiveEntry
 from .archive.view import ArchiveView as ArchiveView
+from .backends.base import BaseFilesystem as BaseFilesystem
 from .backends.branch import BranchFilesystem as BranchFilesystem
 from .backends.host import HostFilesystem as HostFilesystem
 from .backends.memory import InMemoryFilesystem as InMemoryFilesystem
@@ -22,7 +23,6 @@ from .errors import AgentFSError as AgentFSError
 from .errors import DaemonGoneError as DaemonGoneError
 from .errors import NotAllowedError as NotAllowedError
 from .errors import NotFoundError as NotFoundError
-from .filesystem.base import BaseFilesystem as BaseFilesystem
 from .filesystem.errors import ArchiveError as ArchiveError
 from .filesystem.errors import ArchiveTooLargeError as ArchiveTooLargeError
 from .filesystem.errors import PathEscapeError as PathEscapeError
@@ -46,6 +46,10 @@ from .filesystem.protocol import SnapshotableFilesystem as SnapshotableFilesyste
 from .filesystem.protocol import SnapshotStore as SnapshotStore
 from .filesystem.protocol import TextReader as TextReader
 from .filesystem.protocol import TextWriter as TextWriter
+from .filesystem.records import FilesystemDiff as FilesystemDiff
+from .filesystem.records import FilesystemSnapshot as FilesystemSnapshot
+from .filesystem.records import SnapshotRetentionPolicy as SnapshotRetentionPolicy
+from .filesystem.records import SnapshotStrategy as SnapshotStrategy
 from .filesystem.results import FileContent as FileContent
 from .filesystem.results import FileEntry as FileEntry
 from .filesystem.results import FileStat as FileStat
@@ -85,10 +89,6 @@ from .session.workspaces import VfsToolsSection as VfsToolsSection
 from .session.workspaces import WorkspaceToolsSection as WorkspaceToolsSection
 from .snapshots.manager import SnapshotInfo as SnapshotInfo
 from .snapshots.manager import SnapshotManager as SnapshotManager
-from .snapshots.records import FilesystemDiff as FilesystemDiff
-from .snapshots.records import FilesystemSnapshot as FilesystemSnapshot
-from .snapshots.records import SnapshotRetentionPolicy as SnapshotRetentionPolicy
-from .snapshots.records import SnapshotStrategy as SnapshotStrategy
 from .snapshots.store import DirectorySnapshotStore as DirectorySnapshotStore
 from .snapshots.store import MemorySnapshotStore as MemorySnapshotStore
 from .tools.catalogue import FILESYSTEM_TOOLS as FILESYSTEM_TOOLS

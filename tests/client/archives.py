@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.results import WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
 

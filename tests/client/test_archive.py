@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentfs_client.archive.view import ArchiveEntry, ArchiveView
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import ArchiveError
 from agentfs_client.filesystem.limits import Limits
 from tests.client.archives import KINDS, Make, Plainest, content, factory

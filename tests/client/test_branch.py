@@ -17,7 +17,7 @@ from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
 from agentfs_client.filesystem.errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
 from agentfs_client.filesystem.protocol import DiffableFilesystem
-from agentfs_client.snapshots.records import FilesystemSnapshot
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces, needs_root
 
 Open = Callable[..., BranchFilesystem]

@@ -26,8 +26,8 @@ from agentfs_client.filesystem.errors import (
     SnapshotNotFoundError,
     SnapshotRestoreError,
 )
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.snapshots.directory import DirectorySnapshots
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from tests.mounted import needs_root
 
 MAKE = {"btrfs": ["mkfs.btrfs", "-q", "-M"], "xfs": ["mkfs.xfs", "-q"]}
@@ -559,7 +559,7 @@ NOT_ROOT = """
 import os, sys
 from agentfs_client.filesystem.errors import SnapshotCreationError
 from agentfs_client.snapshots.directory import DirectorySnapshots
-from agentfs_client.snapshots.records import SnapshotStrategy
+from agentfs_client.filesystem.records import SnapshotStrategy
 root = sys.argv[1]
 os.makedirs(f"{root}/locked/inner")
 open(f"{root}/locked/inner/file", "w").write("1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
-from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.filesystem.protocol import MovableFilesystem
 
 

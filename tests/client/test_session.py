@@ -10,12 +10,12 @@ import pytest
 
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.filesystem.errors import SnapshotIncompatibleError, SnapshotNotFoundError
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.session.events import InProcessEventBus
 from agentfs_client.session.files import dump_session_tree, load_session
 from agentfs_client.session.reducers import append_all, replace_latest, upsert_by
 from agentfs_client.session.session import Session
 from agentfs_client.session.snapshot import SessionFormatError, Snapshot
-from agentfs_client.snapshots.records import FilesystemSnapshot
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentfs_client.filesystem.errors import SnapshotNotFoundError
 from agentfs_client.filesystem.protocol import SnapshotStore
-from agentfs_client.snapshots.records import FilesystemSnapshot, SnapshotRetentionPolicy
+from agentfs_client.filesystem.records import FilesystemSnapshot, SnapshotRetentionPolicy
 from agentfs_client.snapshots.retention import dropped
 from agentfs_client.snapshots.store import DirectorySnapshotStore, MemorySnapshotStore
 

@@ -14,6 +14,7 @@ from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.backends.mounts import HostMount
 from agentfs_client.filesystem.protocol import Filesystem
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.session.contexts import build_tool_context
 from agentfs_client.session.events import InProcessEventBus
 from agentfs_client.session.files import dump_session_tree, load_session
@@ -27,7 +28,6 @@ from agentfs_client.session.unified import (
     rollback_to,
 )
 from agentfs_client.session.workspaces import FilesystemSection, VfsSection, VfsToolsSection, WorkspaceToolsSection
-from agentfs_client.snapshots.records import FilesystemSnapshot
 from agentfs_client.testing.mock import MockFilesystem
 from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, edit_file_handler, ls_handler, read_file_handler
 from agentfs_client.tools.context import ToolContext, ToolResult

@@ -6,6 +6,7 @@ import pytest
 
 from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.filesystem.errors import SnapshotRestoreError
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.session.reducers import append_all
 from agentfs_client.session.session import Session
 from agentfs_client.session.snapshot import Snapshot
@@ -15,7 +16,6 @@ from agentfs_client.session.unified import (
     restore_unified_snapshot,
     rollback_to,
 )
-from agentfs_client.snapshots.records import FilesystemSnapshot
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
 from agentfs_client import locate, wire
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
 from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfs_client.files import RemoteFiles
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.errors import (
     ArchiveError,
     SnapshotCreationError,
@@ -32,10 +32,10 @@ from agentfs_client.filesystem.errors import (
 )
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import refusal
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
 from agentfs_client.mounttable import FSTYPE, mount_at
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive

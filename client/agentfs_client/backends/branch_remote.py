@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from agentfs_client import wire
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.control import ControlClient
 from agentfs_client.files import RemoteFiles
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode

@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.host_files import FileSource, NamedSink, about, sink_for
 from agentfs_client.backends.host_removal import remove_tree
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.beneath import Beneath
 from agentfs_client.filesystem.birth import birth_time
 from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive

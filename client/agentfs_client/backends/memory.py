@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.filesystem.errors import SnapshotIncompatibleError, SnapshotNotFoundError
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentfs_client.backends.base import BaseFilesystem, entry_of
 from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.base import BaseFilesystem, entry_of
 from agentfs_client.filesystem.results import FileContent, FileEntry, GrepMatch
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.container_attach import reason
 from agentfs_client.backends.container_shell import ContainerShell, ContainerShells, quoted
 from agentfs_client.backends.podman_files import TEMPORARY, WrittenFile, contents, located, open_source
-from agentfs_client.filesystem.base import BaseFilesystem
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
     from podman import PodmanClient

@@ -21,7 +21,7 @@ from agentfs_client.filesystem.errors import (
     SnapshotRestoreError,
 )
 from agentfs_client.filesystem.paths import name_of
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
     from podman.domain.containers import Container

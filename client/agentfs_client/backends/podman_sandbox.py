@@ -19,7 +19,7 @@ from agentfs_client.backends.podman import connect
 from agentfs_client.backends.podman_command import CommandResult, run_command
 from agentfs_client.backends.podman_images import PodmanSnapshotStrategy
 from agentfs_client.backends.podman_sandbox_snapshots import SandboxSnapshots
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 
 if TYPE_CHECKING:
     from podman import PodmanClient

@@ -9,8 +9,8 @@ from uuid import UUID
 from agentfs_client.backends.container_attach import api_of, reason
 from agentfs_client.backends.podman_images import BACKEND, PodmanSnapshotStrategy, commit
 from agentfs_client.filesystem.errors import SnapshotCreationError, SnapshotIncompatibleError, SnapshotRestoreError
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotStrategy
 from agentfs_client.snapshots.directory import DirectorySnapshots
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotStrategy
 
 if TYPE_CHECKING:
     from podman import PodmanClient

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 from uuid import UUID
 
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
 from agentfs_client.filesystem.results import (
     FileEntry,
     FileStat,
@@ -21,7 +22,6 @@ from agentfs_client.filesystem.results import (
     WriteMode,
     WriteResult,
 )
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from agentfs_client.filesystem.base import BaseFilesystem
+from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.filesystem.protocol import ByteReader, ByteWriter, Filesystem
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 

@@ -5,10 +5,10 @@ there before.
 from typing import TYPE_CHECKING, Unpack, cast
 
 from agentfs_client.filesystem.protocol import Filesystem
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.session.session import Session
 from agentfs_client.session.typevars import ParamsT
 from agentfs_client.session.workspaces import FilesystemSection, SectionOptions
-from agentfs_client.snapshots.records import FilesystemSnapshot
 from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS
 from agentfs_client.tools.shell import Executed, shell_tool
 

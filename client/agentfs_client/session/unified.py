@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 from uuid import UUID
 
 from agentfs_client.filesystem.protocol import SnapshotableFilesystem
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.session.session import Session
 from agentfs_client.session.snapshot import Snapshot
-from agentfs_client.snapshots.records import FilesystemSnapshot
 
 
 @dataclass(slots=True, frozen=True)

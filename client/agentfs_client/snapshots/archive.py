@@ -15,11 +15,11 @@ from uuid import UUID
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotRestoreError
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots import contents
 from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.index import Index
 from agentfs_client.snapshots.places import new_place, read_manifest, remove_place, write_manifest
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
 

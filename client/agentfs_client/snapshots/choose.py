@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator
 
 from agentfs_client.filesystem.errors import SnapshotCreationError
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots import contents
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.strategy import Strategy
 
 

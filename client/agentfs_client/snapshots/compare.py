@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable
 
+from agentfs_client.filesystem.records import FilesystemDiff
 from agentfs_client.snapshots.plan import Same, is_same_file
-from agentfs_client.snapshots.records import FilesystemDiff
 from agentfs_client.snapshots.tree import Entry
 
 

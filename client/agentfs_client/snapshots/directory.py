@@ -16,10 +16,10 @@ from agentfs_client.filesystem.errors import (
     SnapshotNotFoundError,
     SnapshotRestoreError,
 )
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.snapshots import choose
 from agentfs_client.snapshots.compare import diff_entries
 from agentfs_client.snapshots.index import forget_index
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.snapshots.restore import Comparison
 from agentfs_client.snapshots.retention import dropped
 from agentfs_client.snapshots.store import DirectorySnapshotStore

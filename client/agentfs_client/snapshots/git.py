@@ -15,11 +15,11 @@ from uuid import UUID
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotCreationError, SnapshotNotFoundError, SnapshotRestoreError
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots import contents
 from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.git_names import MANIFEST, to_git
 from agentfs_client.snapshots.index import Index, decode, encode
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.strategy import IndexedStrategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, capture
 

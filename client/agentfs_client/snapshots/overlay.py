@@ -21,11 +21,11 @@ from uuid import UUID, uuid4
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotCreationError, SnapshotError, SnapshotNotFoundError
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.index import Index, write_file
 from agentfs_client.snapshots.layers import Stack, State
 from agentfs_client.snapshots.places import all_places, new_place, read_manifest, remove_place, write_manifest
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.restore import restore
 from agentfs_client.snapshots.strategy import Strategy
 from agentfs_client.snapshots.tree import Beneath, Entry, Scan, opened

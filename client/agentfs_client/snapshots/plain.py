@@ -1,7 +1,7 @@
 """Snapshots as second trees, where nothing better can be had."""
 
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots import contents
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.trees import TreeStrategy
 
 

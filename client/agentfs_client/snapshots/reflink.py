@@ -3,8 +3,8 @@
 import errno
 
 from agentfs_client.filesystem.errors import SnapshotCreationError
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots import contents
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.trees import TreeStrategy
 
 

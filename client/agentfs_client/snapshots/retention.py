@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from agentfs_client.snapshots.records import FilesystemSnapshot, SnapshotRetentionPolicy
+from agentfs_client.filesystem.records import FilesystemSnapshot, SnapshotRetentionPolicy
 
 
 def dropped(

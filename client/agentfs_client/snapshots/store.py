@@ -7,8 +7,8 @@ from uuid import UUID
 import msgspec
 
 from agentfs_client.filesystem.errors import SnapshotNotFoundError
+from agentfs_client.filesystem.records import FilesystemSnapshot, SnapshotRetentionPolicy
 from agentfs_client.snapshots.index import write_file
-from agentfs_client.snapshots.records import FilesystemSnapshot, SnapshotRetentionPolicy
 from agentfs_client.snapshots.retention import dropped, in_order
 
 _SUFFIX = ".json"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 from uuid import UUID
 
+from agentfs_client.filesystem.records import SnapshotStrategy
 from agentfs_client.snapshots.build import Into
 from agentfs_client.snapshots.index import Index, load_index, save_index
-from agentfs_client.snapshots.records import SnapshotStrategy
 from agentfs_client.snapshots.restore import restore
 from agentfs_client.snapshots.tree import Beneath, Entry, opened
 

@@ -175,7 +175,7 @@ class _Swap:
     # -- names
 
     def _move_out(self, path: bytes) -> None:
-        stage = self._stage.fd
+        stage = self._stage.fd  # first: making it asks for another directory, and only the last one stays open
         directory, name = self._split(path)
         self._rename(directory, name, stage, self._stage.name(path), 0, path)
 

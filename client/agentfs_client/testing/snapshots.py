@@ -9,7 +9,7 @@ import pytest
 
 from agentfs_client.filesystem.errors import SnapshotError, SnapshotIncompatibleError, SnapshotRestoreError
 from agentfs_client.filesystem.protocol import DiffableFilesystem, Filesystem, SnapshotableFilesystem
-from agentfs_client.snapshots.records import FilesystemSnapshot
+from agentfs_client.filesystem.records import FilesystemSnapshot
 from agentfs_client.testing.settings import Settings, contents, fill
 
 

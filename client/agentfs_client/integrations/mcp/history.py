@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from agentfs_client.filesystem.protocol import DiffableFilesystem, PatchingFilesystem, SnapshotableFilesystem
+from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.integrations.mcp.edits import fenced
 from agentfs_client.integrations.mcp.tool import Refused, Text, Tool, Workspace
-from agentfs_client.snapshots.records import FilesystemDiff, FilesystemSnapshot
 
 _PREFIX_CHARACTERS = 6  # by which an id may be named
 _SHOWN_PATHS = 1_000

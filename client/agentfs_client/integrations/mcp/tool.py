@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from agentfs_client.filesystem.protocol import Filesystem, PatchingFilesystem, SnapshotableFilesystem
-from agentfs_client.snapshots.records import FilesystemSnapshot
+from agentfs_client.filesystem.records import FilesystemSnapshot
 
 CUT_AT_BYTES = 32 << 20  # what is returned at once
 
