@@ -14,11 +14,12 @@ from agentfsd.cli.main import main
 ROOT = Path(__file__).parent.parent
 
 
-def test_every_room_is_on_the_map() -> None:
-    text = (ROOT / "agentfsd" / "ARCHITECTURE.md").read_text()
+@pytest.mark.parametrize("package", ["agentfsd", "client/agentfs_client"])
+def test_every_room_is_on_the_map(package: str) -> None:
+    text = (ROOT / package / "ARCHITECTURE.md").read_text()
     table = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
     named = {name.rstrip("/") for line in table.splitlines() for name in re.findall(r"`([a-z_]+(?:/|\.py))`", line.split("|")[1])}
-    rooms = {path.name for path in (ROOT / "agentfsd").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    rooms = {path.name for path in (ROOT / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert named == rooms - {"__init__.py"}
 
 

@@ -6,14 +6,13 @@ may be written.
 
 import errno
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from agentfs_client.backends.primitives import Primitives
 from agentfs_client.filesystem import paging, search
 from agentfs_client.filesystem.errors import RootError
-from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import check_new, join, name_of, normalize, parent_of, refusal
 from agentfs_client.filesystem.results import (
     FileEntry,
@@ -26,7 +25,7 @@ from agentfs_client.filesystem.results import (
     WriteMode,
     WriteResult,
 )
-from agentfs_client.filesystem.streams import BinaryReader, BinaryWriter, Sink, Source, Utf8Reader, Utf8Writer, check_encoding
+from agentfs_client.filesystem.streams import BinaryReader, BinaryWriter, Utf8Reader, Utf8Writer, check_encoding
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
@@ -35,140 +34,8 @@ if TYPE_CHECKING:
 _MODES = ("create", "overwrite", "append")
 
 
-class BaseFilesystem(ABC):
-    """``limits`` may be others than the specification's. Not for several threads at once."""
-
-    def __init__(self, *, read_only: bool = False, mount_point: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
-        if mount_point is not None and not mount_point.startswith("/"):
-            raise ValueError(f"a mount point is an absolute path such as /workspace, not {mount_point!r}")
-        self._read_only, self._mount_point = read_only, mount_point
-        self.limits: Limits = limits
-
-    # -- what a backend supplies; paths are normalised, "" is the root
-
-    @property
-    @abstractmethod
-    def root(self) -> str: ...
-
-    @abstractmethod
-    def _stat(self, path: str) -> FileStat:
-        """FileNotFoundError, NotADirectoryError."""
-
-    @abstractmethod
-    def _scan(self, path: str) -> Iterable[FileEntry]:
-        """What is in a directory, in any order."""
-
-    @abstractmethod
-    def _open_read(self, path: str) -> Source:
-        """A file that was there a moment ago."""
-
-    @abstractmethod
-    def _open_write(self, path: str, mode: WriteMode) -> Sink:
-        """The parent is there; for ``create`` the path was not there a moment ago."""
-
-    @abstractmethod
-    def _make_directory(self, path: str) -> None:
-        """The parent is there, the path was not there a moment ago."""
-
-    @abstractmethod
-    def _remove_file(self, path: str) -> None: ...
-
-    @abstractmethod
-    def _remove_tree(self, path: str) -> None:
-        """A directory with all that is in it; the root stays, empty."""
-
-    # -- what a backend may do better
-
-    def _remove_empty(self, path: str) -> None:
-        """A directory that was empty a moment ago. OSError with ENOTEMPTY where it can be told that it no longer is."""
-        self._remove_tree(path)
-
-    def _stat_name(self, path: str) -> FileStat:
-        """As _stat, of a symlink itself: what a deletion is about. One is neither file nor directory."""
-        return self._stat(path)
-
-    def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
-        """All files beneath a directory, *depth* names deep, in any order. Symlinks to directories are not followed."""
-        pending = [(path, 1)]
-        while pending:
-            directory, level = pending.pop()
-            try:
-                entries = list(self._scan(directory))
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # went meanwhile, or is nobody's business
-            for entry in entries:
-                if entry.is_file:
-                    yield entry.path
-                elif entry.is_directory and (depth is None or level < depth) and self._is_plain_directory(entry):
-                    pending.append((entry.path, level + 1))
-
-    def _is_plain_directory(self, entry: FileEntry) -> bool:
-        """False for a symlink to one."""
-        return not entry.is_link
-
-    def _move(self, source: str, destination: str) -> None:
-        """The source and the parent of the destination are there, the destination was not a moment ago."""
-        from agentfs_client.filesystem.moving import move_by_copy
-
-        move_by_copy(self, source, destination)
-
-    def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
-        """Each of several files, opened; those that cannot be are left out."""
-        for path in paths:
-            try:
-                source = self._open_read(path)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
-                continue
-            yield path, source
-
-    def _locate(self, path: str) -> bytes | None:
-        """Where a file of this machine lies in here; None where it does not."""
-        return None
-
-    def _archive_tree(self) -> "AbstractContextManager[Tree]":
-        """All that there is, for an archive."""
-        from agentfs_client.archive.writer import FilesystemTree
-
-        return nullcontext(FilesystemTree(self, lambda path: self._stat_name(path).is_directory))
-
-    def _open_archive(self, path: str) -> "Archive":
-        """ArchiveError. Limits of depth and of names are not asked: what is in an archive was there before."""
-        from agentfs_client.archive.unpack import Archive
-
-        return Archive(path, self.limits.max_archive_bytes, foreign_links=False)
-
-    def _replace_all(self, archive: "Archive") -> int:
-        """Makes what is in an archive all that there is; how many files that is. An error leaves everything as it was."""
-        from agentfs_client.archive.reader import replace_with_backup
-
-        return replace_with_backup(self.export_archive, self._overwrite, archive)
-
-    def _overwrite(self, archive: "Archive") -> int:
-        """As _replace_all, but an error leaves it half done."""
-        from agentfs_client.archive.plain import Plain
-        from agentfs_client.trees.stored import stream
-        from agentfs_client.trees.tree import walk
-
-        plain = Plain(archive)
-        self._remove_tree("")
-        for entry in walk(plain):
-            path = os.fsdecode(entry.path)
-            if entry.is_file:
-                with BinaryWriter(path, self._open_write(path, "create")) as writer:
-                    writer.write_all(stream(plain.chunks(entry), entry.size))
-            elif path:
-                self._make_directory(path)
-        return plain.file_count
-
-    # -- properties
-
-    @property
-    def read_only(self) -> bool:
-        return self._read_only
-
-    @property
-    def mount_point(self) -> str | None:
-        return self._mount_point
+class BaseFilesystem(Primitives):
+    """A Filesystem over a backend's primitives. Not for several threads at once."""
 
     # -- streams
 
@@ -341,6 +208,12 @@ class BaseFilesystem(ABC):
         else:
             raise refusal(errno.EEXIST, new)
 
+    def _move(self, source: str, destination: str) -> None:
+        """The source and the parent of the destination are there, the destination was not a moment ago."""
+        from agentfs_client.filesystem.moving import move_by_copy
+
+        move_by_copy(self, source, destination)
+
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
         where = self._normalize(path)
         self._check_writable(where)
@@ -362,6 +235,45 @@ class BaseFilesystem(ABC):
         self._check_writable("")
         with self._open_archive(os.fspath(path)) as archive:
             return self._replace_all(archive)
+
+    def _locate(self, path: str) -> bytes | None:
+        """Where a file of this machine lies in here; None where it does not."""
+        return None
+
+    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+        """All that there is, for an archive."""
+        from agentfs_client.archive.writer import FilesystemTree
+
+        return nullcontext(FilesystemTree(self, lambda path: self._stat_name(path).is_directory))
+
+    def _open_archive(self, path: str) -> "Archive":
+        """ArchiveError. Limits of depth and of names are not asked: what is in an archive was there before."""
+        from agentfs_client.archive.unpack import Archive
+
+        return Archive(path, self.limits.max_archive_bytes, foreign_links=False)
+
+    def _replace_all(self, archive: "Archive") -> int:
+        """Makes what is in an archive all that there is; how many files that is. An error leaves everything as it was."""
+        from agentfs_client.archive.reader import replace_with_backup
+
+        return replace_with_backup(self.export_archive, self._overwrite, archive)
+
+    def _overwrite(self, archive: "Archive") -> int:
+        """As _replace_all, but an error leaves it half done."""
+        from agentfs_client.archive.plain import Plain
+        from agentfs_client.trees.stored import stream
+        from agentfs_client.trees.tree import walk
+
+        plain = Plain(archive)
+        self._remove_tree("")
+        for entry in walk(plain):
+            path = os.fsdecode(entry.path)
+            if entry.is_file:
+                with BinaryWriter(path, self._open_write(path, "create")) as writer:
+                    writer.write_all(stream(plain.chunks(entry), entry.size))
+            elif path:
+                self._make_directory(path)
+        return plain.file_count
 
     # -- shared steps
 
