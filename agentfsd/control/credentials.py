@@ -18,8 +18,18 @@ def credentials_of(caller: Caller, groups: Iterable[int] | None = None) -> Crede
     told = _status(caller.pid)
     if groups is None:
         groups = map(int, told.get("Groups", "").split())
-    umask = int(told["Umask"], 8) if "Umask" in told else _DEFAULT_UMASK
-    return Credentials(caller.uid, caller.gid, frozenset({caller.gid, *groups}), _is_privileged(caller, told), umask)
+    umask = _umask(told)
+    all_groups, privileged = frozenset({caller.gid, *groups}), _is_privileged(caller, told)
+    return Credentials(caller.uid, caller.gid, all_groups, privileged, _DEFAULT_UMASK if umask is None else umask)
+
+
+def umask_of(caller: Caller) -> int | None:
+    """As it is now; None where /proc does not tell."""
+    return _umask(_status(caller.pid))
+
+
+def _umask(told: dict[str, str]) -> int | None:
+    return int(told["Umask"], 8) if "Umask" in told else None
 
 
 def _is_privileged(caller: Caller, told: dict[str, str]) -> bool:

@@ -199,10 +199,13 @@ class FileHandlers:
     async def _put(self, staged: Staged, asker: Asker) -> Inode:
         """Where the path leads now, if the caller may still write there."""
         who = asker.peer.credentials()
-        place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
-        self._check_writable(place, staged.mode, who)
+        place = self._place_of(staged, who)
+        if place.inode is not None:
+            self.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
+            await self._settle()
+            place = self._place_of(staged, who)
         if place.inode is None:
-            made = staged.become(place.directory, place.name, who)
+            made = staged.become(place.directory, place.name, asker.peer.creator())
             self._tell_file("created", made, asker)
             self.overlay.names_changed(place.directory, place.name)
             return made
@@ -210,20 +213,33 @@ class FileHandlers:
         if staged.mode == "append":
             if data.copy_size(found) >= _THREAD_BYTES:
                 await _copy_up(found)
-            await drive(staged.pour(found, who, empty=False), asker)
+            await self._pour(staged.append(found, who), found, asker)
         elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
-            await drive(staged.pour(found, who, empty=True), asker)
+            await self._pour(staged.overwrite(found, who), found, asker)
         else:
             staged.replace(found, who)
         self._tell_file("modified", found, asker)
         self.overlay.file_changed(found, data=True)
         return found
 
+    async def _pour(self, steps: Steps[None], inode: Inode, asker: Asker) -> None:
+        """What failed may have changed something, too."""
+        try:
+            await drive(steps, asker)
+        except BaseException:
+            self.overlay.file_changed(inode, data=True)
+            raise
+
+    def _place_of(self, staged: Staged, who: Credentials) -> Place:
+        place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
+        self._check_writable(place, staged.mode, who)
+        return place
+
     # -- names
 
     async def _file_mkdir(self, request: wire.FileMkdir, asker: Asker) -> wire.FileReply:
         _check_permissions(request.permissions)
-        place, who = self._place_to_change(request, asker), asker.peer.credentials()
+        place, who = self._place_to_change(request, asker), asker.peer.creator()
         directory, mode = place.directory, stat.S_IFDIR | request.permissions
         if place.inode is not None:
             raise FileExistsError(errno.EEXIST, "file exists")

@@ -5,7 +5,7 @@ import os
 import stat
 
 from agentfsd.control.slices import Steps
-from agentfsd.core import attributes, copyup, data, namespace
+from agentfsd.core import attributes, copyup, data, namespace, permissions
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.core.namespace import Owner
@@ -15,6 +15,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.types import ContentFile
 
 _STEP_BYTES = 1 << 20
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 class Reading:
@@ -68,7 +69,8 @@ class Staged:
 
     def become(self, directory: Inode, name: bytes, who: Credentials) -> Inode:
         """A new file."""
-        mode, owner = stat.S_IFREG | self.permissions, Owner(who.uid, who.gid, who.umask)
+        mode = permissions.mode_of_new(directory, stat.S_IFREG | self.permissions, who)
+        owner = Owner(who.uid, who.gid, who.umask)
         made = namespace.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
         self._is_taken = True
         if not made.opens:
@@ -78,12 +80,12 @@ class Staged:
     def replace(self, inode: Inode, who: Credentials) -> None:
         """The content of a file that is there, at once: its owner, mode, names and attributes stay, who has it open sees this."""
         tree = inode.tree
+        attributes.drop_capabilities(inode)  # first: a kill in between must not leave them to the new content
+        if not who.privileged:
+            attributes.drop_setid(inode)
         copyup.replace_content(inode, *self._complete(tree))
         self._is_taken = True
         attributes.setattr_(tree, inode, NewAttributes(mtime_ns=copyup.now_ns()), privileged=True)
-        attributes.drop_capabilities(inode)
-        if not who.privileged:
-            attributes.drop_setid(inode)
 
     def _complete(self, tree: Tree) -> tuple[int, ContentFile]:
         """An object that a row may refer to."""
@@ -94,26 +96,50 @@ class Staged:
         self._content.start_writeback()
         return self._number, self._content
 
-    def pour(self, inode: Inode, who: Credentials, *, empty: bool) -> Steps[None]:
-        """Copies it to the end of a file, which *empty* empties before. A failure leaves the file's end as it was."""
-        data.open_(inode, os.O_WRONLY | (os.O_TRUNC if empty else 0))
+    def append(self, inode: Inode, who: Credentials) -> Steps[None]:
+        """Copies it to the end of a file. A failure leaves the file's end as it was, and what others have written there since."""
+        data.open_(inode, os.O_WRONLY)
         try:
-            begin = end = inode.tree.data_stat(inode).st_size
+            begin = _size_of(inode)
             for offset in range(0, self._size, _STEP_BYTES):
-                part = self._content.pread(_STEP_BYTES, offset)
+                end = _size_of(inode)
                 try:
-                    self._append(inode, part, who)
+                    _write(inode, self._content.pread(_STEP_BYTES, offset), end, who)
                 except OSError:
-                    if inode.tree.data_stat(inode).st_size >= end > begin:
-                        attributes.truncate(inode, begin)
+                    was = begin if end == begin + offset else end
+                    if _size_of(inode) > was:
+                        attributes.truncate(inode, was)
                     raise
-                end = inode.tree.data_stat(inode).st_size
                 yield offset, self._size, "appending"
         finally:
             data.release(inode)
 
-    @staticmethod
-    def _append(inode: Inode, part: bytes, who: Credentials) -> None:
-        end = inode.tree.data_stat(inode).st_size
-        if data.write(inode, part, end, privileged=who.privileged) < len(part):
-            raise OSError(errno.ENOSPC, "no space left for all of it")
+    def overwrite(self, inode: Inode, who: Credentials) -> Steps[None]:
+        """Puts it in the place of a file's content, in the same object. The room for it is taken before the first byte."""
+        data.open_(inode, os.O_WRONLY)
+        try:
+            if self._size:
+                _reserve(inode, self._size)
+            for offset in range(0, self._size, _STEP_BYTES):
+                _write(inode, self._content.pread(_STEP_BYTES, offset), offset, who)
+                yield offset, self._size, "writing"
+            attributes.truncate(inode, self._size)
+        finally:
+            data.release(inode)
+
+
+def _size_of(inode: Inode) -> int:
+    return inode.tree.data_stat(inode).st_size
+
+
+def _reserve(inode: Inode, size: int) -> None:
+    try:
+        data.allocate(inode, _KEEP_SIZE, 0, size)
+    except OSError as exc:
+        if exc.errno != errno.EOPNOTSUPP:
+            raise
+
+
+def _write(inode: Inode, part: bytes, offset: int, who: Credentials) -> None:
+    if data.write(inode, part, offset, privileged=who.privileged) < len(part):
+        raise OSError(errno.ENOSPC, "no space left for all of it")

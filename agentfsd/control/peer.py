@@ -11,7 +11,7 @@ import select
 from collections.abc import Iterable
 from typing import Protocol
 
-from agentfsd.control.credentials import credentials_of
+from agentfsd.control.credentials import credentials_of, umask_of
 from agentfsd.core.permissions import Credentials
 from agentfsd.errors import Refusal
 from agentfsd.types import Caller
@@ -65,6 +65,11 @@ class Peer:
             self.check_alive()  # or that was another process
             self._credentials = found
         return self._credentials
+
+    def creator(self) -> Credentials:
+        """Likewise for who makes something: with the umask that the process has now."""
+        umask = umask_of(self.caller)
+        return self.credentials() if umask is None else self.credentials()._replace(umask=umask)
 
     def enter(self, file: OpenFile) -> int:
         """Keeps a file open until close(); its handle. Refusal when there are too many."""

@@ -150,7 +150,7 @@ class Copy:
         tree = inode.tree
         self._tree = tree
         self._inode = inode
-        self.source_layer = inode.content_layer
+        self._of = inode.content  # 0: the lower's
         self._object = tree.store.next_id("object")
         self._source = content_fd(inode)
         self.result: ContentFile | None = None
@@ -168,9 +168,10 @@ class Copy:
             self._tree.backstore.remove(self._object)
 
     def install(self) -> None:
-        """Makes the copy the inode's content, unless somebody else did so meanwhile."""
+        """Makes the copy the inode's content, unless that is another meanwhile: somebody else has copied it, or replaced it,
+        and what was written there since may even be sealed already."""
         assert self.result is not None
-        if is_owned(self._inode):
+        if is_owned(self._inode) or self._inode.content != self._of:
             self.abandon()
             return
         try:
@@ -250,21 +251,17 @@ def open_lower(inode: Inode) -> int:
 
 def replace_content(inode: Inode, number: int, content: ContentFile) -> None:
     """Gives a file another object altogether, which is complete and new."""
-    tree, old, owned = inode.tree, inode.content, is_owned(inode)
     try:
         _install(inode, number, content)
     except BaseException:
         content.close()
-        tree.backstore.remove(number)
+        inode.tree.backstore.remove(number)
         raise
-    if owned and old:
-        with tree.store.transaction():
-            tree.store.put_object(old, GARBAGE)
 
 
 def _install(inode: Inode, number: int, content: ContentFile) -> None:
-    """Points the inode at a complete object: in one transaction, times kept."""
-    tree = inode.tree
+    """Points the inode at a complete object, in one transaction, times kept; an object of its own that it had is garbage then."""
+    tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
     old = tree.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
     if inode.nlink == 0 or tree.detached:  # no name leads here any more: the object lives as long as it is open
@@ -276,6 +273,8 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
             materialize(tx, inode)
             _note_origin(tx, inode)
             tree.store.put_object(number, tree.head)
+            if garbage:
+                tree.store.put_object(garbage, GARBAGE)
             tx.set(inode, content=number, content_layer=tree.head)
             save(tx, inode)
     inode.release_files()

@@ -68,6 +68,13 @@ def check_removal(directory: Inode, victim: Inode, who: Credentials) -> None:
         raise PermissionError(errno.EPERM, "the directory is sticky and the file is somebody else's")
 
 
+def mode_of_new(directory: Inode, mode: int, who: Credentials) -> int:
+    """The mode of a file that is made there: it does not lend the rights of a group that whoever makes it is not in."""
+    above = directory.tree.attributes(directory)
+    lends = mode & stat.S_ISGID and mode & stat.S_IXGRP and above.mode & stat.S_ISGID
+    return mode & ~stat.S_ISGID if lends and above.gid not in who.groups and not who.privileged else mode
+
+
 def may_follow(directory: Inode, link: Inode, who: Credentials) -> bool:
     """Whether a symlink that a path ends with is followed: none that a stranger left where everybody may (protected_symlinks)."""
     owner = link.tree.attributes(link).uid

@@ -58,6 +58,8 @@ def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, show
         if target.startswith(b"/"):
             target, here = _beneath(target, shown_at), _place_of(tree.root)
         todo += target.split(b"/")[::-1]
+    if path.endswith((b"/", b"/.")) and here.inode is not None and not (here.inode.is_dir or stat.S_ISLNK(here.inode.mode)):
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
     return here
 
 

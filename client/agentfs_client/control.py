@@ -1,6 +1,7 @@
 """Asking a running daemon, through the control file of its mount or its Unix socket. Synchronous, typed."""
 
 import os
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -52,10 +53,14 @@ class EventStream:
 
 
 class ControlClient(Operations):
-    """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal."""
+    """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal.
+
+    Threads that share it are answered one after the other. It is the process's that began it: a forked child begins its own.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._turn, self._pid = threading.Lock(), os.getpid()
         self._usable = True
         try:
             self.hello = self._answer(HELLO)
@@ -85,8 +90,12 @@ class ControlClient(Operations):
 
     @property
     def is_usable(self) -> bool:
-        """False once it was closed, or the daemon is known to have gone."""
-        return self._usable and not self._transport.has_ended()
+        """False once it was closed, or the daemon is known to have gone, and in a forked child."""
+        return self._usable and self._is_ours() and not self._transport.has_ended()
+
+    def _is_ours(self) -> bool:
+        """Replies of a conversation that two processes share would go to either of them."""
+        return self._pid == os.getpid()
 
     def ask(
         self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
@@ -98,20 +107,23 @@ class ControlClient(Operations):
         """A request left without its reply (a timeout, Ctrl-C) ends the conversation: a later one would be given that reply,
         and a long one is given up by the daemon when we have gone."""
         body = asked.encode()
-        if not self._usable:
+        if not self._is_ours():  # before the lock, which a thread may have held when this process was forked
             raise question.ended()
-        try:
-            with delivery():
-                reply = wire.decode_reply(self._transport.exchange(body, asked.descriptors))
-            while isinstance(reply, wire.Progress):
-                asked.tell(reply)
+        with self._turn:
+            if not self._usable:
+                raise question.ended()
+            try:
                 with delivery():
-                    reply = wire.decode_reply(self._transport.further())
-        except InvalidRequestError:
-            raise  # the transport cannot carry it; nothing was sent
-        except BaseException:
-            self.close()
-            raise
+                    reply = wire.decode_reply(self._transport.exchange(body, asked.descriptors))
+                while isinstance(reply, wire.Progress):
+                    asked.tell(reply)
+                    with delivery():
+                        reply = wire.decode_reply(self._transport.further())
+            except InvalidRequestError:
+                raise  # the transport cannot carry it; nothing was sent
+            except BaseException:
+                self.close()
+                raise
         return asked.answer(reply)
 
     def events(self, branch: str | None = None) -> EventStream:

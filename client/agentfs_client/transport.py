@@ -103,11 +103,11 @@ class SocketTransport:
 
 
 def hung_up(connection: socket.socket) -> bool:
-    """Whether the daemon's end, or this one, is closed. For between requests: the daemon says nothing then but its end."""
+    """Whether the daemon's end, or this one, is closed. A reply that another thread waits for does not count."""
     if connection.fileno() < 0:
         return True
     poll = select.poll()
-    poll.register(connection, select.POLLIN)
+    poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -285,6 +286,96 @@ def test_who_has_a_file_open_stays_with_it(place: Mounted, io: str) -> None:
         assert process.wait(10) == 0
 
 
+MAPPED = """
+import mmap, os
+pages = mmap.mmap(os.open("file", os.O_RDWR), 8192)
+for line in iter(input, "end"):
+    pages[4096:4100] = line.encode()
+    print(flush=True)
+"""
+
+
+@pytest.mark.parametrize("view", ["namespace", "pid"])
+def test_what_was_written_through_a_mapping_does_not_come_after_what_replaced_it(place: Mounted, view: str) -> None:
+    branch = f"mapped-{view}"
+    with BranchFilesystem(branch, socket=place.record().socket, create=True) as fs:
+        fs.write("file", "o" * 8192)
+        process = place.start(branch, sys.executable, "-c", MAPPED, view=view, stdin=-1, stdout=-1, bufsize=1)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("page\n")
+        process.stdout.readline()
+        fs.write("file", "n" * 8192)
+        assert fs.read("file").content == "n" * 8192
+        process.stdin.write("page\nend\n")
+        assert process.wait(10) == 0
+        assert fs.read("file").content == "n" * 4096 + "page" + "n" * 4092
+
+
+def test_threads_may_share_it(fs: BranchFilesystem) -> None:
+    def read(name: str) -> None:
+        found.extend(fs.read(name).content == name * 50_000 for _ in range(20))
+
+    found: list[bool] = []
+    for name in "abc":
+        fs.write(name, name * 50_000)
+    threads = [threading.Thread(target=read, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == [True] * 60
+
+
+def test_a_forked_child_has_a_conversation_of_its_own(fs: BranchFilesystem, place: Mounted) -> None:
+    fs.write("a", "a" * 500_000)
+    with ControlClient.connect(place.record().socket) as daemon, fs.open_read("a") as reader:
+        child = os.fork()
+        if child == 0:
+            failed = 1
+            try:
+                failed = fs.read("a").content != "a" * 500_000
+                daemon.status()
+                failed = 2
+            except DaemonGoneError:
+                pass
+            finally:
+                os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        assert reader.read() == b"a" * 500_000
+        assert daemon.status().pid == place.record().pid
+
+
+REBOUND = """
+import sys
+from agentfs_client.backends.branch import BranchFilesystem
+with BranchFilesystem(mount=sys.argv[1]) as fs:
+    print(fs.branch, flush=True)
+    input()
+    try:
+        fs.write("lost", "x")
+    except PermissionError as exc:
+        print(exc.code)
+"""
+
+
+def test_a_process_that_is_bound_anew_writes_to_no_other_branch(place: Mounted) -> None:
+    with ControlClient.connect(place.record().socket) as daemon:
+        for name in ("first", "second"):
+            daemon.create_branch(name)
+    process = place.start("first", sys.executable, "-c", REBOUND, str(place.path), stdin=-1, stdout=-1, bufsize=1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    with ControlClient.connect(place.record().socket) as daemon:
+        for found in daemon.bindings():
+            if found.branch == "first":
+                daemon.bind(found.pid, "second")
+    process.stdin.write("\n")
+    assert process.stdout.readline() == "outside-branch\n"
+    assert not (place.subtree("second") / "lost").exists()
+
+
 def test_watchers_are_told(fs: BranchFilesystem, place: Mounted, way: str) -> None:
     with ControlClient.connect(place.record().socket, timeout_s=10).events(fs.branch) as events:
         fs.write("new", "1")
@@ -335,7 +426,8 @@ def test_a_bound_process_has_its_own_branch(fs: BranchFilesystem, place: Mounted
         needs_namespaces()
     command = (sys.executable, "-c", BOUND, way, fs.branch, place.record().socket)
     said = place.run(fs.branch, *command, view=view).stdout.split("\n")
-    assert said[0] == f"{fs.branch} {way == 'mount'} {way == 'mount'}"
+    through_mount = way == "mount" and view == "namespace"
+    assert said[0] == f"{fs.branch} {through_mount} {through_mount}"
     assert said[1:4] == ["yes", "outside-branch", "outside-branch"]
     assert fs.read("by-bound").content == "yes"
 

@@ -290,6 +290,20 @@ def test_symlinks_of_a_host_directory_lead_neither_out_nor_round(tmp_path: Path)
     assert outside.startswith("refused: out/passwd: the path escapes root")
 
 
+def test_names_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:
+    """As they are, they could not be sent: the server would end."""
+    (tmp_path / "bad\udcff").write_text("x\n")
+    filesystem = HostFilesystem(tmp_path)
+    listed, found, missing, tree = ask(
+        filesystem, ("list_directory", {"path": "."}), ("grep", {"pattern": "x"}),
+        ("get_file_info", {"path": "bad\udcff/x"}), ("directory_tree", {"path": "."}),
+    )  # fmt: skip
+    assert listed == "[FILE] bad\\udcff"
+    assert found == "bad\\udcff:1:x"
+    assert missing.startswith("refused: bad\\udcff")
+    assert json.loads(tree.encode())[0]["name"] == "bad\udcff"
+
+
 def test_two_calls_at_once_do_not_meet(workspace: InMemoryFilesystem) -> None:
     seen: list[str] = []
 

@@ -16,7 +16,9 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
-from agentfsd.core import permissions
+from agentfsd.control.openfiles import Staged
+from agentfsd.core import data, permissions
+from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.types import Caller
 from tests.mounted import needs_root
@@ -105,6 +107,8 @@ WRONG: dict[str, tuple[str, wire.Request]] = {
     "link-above-mount": ("path-escape", wire.FileStat(path="above/passwd")),
     "loop": ("ELOOP", wire.FileStat(path="loop")),
     "dangling": ("ENOENT", wire.FileStat(path="dangling")),
+    "file-as-directory": ("ENOTDIR", wire.FileDelete(path="file/")),
+    "link-as-directory": ("ENOTDIR", wire.FileStat(path="link/.")),
     "list-file": ("ENOTDIR", wire.FileList(path="file")),
     "open-directory": ("EISDIR", wire.FileOpen(path="sub")),
     "open-fifo": ("not-a-file", wire.FileOpen(path="pipe")),
@@ -418,8 +422,20 @@ def test_a_user_may_do_what_permissions_allow(user: Conversation, lower: Path) -
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(made.mode) == 0o666 & ~umask
+    old = os.umask(0o077)
+    assert stat.S_IMODE(user.write("mine/private", b"").mode) == 0o600  # as it is now, not as it was when we began
+    os.umask(old)
     assert user.write("mine/a", b"").gid == GROUP
-    assert user.names("mine") == ["a"]
+    assert user.names("mine") == ["a", "private"]
+
+
+def test_a_file_lends_no_group_to_who_is_not_in_it(user: Conversation, lower: Path) -> None:
+    (lower / "foreign").mkdir()
+    os.chown(lower / "foreign", 0, 62003)
+    (lower / "foreign").chmod(0o2777)
+    handle = user.ask(wire.FileCreate(path="foreign/program", permissions=0o2755), wire.FileOpened).handle
+    made = user.ask(wire.FileCommit(handle=handle), wire.FileReply).file
+    assert (made.gid, stat.S_IMODE(made.mode)) == (62003, 0o755)
 
 
 def test_a_stranger_may_do_nothing(opened: Opened) -> None:
@@ -430,13 +446,38 @@ def test_a_stranger_may_do_nothing(opened: Opened) -> None:
 
 
 def test_no_room_leaves_things_as_they_were(root: Conversation, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    handle = root.ask(wire.FileCreate(path="file", mode="append"), wire.FileOpened).handle
-    root.ask(wire.FileWrite(handle=handle, data=b" more"), wire.Done)
+    """The disk takes some of it, and then no more; meanwhile somebody else has written, or nobody has."""
+    large = b"x" * (1 << 20)
 
-    def full(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, "no space left")
+    def append() -> int:
+        handle = root.ask(wire.FileCreate(path="file", mode="append"), wire.FileOpened).handle
+        for _ in range(4):
+            root.ask(wire.FileWrite(handle=handle, data=large[: 1 << 19]), wire.Done)
+        return handle
 
+    real, room = data.write, 0
+
+    def fill(inode: Inode, part: bytes, offset: int, *, privileged: bool = True) -> int:
+        nonlocal room
+        part, room = part[:room], max(0, room - len(part))
+        return real(inode, part, offset, privileged=privileged)
+
+    for most in (3, (1 << 20) + 3):
+        handle, room = append(), most
+        with monkeypatch.context() as disk:
+            disk.setattr("agentfsd.control.openfiles.data.write", fill)
+            assert root.refused(wire.FileCommit(handle=handle)) == "ENOSPC"
+        assert root.read("file") == b"content"
+
+    inode, staged = opened.tree().walk(b"file"), Staged(opened.tree(), b"file", "append", 0o644)
+    for _ in range(2):
+        staged.write(large)
+    steps = staged.append(inode, root.peer.credentials())
+    next(steps)
+    real(inode, b"by others", 7 + len(large))
     with monkeypatch.context() as disk:
-        disk.setattr("agentfsd.control.openfiles.data.write", full)
-        assert root.refused(wire.FileCommit(handle=handle)) == "ENOSPC"
-    assert root.read("file") == b"content"
+        disk.setattr("agentfsd.control.openfiles.data.write", fill)
+        with pytest.raises(OSError, match="no space"):
+            next(steps)
+    staged.close()
+    assert data.read(inode, 99, 7 + len(large)) == b"by others"

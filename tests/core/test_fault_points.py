@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentfsd.control.openfiles import Staged
 from agentfsd.core import attributes, data, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.namespace import RENAME_EXCHANGE
+from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Tree
 from agentfsd.history.merge import Rules
 from agentfsd.metadata.store import Transaction
@@ -81,6 +83,18 @@ def link(old: str, new: str) -> Operation:
     return lambda opened: namespace.link(opened.tree(), opened.tree().walk(old.encode()), opened.tree().root, new.encode())
 
 
+def replace(path: str, content: bytes) -> Operation:
+    """As a client over the socket overwrites a file."""
+
+    def run(opened: Opened) -> None:
+        tree = opened.tree()
+        staged = Staged(tree, path.encode(), "overwrite", 0o644)
+        staged.write(content)
+        staged.replace(tree.walk(path.encode()), Credentials(OWNER.uid, OWNER.gid, frozenset({OWNER.gid})))
+
+    return run
+
+
 def rmdir(name: str) -> Operation:
     return lambda opened: namespace.rmdir(opened.tree(), opened.tree().root, name.encode())
 
@@ -111,6 +125,7 @@ SCENARIO: list[Operation] = [
     rename("new", "over"),
     rename("swap", "dir", RENAME_EXCHANGE),
     lambda opened: opened.unlink("gone"),
+    replace("append", b"another content altogether"),
     lambda opened: opened.overlay.create_snapshot("main", "one"),
     write("over", b"after the snapshot"),
     write("made/moved", b"after the snapshot, too"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import attributes, data, namespace
+from agentfsd.core import attributes, copyup, data, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
 from tests.overlays import Opened
@@ -30,6 +30,19 @@ def test_snapshot_keeps_content_that_is_written_in_place(opened: Opened) -> None
     data.write(inode, b"X", 2)
     assert (opened.read("f", "s"), opened.read("f")) == (b"12345", b"12X45")
     data.release(inode)
+
+
+def test_a_copy_that_ends_late_replaces_nothing_that_was_written_meanwhile(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "lower" / "file").write_bytes(b"lower")
+    inode = opened.tree().walk(b"file")
+    copy = copyup.Copy(inode)
+    copy.run()
+    opened.write("file", b"written since")
+    opened.overlay.create_snapshot("main", "one")
+    copy.install()
+    assert opened.read("file") == opened.read("file", "one") == b"written since"
+    opened.write("file", b"and again")
+    assert opened.overlay.fsck() == []
 
 
 def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:

@@ -22,7 +22,8 @@ DEFAULT_MAX_BYTES = 16 << 30
 _MAX_MANIFEST_BYTES = 256 << 20
 _FREE_MANIFEST_BYTES = 16 << 20
 _MANIFEST_RATIO = 100  # paths and numbers are packed to a tenth; one that grows like this is there to fill our memory
-_MAX_ENTRIES = 1 << 22  # with the directories that paths imply, which cost an archive next to nothing
+_MAX_ENTRIES = 1 << 22
+_FREE_IMPLIED = 1 << 16  # directories that only paths tell of, beyond one for each entry: they cost an archive next to nothing
 
 
 class _Manifest(msgspec.Struct):
@@ -180,13 +181,14 @@ class Archive:
     def _check_tree(self) -> dict[bytes, list[Entry]]:
         """By directory, sorted. Directories that are only implied are added; nothing may lie beneath anything else."""
         entries = self._entries
+        most = min(_MAX_ENTRIES, 2 * len(entries) + _FREE_IMPLIED)
         for path in list(entries):
             for parent in _parents(path):
                 above = entries.setdefault(parent, Entry(parent, stat.S_IFDIR | 0o755, loose=True))
                 if not above.is_dir:
                     raise self._zip.bad(f"it holds {shown(path)} beneath {shown(parent)}, which is no directory")
-            if len(entries) > _MAX_ENTRIES:
-                raise self._zip.bad(f"it holds more than {_MAX_ENTRIES} files and directories")
+            if len(entries) > most:
+                raise self._zip.bad(f"it holds more than {most} files and directories")
         entries.setdefault(b"", Entry(b"", stat.S_IFDIR | 0o755, loose=True))
         children: dict[bytes, list[Entry]] = {}
         for path in sorted(entries):

@@ -6,6 +6,7 @@ found again by the next operation.
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -35,7 +36,7 @@ from agentfs_client.filesystem.paths import refusal
 from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
-from agentfs_client.mounttable import FSTYPE, mount_at
+from agentfs_client.mounttable import FSTYPE, Mounted, mount_at
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
@@ -56,6 +57,8 @@ class BranchFilesystem(BaseFilesystem):
     the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
     socket. With ``count_files`` snapshots know how many files they hold, and diff() how many are the same: that takes as long as
     there are files, and without it those numbers are 0.
+
+    Threads may share it; over the socket they are answered one after the other. A forked child reaches the daemon by itself.
 
     As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or branch;
     DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
@@ -82,6 +85,7 @@ class BranchFilesystem(BaseFilesystem):
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._root = "/"
+        self._reaching = threading.Lock()
         self._is_closed, self._counts = False, count_files
         self._restored = ("", "")  # what the daemon called the newest snapshot then, and which one that was restored
         client = self._converse()
@@ -109,41 +113,56 @@ class BranchFilesystem(BaseFilesystem):
     def _choose(self, client: ControlClient, found: wire.Branch) -> HostFilesystem | RemoteTree:
         """The mount, when this process sees it and may look at the branch there."""
         mounted = mount_at(self._mount) if self._mount is not None else None
-        if self._mount is not None and mounted is not None and mounted.fstype == FSTYPE:
-            root = self._mount if client.hello.bound else os.path.join(self._mount, _CONTROL_DIR, "branches", found.name)
+        root = self._shown_at(client, found, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
+        if root is not None:
             try:
                 tree = HostFilesystem(root, limits=self.limits)
             except OSError:
                 pass  # somebody else's mount, which this process may not enter
             else:
-                self._root = self._mount
+                self._root = self._mount or root
                 return tree
         self._root = "/"
         return RemoteTree(client, found.id, self.limits)
 
+    @staticmethod
+    def _shown_at(client: ControlClient, found: wire.Branch, mounted: Mounted) -> str | None:
+        """Where this branch is shown, and no other ever will be; None for nowhere."""
+        control = os.path.join(mounted.mountpoint, _CONTROL_DIR)
+        if not client.hello.bound:
+            return os.path.join(control, "branches", found.name)
+        is_private = mounted.root != "/" or mount_at(control) is not None
+        return mounted.mountpoint if is_private else None  # there the process sees another branch when it is bound anew
+
     def _reach(self) -> tuple[ControlClient, HostFilesystem | RemoteTree]:
         """The daemon and the branch as they can be reached now."""
-        if self._client is not None and self._tree is not None and self._client.is_usable:
-            return self._client, self._tree
-        self._let_go()
-        try:
-            client = self._converse()
-            found = client.show_branch(self._id)
-            self._name, self._tree = found.name, self._choose(client, found)
-        except NotFoundError as exc:
+        with self._reaching:
+            if self._client is not None and self._tree is not None and self._client.is_usable:
+                return self._client, self._tree
             self._let_go()
-            raise DaemonGoneError(exc.errno or errno.ENOENT, exc.code, exc.message, exc.hint) from exc
-        except BaseException:
-            self._let_go()
-            raise
-        return client, self._tree
+            try:
+                client = self._converse()
+                found = client.show_branch(self._id)
+                self._name, self._tree = found.name, self._choose(client, found)
+            except NotFoundError as exc:
+                self._let_go()
+                raise DaemonGoneError(exc.errno or errno.ENOENT, exc.code, exc.message, exc.hint) from exc
+            except BaseException:
+                self._let_go()
+                raise
+            return client, self._tree
 
     def _let_go(self) -> None:
-        if self._tree is not None:
-            self._tree.close()
+        """The tree closes itself when no other thread is in it any more."""
         if self._client is not None:
             self._client.close()
         self._tree = self._client = None
+
+    def _give_up(self, client: ControlClient) -> None:
+        """That conversation has failed; another thread may have begun a new one."""
+        with self._reaching:
+            if self._client is client:
+                self._let_go()
 
     def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
         """Does something with the branch's files."""
@@ -162,7 +181,7 @@ class BranchFilesystem(BaseFilesystem):
         except OSError as exc:
             if not is_gone(exc):
                 raise
-            self._let_go()
+            self._give_up(reached[0])
             if changes and exc.errno not in UNREACHED:
                 raise gone("nobody can say whether that was still done") from exc
         reached = self._reach()
@@ -176,6 +195,8 @@ class BranchFilesystem(BaseFilesystem):
     def close(self) -> None:
         """Frees the mount and ends the conversation; the branch and its snapshots stay. May be called again."""
         self._is_closed = True
+        if self._tree is not None:
+            self._tree.close()
         self._let_go()
 
     def __enter__(self) -> Self:

@@ -134,29 +134,32 @@ def _all(reader: ByteReader) -> bytes:
 
 
 def _first_lines(reader: ByteReader, lines: int) -> bytes:
-    content = b""
+    chunks, size, seen = [], 0, 0
     for chunk in reader:
-        content += chunk
-        if content.count(b"\n") >= lines:
+        chunks.append(chunk)
+        size, seen = size + len(chunk), seen + chunk.count(b"\n")
+        if seen >= lines:
             break
-        _check_room(reader, content)
-    return b"\n".join(content.removesuffix(b"\n").split(b"\n")[:lines])
+        _check_room(reader, size)
+    return b"\n".join(b"".join(chunks).removesuffix(b"\n").split(b"\n")[:lines])
 
 
 def _last_lines(reader: ByteReader, lines: int) -> bytes:
-    content = b""
-    start = reader.size
-    while start > 0 and content.removesuffix(b"\n").count(b"\n") < lines:
+    blocks: list[bytes] = []
+    start, seen = reader.size, 0
+    while start > 0 and seen < lines:
         end, start = start, max(0, start - _BLOCK_BYTES)
         reader.seek(start)
-        content = reader.read(end - start) + content
-        _check_room(reader, content)
-    return b"\n".join(content.removesuffix(b"\n").split(b"\n")[-lines:])
+        block = reader.read(end - start)
+        seen += block.count(b"\n") - (not blocks and block.endswith(b"\n"))
+        blocks.append(block)
+        _check_room(reader, reader.size - start)
+    return b"\n".join(b"".join(reversed(blocks)).removesuffix(b"\n").split(b"\n")[-lines:])
 
 
-def _check_room(reader: ByteReader, content: bytes) -> None:
-    if len(content) > CUT_AT_BYTES:
-        raise _too_much(reader.path, len(content))
+def _check_room(reader: ByteReader, size: int) -> None:
+    if size > CUT_AT_BYTES:
+        raise _too_much(reader.path, size)
 
 
 def _too_much(path: str, size: int) -> Refused:

@@ -172,12 +172,22 @@ def _call(tool: type[Tool], given: dict[str, Any], workspace: Workspace, with_sn
 def _answer(result: Any) -> "types.CallToolResult":
     from mcp import types
 
-    structured = msgspec.to_builtins(result)
-    blocks = [{"type": "text", "text": result.content}] if isinstance(result.content, str) else structured["content"]
+    structured = _sendable(msgspec.to_builtins(result))
+    content = structured["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return types.CallToolResult.model_validate({"content": blocks, "structuredContent": structured})
 
 
 def _failure(said: str) -> "types.CallToolResult":
     from mcp import types
 
-    return types.CallToolResult(content=[types.TextContent(type="text", text=said)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=_sendable(said))], is_error=True)
+
+
+def _sendable(value: Any) -> Any:
+    r"""With names that are no UTF-8 spelt out (`\udcff`): one that goes out as it is would end the conversation."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _sendable(item) for key, item in value.items()}
+    return list(map(_sendable, value)) if isinstance(value, list | tuple) else value
