@@ -391,7 +391,10 @@ for line in iter(input, "end"):
 def test_a_directory_that_is_renamed_is_where_it_was_in_another_branch(place: Mounted) -> None:
     """Also for who stands in it, after somebody has looked up what took its place."""
     socket = place.record().socket
-    with BranchFilesystem("here", socket=socket, create=True) as here, BranchFilesystem("there", socket=socket, create=True) as there:
+    with (
+        BranchFilesystem("here", socket=socket, create=True) as here,
+        BranchFilesystem("there", socket=socket, create=True) as there,
+    ):
         here.mkdir("dir")
         there.mkdir("dir")
         process = place.start("there", sys.executable, "-c", STANDING, stdin=-1, stdout=-1, bufsize=1)

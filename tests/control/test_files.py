@@ -1,6 +1,5 @@
 """Requests about files: what the kernel would allow is allowed, what it would refuse is refused, and nothing is half done."""
 
-import errno
 import os
 import stat
 import subprocess
@@ -15,9 +14,9 @@ from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
+from agentfsd.control.openfiles import Staged
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
-from agentfsd.control.openfiles import Staged
 from agentfsd.core import data, permissions
 from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
