@@ -145,10 +145,7 @@ MODE = 0o100644
 _DEEP = "/d" * 500  # a line of a manifest, and 500 directories of our memory
 
 HOSTILE = {
-    "directories out of nothing": (
-        _manifest(*({"path": f"{number}{_DEEP}", "mode": 0o40755} for number in range(140))),
-        "holds more",
-    ),
+    "directories out of nothing": (_manifest(*({"path": f"{n}{_DEEP}", "mode": 0o40755} for n in range(140))), "holds more than"),
     "climbs": (_named("files/../../evil"), "leads out"),
     "climbs outside files": (_named("../evil"), "leads out"),
     "absolute": (_named("/etc/evil"), "leads out"),

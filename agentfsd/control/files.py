@@ -287,19 +287,18 @@ class FileHandlers:
         return wire.Done()
 
     def _deleting(self, place: Place, recursive: bool, asker: Asker) -> Steps[None]:
-        """What is in a directory goes before it, each with its own permission, as `rm -r` does it."""
-        todo, done, who = [(place.directory, place.name)], 0, asker.peer.credentials()
+        """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
+        todo, done, who = [(place.directory, place.name, recursive)], 0, asker.peer.credentials()
         while todo:
-            directory, name = todo[-1]
+            directory, name, enters = todo.pop()
             found = directory.tree.find(directory, name)
             if found is not None:
                 permissions.check_removal(directory, found, who)
-                if found.is_dir and recursive and not found.tree.is_empty(found):
+                if found.is_dir and enters and not found.tree.is_empty(found):
                     permissions.check(found, READ | EXECUTE, who)
-                    todo += [(found, child) for child in found.tree.names(found)]
+                    todo += [(directory, name, False), *((found, child, True) for child in found.tree.names(found))]
                     continue
                 self._remove(directory, name, found, asker)
-            todo.pop()
             done += 1
             yield done, 0, "deleting"
 

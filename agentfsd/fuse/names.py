@@ -32,9 +32,10 @@ class NameHandlers(Virtual, Base):
                 self.heal(parent, name, tree.id)
             return self.missing(parent, directory, name)
         inode, attributes = found
-        if caller_dependent and not inode.is_dir:
+        answer = self.reply(parent, name, inode, attributes)
+        if caller_dependent and (not inode.is_dir or self.nodes[answer.node] is not parent.children.get(name)):
             self.heal(parent, name, tree.id)
-        return self.reply(parent, name, inode, attributes)
+        return answer
 
     def forget(self, number: int, count: int) -> Inode | None:
         """The kernel holds *count* look-ups of a node less; the file of which it knows nothing any more, if it is one."""

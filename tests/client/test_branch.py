@@ -376,6 +376,44 @@ def test_a_process_that_is_bound_anew_writes_to_no_other_branch(place: Mounted) 
     assert not (place.subtree("second") / "lost").exists()
 
 
+STANDING = """
+import os
+os.chdir("dir")
+print(flush=True)
+for line in iter(input, "end"):
+    try:
+        print(os.getcwd(), flush=True)
+    except OSError as exc:
+        print(exc, flush=True)
+"""
+
+
+def test_a_directory_that_is_renamed_is_where_it_was_in_another_branch(place: Mounted) -> None:
+    """Also for who stands in it, after somebody has looked up what took its place."""
+    socket = place.record().socket
+    with (
+        BranchFilesystem("here", socket=socket, create=True) as here,
+        BranchFilesystem("there", socket=socket, create=True) as there,
+    ):
+        here.mkdir("dir")
+        there.mkdir("dir")
+        process = place.start("there", sys.executable, "-c", STANDING, stdin=-1, stdout=-1, bufsize=1)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        place.run("here", "stat", "dir", view="pid")
+        here.move("dir", "moved")
+        here.mkdir("dir")
+        place.run("here", "stat", "dir", view="pid")
+        said, ends = "", time.monotonic() + 2
+        while said != f"{place.path}/dir\n" and time.monotonic() < ends:
+            process.stdin.write("\n")
+            said = process.stdout.readline()
+        assert said == f"{place.path}/dir\n"
+        process.stdin.write("end\n")
+        assert process.wait(10) == 0
+
+
 def test_watchers_are_told(fs: BranchFilesystem, place: Mounted, way: str) -> None:
     with ControlClient.connect(place.record().socket, timeout_s=10).events(fs.branch) as events:
         fs.write("new", "1")

@@ -12,6 +12,7 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
+from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.openfiles import Staged
 from agentfsd.control.peer import Peer
@@ -19,6 +20,7 @@ from agentfsd.control.service import ControlService
 from agentfsd.core import data, permissions
 from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.resolve import Place
 from agentfsd.types import Caller
 from tests.mounted import needs_root
 from tests.overlays import Opened
@@ -254,6 +256,19 @@ def test_names_change_as_asked(root: Conversation, opened: Opened) -> None:
     opened.overlay.create_branch("other", None)
     root.write("there", b"", branch="other")
     assert "there" not in root.names()
+
+
+def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversation, opened: Opened) -> None:
+    """Or deleting it might never end."""
+    root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
+    root.write("dir/a", b"")
+    place = Place(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
+    steps = root.service._deleting(place, True, Asker(root.peer, None, "main"))
+    next(steps)
+    root.write("dir/b", b"kept")
+    with pytest.raises(OSError, match="not empty"):
+        list(steps)
+    assert root.names("dir") == ["b"]
 
 
 def test_overwriting_keeps_owner_mode_and_attributes(root: Conversation, lower: Path) -> None:
