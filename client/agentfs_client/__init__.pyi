@@ -48,6 +48,7 @@ from .filesystem.protocol import TextReader as TextReader
 from .filesystem.protocol import TextWriter as TextWriter
 from .filesystem.records import FilesystemDiff as FilesystemDiff
 from .filesystem.records import FilesystemSnapshot as FilesystemSnapshot
+from .filesystem.records import HostFilesystemConfig as HostFilesystemConfig
 from .filesystem.records import SnapshotRetentionPolicy as SnapshotRetentionPolicy
 from .filesystem.records import SnapshotStrategy as SnapshotStrategy
 from .filesystem.results import FileContent as FileContent

@@ -21,7 +21,13 @@ from agentfs_client.filesystem.birth import birth_time
 from agentfs_client.filesystem.errors import PathEscapeError
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
-from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
+from agentfs_client.filesystem.records import (
+    FilesystemDiff,
+    FilesystemSnapshot,
+    HostFilesystemConfig,
+    SnapshotRetentionPolicy,
+    SnapshotStrategy,
+)
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
 from agentfs_client.filesystem.streams import Sink, Source
 
@@ -36,7 +42,8 @@ _WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  #
 class HostFilesystem(BaseFilesystem):
     """``root``: an existing directory. ``snapshot_strategy`` None takes the best that works there; ``snapshot_dir`` is where they
     are kept (outside the root), ``git_dir`` a repository for the strategy git; of more than ``max_snapshots`` the oldest without
-    a tag go. The names with an underscore are the specification's for the same things."""
+    a tag go; ``config`` says these three in one record, and counts instead of them. The names with an underscore are the
+    specification's for the same things."""
 
     def __init__(
         self,
@@ -49,6 +56,7 @@ class HostFilesystem(BaseFilesystem):
         snapshot_dir: str | None = None,
         git_dir: str | None = None,
         max_snapshots: int | None = None,
+        config: HostFilesystemConfig | None = None,
         _root: str | None = None,
         _read_only: bool = False,
         _mount_point: str | None = None,
@@ -60,8 +68,8 @@ class HostFilesystem(BaseFilesystem):
         super().__init__(read_only=read_only or _read_only, mount_point=mount_point or _mount_point, limits=limits)
         self._root = os.path.abspath(given)
         self._beneath = Beneath(self._root)
-        self._policy = None if max_snapshots is None else SnapshotRetentionPolicy(max_count=max_snapshots)
-        self._strategy, self._snapshot_dir, self._git_dir = snapshot_strategy, snapshot_dir, git_dir or _git_dir
+        self._config = config or HostFilesystemConfig(snapshot_strategy, snapshot_dir, max_snapshots)
+        self._git_dir = git_dir or _git_dir
         self._area: DirectorySnapshots | None = None
         self._current: UUID | None = None
 
@@ -222,9 +230,11 @@ class HostFilesystem(BaseFilesystem):
         if self._area is None:
             from agentfs_client.snapshots.directory import DirectorySnapshots
 
+            kept = self._config.max_snapshots
             self._area = DirectorySnapshots(
-                self._root, strategy=self._strategy, storage=self._snapshot_dir, git_dir=self._git_dir, policy=self._policy
-            )
+                self._root, strategy=self._config.snapshot_strategy, storage=self._config.snapshot_dir, git_dir=self._git_dir,
+                policy=None if kept is None else SnapshotRetentionPolicy(max_count=kept),
+            )  # fmt: skip
         return self._area
 
     @contextmanager

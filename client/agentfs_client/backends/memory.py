@@ -18,9 +18,11 @@ from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+from agentfs_client.filesystem.streams import BytesSink, BytesSource
 
 if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
+    from agentfs_client.backends.mounts import HostMount, Paths
 
 _BACKEND = "in_memory"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +52,8 @@ _Node = _File | _Directory
 
 
 class InMemoryFilesystem(BaseFilesystem):
-    """``files``: what is there from the start, by path. Its root is ``/``, so every absolute path lies beneath it."""
+    """``files``: what is there from the start, by path. Its root is ``/``, so every absolute path lies beneath it. The names
+    with an underscore are the specification's for the same things."""
 
     def __init__(
         self,
@@ -59,8 +62,10 @@ class InMemoryFilesystem(BaseFilesystem):
         read_only: bool = False,
         mount_point: str | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        _read_only: bool = False,
+        _mount_point: str | None = None,
     ) -> None:
-        super().__init__(mount_point=mount_point, limits=limits)
+        super().__init__(mount_point=mount_point or _mount_point, limits=limits)
         self._edition = 0
         self._root = _Directory(0, _now())
         self._file_count = self._total_bytes = 0
@@ -68,11 +73,17 @@ class InMemoryFilesystem(BaseFilesystem):
         self._current: UUID | None = None
         for path, content in (files or {}).items():
             self.write_bytes(path, content.encode() if isinstance(content, str) else content)
-        self._read_only = read_only
+        self._read_only = read_only or _read_only
 
     @property
     def root(self) -> str:
         return "/"
+
+    def hydrate_from_host(self, mount: "HostMount", *, allowed_roots: "Paths") -> int:
+        """Copies in files of this machine; how many those were. PathEscapeError for what lies beneath none of the roots."""
+        from agentfs_client.backends.mounts import hydrate, resolve
+
+        return hydrate(self, [resolve(mount, allowed_roots)])
 
     # -- the tree
 
@@ -142,11 +153,11 @@ class InMemoryFilesystem(BaseFilesystem):
             is_file = isinstance(node, _File)
             yield FileEntry(name, join(path, name), is_file, not is_file, len(node.content) if isinstance(node, _File) else None)
 
-    def _open_read(self, path: str) -> "_BytesSource":
-        return _BytesSource(self._file(path).content)
+    def _open_read(self, path: str) -> BytesSource:
+        return BytesSource(self._file(path).content)
 
-    def _open_write(self, path: str, mode: WriteMode) -> "_BytesSink":
-        return _BytesSink(self, path, mode)
+    def _open_write(self, path: str, mode: WriteMode) -> BytesSink:
+        return BytesSink(lambda content: self.store(path, content, mode))
 
     def _make_directory(self, path: str) -> None:
         self._put(path, _Directory(self._edition, _now()))
@@ -253,37 +264,6 @@ class InMemoryFilesystem(BaseFilesystem):
                 f"{snapshot.commit_ref} is a snapshot of another kind of file system ({snapshot.backend})"
             )
         raise SnapshotNotFoundError(f"Unknown snapshot: {snapshot.commit_ref}; this instance has {len(self._states)} others")
-
-
-class _BytesSource:
-    def __init__(self, content: bytes) -> None:
-        self.size = len(content)
-        self._file = io.BytesIO(content)  # shares them
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size)
-
-    def seek(self, position: int) -> None:
-        self._file.seek(position)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _BytesSink:
-    def __init__(self, filesystem: InMemoryFilesystem, path: str, mode: WriteMode) -> None:
-        self._filesystem, self._path = filesystem, path
-        self._mode: WriteMode = mode
-        self._file = io.BytesIO()
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-
-    def commit(self) -> None:
-        self._filesystem.store(self._path, self._file.getvalue(), self._mode)  # not copied
-
-    def discard(self) -> None:
-        self._file.close()
 
 
 def _now() -> datetime:

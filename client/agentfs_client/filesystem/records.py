@@ -17,6 +17,16 @@ class SnapshotStrategy(Enum):
 
 
 @dataclass(slots=True, frozen=True)
+class HostFilesystemConfig:
+    """How snapshots of a host directory are kept. ``snapshot_strategy`` None: by the best that works there; ``snapshot_dir``
+    None: in a place outside the directory. Of more than ``max_snapshots`` (None: no limit) the oldest without a tag go."""
+
+    snapshot_strategy: SnapshotStrategy | None = None
+    snapshot_dir: str | None = None
+    max_snapshots: int | None = 10
+
+
+@dataclass(slots=True, frozen=True)
 class FilesystemSnapshot:
     """A state that a file system had. It says where the state is kept; the state itself is the backend's.
 

@@ -5,8 +5,9 @@ Source: the stream types of the file system protocol, version 3.
 
 import codecs
 import errno
+import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -40,6 +41,39 @@ class Sink(Protocol):
     def commit(self) -> None: ...
 
     def discard(self) -> None: ...
+
+
+class BytesSource:
+    """A Source of content that is in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self.size = len(content)
+        self._file = io.BytesIO(content)  # shares them
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class BytesSink:
+    """A Sink that gathers content in memory and gives it to *store* as a whole."""
+
+    def __init__(self, store: Callable[[bytes], object]) -> None:
+        self._store, self._file = store, io.BytesIO()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._store(self._file.getvalue())  # not copied
+
+    def discard(self) -> None:
+        self._file.close()
 
 
 class BinaryReader:

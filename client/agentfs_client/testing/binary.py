@@ -9,6 +9,9 @@ _EVERY_BYTE = bytes(range(256))
 
 
 class BinaryTests(Settings):
+    def test_it_has_the_whole_protocol(self, fs: Filesystem) -> None:
+        assert isinstance(fs, Filesystem)
+
     def test_every_byte_comes_back(self, fs: Filesystem) -> None:
         written = fs.write_bytes("dir/data.bin", _EVERY_BYTE * 3)
         found = fs.read_bytes("dir/data.bin")
@@ -58,3 +61,8 @@ class BinaryTests(Settings):
         with pytest.raises(FileNotFoundError):
             fs.write_bytes("missing/data.bin", b"", create_parents=False)
         assert not fs.exists("missing")
+
+    def test_grep_passes_over_what_is_no_text(self, fs: Filesystem) -> None:
+        fs.write_bytes("binary", b"needle \xff\n")
+        fs.write("text", "needle\n")
+        assert [match.path for match in fs.grep("needle")] == ["text"]

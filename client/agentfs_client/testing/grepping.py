@@ -57,9 +57,6 @@ class GreppingTests(Settings):
             "*.{md,rst}": ["docs/c.md", "top.md"],
             "a.*": ["src/a.py"],
         }
-        assert _places(fs.grep("x", file_glob="*.md", path="docs")) == [("docs/c.md", 1)]
-        with pytest.raises(ValueError):
-            fs.grep("x", glob="*.py", file_glob="*.py")
 
     def test_grep_in_a_directory_or_a_file(self, fs: Filesystem) -> None:
         fill(fs, {"src/a": "x", "src/b": "x", "other": "x"})
@@ -78,9 +75,8 @@ class GreppingTests(Settings):
         with pytest.raises(ValueError):
             fs.grep("x", max_matches=-1)
 
-    def test_what_is_no_text_is_passed_over(self, fs: Filesystem) -> None:
-        fs.write_bytes("binary", b"needle \xff\n")
-        fs.write_bytes("zero", b"needle \x00\n")
+    def test_what_holds_zero_bytes_is_passed_over(self, fs: Filesystem) -> None:
+        fs.write("zero", "needle \0\n")
         fs.write("empty", "")
         fs.write("text", "needle\n")
         assert _places(fs.grep("needle")) == [("text", 1)]
@@ -106,3 +102,14 @@ class GreppingTests(Settings):
     def test_grep_stays_inside(self, fs: Filesystem) -> None:
         with pytest.raises(PermissionError):
             fs.grep("x", path="..")
+
+
+class FileGlobTests(Settings):
+    """Source: the tool operations, which call it so."""
+
+    def test_file_glob_is_another_name_of_glob(self, fs: Filesystem) -> None:
+        fill(fs, {"a.py": "x", "docs/b.md": "x", "docs/c.py": "x"})
+        assert _places(fs.grep("x", file_glob="*.md")) == [("docs/b.md", 1)]
+        assert _places(fs.grep("x", file_glob="*.py", path="docs")) == [("docs/c.py", 1)]
+        with pytest.raises(ValueError):
+            fs.grep("x", glob="*.py", file_glob="*.py")

@@ -11,6 +11,7 @@ Each test gets an empty file system. Further fixtures, ``read_only_fs`` and ``mo
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,15 +37,15 @@ from agentfs_client.testing.binary import BinaryTests  # noqa: E402
 from agentfs_client.testing.byte_streams import ByteReaderTests, ByteWriterTests  # noqa: E402
 from agentfs_client.testing.changing import ChangingTests  # noqa: E402
 from agentfs_client.testing.globbing import GlobbingTests  # noqa: E402
-from agentfs_client.testing.grepping import GreppingTests  # noqa: E402
+from agentfs_client.testing.grepping import FileGlobTests, GreppingTests  # noqa: E402
 from agentfs_client.testing.limits import LimitTests  # noqa: E402
 from agentfs_client.testing.looking import LookingTests  # noqa: E402
 from agentfs_client.testing.memory_use import MemoryTests  # noqa: E402
 from agentfs_client.testing.moving import MovingTests  # noqa: E402
-from agentfs_client.testing.paths import MountPointTests, PathTests  # noqa: E402
+from agentfs_client.testing.paths import MountPointTests, PathTests, StreamPathTests  # noqa: E402
 from agentfs_client.testing.reading import ReadingTests  # noqa: E402
 from agentfs_client.testing.readonly import ReadOnlyTests  # noqa: E402
-from agentfs_client.testing.snapshots import DiffTests, SnapshotTests  # noqa: E402
+from agentfs_client.testing.snapshots import BinarySnapshotTests, DiffTests, SnapshotTests  # noqa: E402
 from agentfs_client.testing.text_streams import TextReaderTests, TextWriterTests  # noqa: E402
 from agentfs_client.testing.wording import WordingTests  # noqa: E402
 from agentfs_client.testing.writing import WritingTests  # noqa: E402
@@ -57,9 +58,10 @@ class FilesystemValidationSuite(
     LookingTests,
     GlobbingTests,
     GreppingTests,
+    FileGlobTests,
     ChangingTests,
     MovingTests,
-    PathTests,
+    StreamPathTests,
     MountPointTests,
     LimitTests,
     ReadOnlyTests,
@@ -69,7 +71,7 @@ class FilesystemValidationSuite(
     TextReaderTests,
     TextWriterTests,
     MemoryTests,
-    SnapshotTests,
+    BinarySnapshotTests,
     DiffTests,
     ArchiveTests,
 ):
@@ -93,10 +95,11 @@ class FilesystemProtocolTests(
     DiffTests,
     ABC,
 ):
-    """The operations on text, with a factory instead of a fixture. Source: the file system protocol, version 1, Testing."""
+    """The operations on text, with a factory instead of a fixture: a backend without bytes and streams passes, too. Source: the
+    file system protocol, version 1, Testing."""
 
     @abstractmethod
-    def create_filesystem(self) -> Filesystem:
+    def create_filesystem(self) -> Any:
         """An empty file system that can be written; closed after the test where it has close()."""
 
     @pytest.fixture
