@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.branch import BranchFilesystem, uuid_of
+from agentfs_client.backends.branch import BranchFilesystem
+from agentfs_client.backends.branch_records import uuid_of
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
 from agentfs_client.filesystem.errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError

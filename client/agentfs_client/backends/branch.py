@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
@@ -18,6 +17,7 @@ from uuid import UUID
 from agentfs_client import locate, wire
 from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
+from agentfs_client.backends.branch_records import check_ours, paths, record_of, sentence, uuid_of
 from agentfs_client.backends.branch_remote import RemoteTree
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.control import ControlClient
@@ -27,7 +27,6 @@ from agentfs_client.filesystem.errors import (
     ArchiveError,
     SnapshotCreationError,
     SnapshotError,
-    SnapshotIncompatibleError,
     SnapshotNotFoundError,
     SnapshotRestoreError,
 )
@@ -42,9 +41,7 @@ if TYPE_CHECKING:
     from agentfs_client.archive.unpack import Archive
     from agentfs_client.trees.tree import Tree
 
-BACKEND = "branch"
 _CONTROL_DIR = ".agentfs"
-_ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 _T = TypeVar("_T")
 
@@ -305,7 +302,7 @@ class BranchFilesystem(BaseFilesystem):
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
-            raise SnapshotCreationError(_sentence("no snapshot could be taken", exc)) from exc
+            raise SnapshotCreationError(sentence("no snapshot could be taken", exc)) from exc
         record = self._record(made)
         if not self._counts:
             return record
@@ -315,21 +312,21 @@ class BranchFilesystem(BaseFilesystem):
     def restore(self, snapshot: FilesystemSnapshot) -> None:
         """O(1). What was there before is kept in a snapshot of its own: `agentfsd undo` brings it back."""
         self._check_writable("")
-        _check_ours(snapshot)
+        check_ours(snapshot)
         try:
             self._ask(lambda client: client.restore(snapshot.commit_ref, self._id))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
-            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
+            raise SnapshotNotFoundError(sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
         except AgentFSError as exc:
-            raise SnapshotRestoreError(_sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
+            raise SnapshotRestoreError(sentence(f"snapshot {snapshot.commit_ref} could not be restored", exc)) from exc
         self._restored = (self._last(), snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
         """*base* None: what the branch lies over. Takes as long as there are changes; with ``count_files`` as there are names."""
         found = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
-        added, modified, deleted = (_paths(names) for names in (found.added, found.modified, found.deleted))
+        added, modified, deleted = (paths(names) for names in (found.added, found.modified, found.deleted))
         return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
 
     def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
@@ -344,7 +341,7 @@ class BranchFilesystem(BaseFilesystem):
         """*ask* is given the refs of both sides."""
         for snapshot in (base, target):
             if snapshot is not None:
-                _check_ours(snapshot)
+                check_ours(snapshot)
         old = base.commit_ref if base is not None else None
         new = target.commit_ref if target is not None else self._id
         try:
@@ -352,9 +349,9 @@ class BranchFilesystem(BaseFilesystem):
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
-            raise SnapshotNotFoundError(_sentence("a snapshot that is to be compared is gone", exc)) from exc
+            raise SnapshotNotFoundError(sentence("a snapshot that is to be compared is gone", exc)) from exc
         except AgentFSError as exc:
-            raise SnapshotError(_sentence("they cannot be compared", exc)) from exc
+            raise SnapshotError(sentence("they cannot be compared", exc)) from exc
 
     @property
     def current_snapshot_id(self) -> UUID | None:
@@ -377,15 +374,15 @@ class BranchFilesystem(BaseFilesystem):
         try:
             return self._record(self._ask(lambda client: client.show_snapshot(ref)))
         except NotFoundError as exc:
-            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {ref}", exc)) from exc
+            raise SnapshotNotFoundError(sentence(f"there is no snapshot {ref}", exc)) from exc
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
         """Frees what only it held. SnapshotNotFoundError."""
-        _check_ours(snapshot)
+        check_ours(snapshot)
         try:
             self._ask(lambda client: client.delete_snapshot(snapshot.commit_ref), changes=True)
         except NotFoundError as exc:
-            raise SnapshotNotFoundError(_sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
+            raise SnapshotNotFoundError(sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
 
     def discard(self, *, keep: bool = True) -> None:
         """Throws the branch away with its changes (``main`` is empty of changes then); with *keep* `agentfsd undo` can bring it
@@ -394,19 +391,7 @@ class BranchFilesystem(BaseFilesystem):
         self.close()
 
     def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
-        parent = self._meant(found.parent)
-        return FilesystemSnapshot(
-            uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, self._root, tag=found.tag or None,
-            parent_id=uuid_of(parent) if parent else None, backend=BACKEND, strategy="layer",
-        )  # fmt: skip
-
-
-def uuid_of(number: str) -> UUID:
-    """The id of a snapshot or branch, 26 characters for 128 bits, in the form of a UUID."""
-    value = 0
-    for letter in number:
-        value = value << 5 | _ID_ALPHABET.index(letter)
-    return UUID(int=value)
+        return record_of(found, self._meant(found.parent), self._root)
 
 
 def _branch_of(client: ControlClient, branch: str | None, source: str | None, *, create: bool) -> wire.Branch:
@@ -416,18 +401,3 @@ def _branch_of(client: ControlClient, branch: str | None, source: str | None, *,
         if not create or branch is None:
             raise
     return client.create_branch(branch, source)
-
-
-def _check_ours(snapshot: FilesystemSnapshot) -> None:
-    if snapshot.backend not in ("", BACKEND):
-        raise SnapshotIncompatibleError(
-            f"{snapshot.commit_ref} is a snapshot of another kind of file system ({snapshot.backend}), not of a branch"
-        )
-
-
-def _paths(names: list[wire.PathName]) -> tuple[str, ...]:
-    return tuple(sorted(os.fsdecode(name.path_bytes) for name in names))
-
-
-def _sentence(what: str, exc: AgentFSError) -> str:
-    return f"{what}: {exc.message}" + (f" ({exc.hint})" if exc.hint else "")
