@@ -98,7 +98,7 @@ class PodmanService:
         ]  # fmt: skip
         command = [*apart, "sh", "-c", _START, "sh", str(self._base), driver]
         with open(self._base / "log", "wb") as log:
-            self._process = subprocess.Popen(command, env=os.environ | settings, stderr=log, stdout=log)
+            self._process = subprocess.Popen(command, cwd=self._base, env=os.environ | settings, stderr=log, stdout=log)
         if not within(10, (self._base / "socket").exists):
             return (self._base / "log").read_text(errors="replace").strip() or "its service did not start"
         with self.client() as client:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.address import unix_address
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.filesystem.beneath import Beneath
 from agentfs_client.filesystem.errors import PathEscapeError
@@ -226,9 +227,8 @@ def test_names_that_are_no_text(fs: HostFilesystem, root: Path) -> None:
 
 def test_what_is_no_file_never_blocks(fs: HostFilesystem, root: Path) -> None:
     os.mkfifo(root / "pipe")
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(root)
-        listener.bind("socket")
+    with socket.socket(socket.AF_UNIX) as listener, unix_address(str(root / "socket")) as address:
+        listener.bind(address)
     names = ["pipe", "socket"]
     if os.geteuid() == 0:
         os.mknod(root / "zero", 0o20666, os.makedev(1, 5))
