@@ -72,6 +72,7 @@ class Daemon:
             self._info("", ""),
             flush=self.flush,
             settle=self.settle,
+            write_back=self.write_back,
             shutdown=self.ask_to_end,
             measure=self.measure,
             attach=self.attach,
@@ -163,6 +164,9 @@ class Daemon:
 
     async def settle(self) -> None:
         await self.mount.settled()
+
+    async def write_back(self) -> None:
+        await self.mount.settled(patient=True)
 
     def users(self) -> list[int]:
         """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""

@@ -40,6 +40,7 @@ class FileHandlers:
     overlay: Overlay
     info: DaemonInfo
     _settle: Callable[[], Awaitable[None]]
+    _write_back: Callable[[], Awaitable[None]]
 
     def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> Place:
         return resolve.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
@@ -202,7 +203,7 @@ class FileHandlers:
         place = self._place_of(staged, who)
         if place.inode is not None:
             self.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
-            await self._settle()
+            await self._write_back()
             place = self._place_of(staged, who)
         if place.inode is None:
             made = staged.become(place.directory, place.name, asker.peer.creator())

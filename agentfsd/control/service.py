@@ -44,8 +44,9 @@ async def _nothing(branch_id: str | None = None) -> None:
 
 class ControlService(CommitHandlers, FileHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
-    dropped what a restore made stale; ``shutdown(force)`` asks the daemon to end; ``measure`` says what it takes;
-    ``attach(descriptor, branch id, io, device)`` serves a connection of its own for a branch, and says how."""
+    dropped what a restore made stale, ``write_back`` also until it has written back what was dirty; ``shutdown(force)`` asks the
+    daemon to end; ``measure`` says what it takes; ``attach(descriptor, branch id, io, device)`` serves a connection of its own
+    for a branch, and says how."""
 
     def __init__(
         self,
@@ -55,13 +56,14 @@ class ControlService(CommitHandlers, FileHandlers):
         *,
         flush: Flush = _nothing,
         settle: Callable[[], Awaitable[None]] = _nothing,
+        write_back: Callable[[], Awaitable[None]] = _nothing,
         shutdown: Callable[[bool], None] = lambda force: None,
         measure: Callable[[], dict[str, int]] = dict,
         attach: Callable[[int, str, str, int], str] | None = None,
     ) -> None:
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
-        self._attach = attach
+        self._attach, self._write_back = attach, write_back
 
     async def answer(self, body: bytes, peer: Peer, line: Line | None = None) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds. ClientGone."""

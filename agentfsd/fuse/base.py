@@ -89,10 +89,10 @@ class Base:
         self.writers += writes
         return self.new_handle(FileHandle(inode, ctx.uid == 0, writes))
 
-    async def settled(self) -> None:
-        """Others have been told of what was changed so far."""
+    async def settled(self, *, patient: bool = False) -> None:
+        """Others have been told of what was changed so far. *patient*: see Notifier."""
         for connection in list(self.connections.all):
-            await connection.notifier.settled()
+            await connection.notifier.settled(patient=patient)
 
     # -- who sees what
 

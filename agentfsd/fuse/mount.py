@@ -152,9 +152,9 @@ class Mount:
         if self._libfuse is not None:
             self._libfuse.terminate()
 
-    async def settled(self) -> None:
-        """Returns when the kernel has taken every notification of what changed so far."""
-        await self.operations.settled()
+    async def settled(self, *, patient: bool = False) -> None:
+        """Returns when the kernel has taken every notification of what changed so far. *patient*: see Notifier."""
+        await self.operations.settled(patient=patient)
 
     def close(self, *, unmount: bool) -> None:
         """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""

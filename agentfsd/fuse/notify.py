@@ -96,17 +96,18 @@ class Notifier:
             self._queued += 1
             self._queue.put(_pack(code, body))
 
-    async def settled(self) -> None:
+    async def settled(self, *, patient: bool = False) -> None:
         """Returns when everything queued so far has reached the kernel.
 
         Two requests that change one directory through two connections hold a lock each that the other's notification
-        needs: whoever waits too long expires all names instead, which takes no lock.
+        needs: whoever waits too long expires all names instead, which takes no lock. *patient*: for who answers no request of
+        the kernel, and needs the pages that it writes back before it drops them.
         """
         if self._written >= self._queued or not self._thread.is_alive():
             return
         done = trio.Event()
         self._queue.put(done)
-        with trio.move_on_after(_PATIENCE_S if self.can_expire_all else _SETTLE_S) as waiting:
+        with trio.move_on_after(_PATIENCE_S if self.can_expire_all and not patient else _SETTLE_S) as waiting:
             await done.wait()
         if waiting.cancelled_caught and self.can_expire_all:
             self._write(_pack(_NOTIFY_INC_EPOCH, b""))
