@@ -15,7 +15,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 def _examples() -> dict[str, str]:
     """Code by the heading above it, and a number."""
-    found, heading = {}, ""
+    found: dict[str, str] = {}
+    heading = ""
     for part in re.finditer(
         r"^#+ (?P<heading>[^\n]*)$|^```python\n(?P<code>.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
     ):
