@@ -5,12 +5,16 @@ silently.
 """
 
 import signal
+import sys
 
 
 def main() -> None:
     answer = signal.getsignal(signal.SIGINT)
     _silence()
-    from agentfsd.cli.main import main as command
+    try:
+        from agentfsd.cli.main import main as command
+    except ModuleNotFoundError as exc:
+        sys.exit(f"agentfsd: the commands need the package {exc.name}\n  hint: pip install 'agentfsd[daemon]'")
 
     signal.signal(signal.SIGINT, answer)
     try:

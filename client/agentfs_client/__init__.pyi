@@ -60,6 +60,10 @@ from .filesystem.results import ReadBytesResult as ReadBytesResult
 from .filesystem.results import ReadResult as ReadResult
 from .filesystem.results import WriteMode as WriteMode
 from .filesystem.results import WriteResult as WriteResult
+from .filesystem.streams import BytesSink as BytesSink
+from .filesystem.streams import BytesSource as BytesSource
+from .filesystem.streams import Sink as Sink
+from .filesystem.streams import Source as Source
 from .session.contexts import build_tool_context as build_tool_context
 from .session.events import EventBus as EventBus
 from .session.events import InProcessEventBus as InProcessEventBus

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 def _examples() -> dict[str, str]:
     """Code by the heading above it, and a number."""
-    found, heading = {}, ""
+    found: dict[str, str] = {}
+    heading = ""
     for part in re.finditer(
         r"^#+ (?P<heading>[^\n]*)$|^```python\n(?P<code>.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
     ):
@@ -39,12 +41,15 @@ def test_example(title: str, tmp_path: Path, make_mount: Callable[..., Mounted],
         code = code.replace("/home/me/work", str(make_mount(tmp_path / "project").path))
     code = code.replace("/home/me", str(tmp_path))
     if "Podman" not in code:
-        _run(code)
+        run_example(code)
         return
     with podman_service() as service, service.client() as client:
         container = service.run(client)
-        _run(code, container=container, image=IMAGE, uri=service.uri)
+        run_example(code, container=container, image=IMAGE, uri=service.uri)
 
 
-def _run(code: str, **names: object) -> None:
-    exec(compile(code, README.name, "exec"), {"__name__": "example", **names})
+def run_example(code: str, **names: object) -> dict[str, Any]:
+    """The names that it leaves behind."""
+    left: dict[str, Any] = {"__name__": "example", **names}
+    exec(compile(code, README.name, "exec"), left)
+    return left

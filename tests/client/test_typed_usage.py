@@ -20,10 +20,12 @@ from agentfs_client import (
     GlobMatch,
     GrepMatch,
     HostFilesystem,
+    InMemoryBackend,
     InMemoryFilesystem,
     ReadBytesResult,
     ReadResult,
     SnapshotableFilesystem,
+    SnapshotManager,
     TextReader,
     WriteResult,
 )
@@ -75,6 +77,15 @@ def test_backends_fit_the_protocols(tmp_path: Path) -> None:
     assert len(narrow) == 2
     host.cleanup()
     host.close()
+
+
+def test_snapshots_by_name_of_whatever_has_archives(tmp_path: Path) -> None:
+    minimal, whole = SnapshotManager(InMemoryBackend(), tmp_path), SnapshotManager(InMemoryFilesystem(), tmp_path)
+    assert_type(minimal.filesystem.write("a", "x"), int)
+    assert_type(whole.filesystem.write("a", "y"), WriteResult)
+    assert minimal.snapshot("one").file_count == 1
+    assert whole.restore(minimal.list_snapshots()[0].archive_path) == 1
+    assert whole.filesystem.read("a").content == "x"
 
 
 class TestByFixture(FilesystemValidationSuite):

@@ -5,13 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-import anyio
-import anyio.abc
-import anyio.lowlevel
-import anyio.to_thread
-
 from agentfs_client import locate, question, wire
 from agentfs_client.address import unix_address
+from agentfs_client.extras import needed_for
 from agentfs_client.operations import Operations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import (
@@ -23,6 +19,12 @@ from agentfs_client.transport import (
     reply_length,
     unanswered,
 )
+
+with needed_for("awaiting needs", "async"):
+    import anyio
+    import anyio.abc
+    import anyio.lowlevel
+    import anyio.to_thread
 
 _READ_BYTES = 1 << 17
 

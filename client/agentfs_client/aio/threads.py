@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypeVar
 
-import anyio
-import anyio.to_thread
+from agentfs_client.extras import needed_for
+
+with needed_for("awaiting needs", "async"):
+    import anyio
+    import anyio.to_thread
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -19,6 +19,7 @@ from agentfs_client.backends.base import BaseFilesystem
 from agentfs_client.backends.container_attach import reason
 from agentfs_client.backends.container_shell import ContainerShell, ContainerShells, quoted
 from agentfs_client.backends.podman_files import TEMPORARY, WrittenFile, contents, located, open_source
+from agentfs_client.extras import needed_for
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
 from agentfs_client.filesystem.paths import join, name_of
 from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot
@@ -189,10 +190,8 @@ class PodmanFilesystem(BaseFilesystem):
 
 def connect(uri: str | None) -> "PodmanClient":
     """ImportError that says what to install; whether anybody answers shows with the first request."""
-    try:
+    with needed_for("containers need", "podman"):
         from podman import PodmanClient
-    except ImportError as exc:
-        raise ImportError("containers need the package `podman`: pip install 'agentfsd[podman]'") from exc
     return PodmanClient() if uri is None else PodmanClient(base_url=uri)
 
 

@@ -13,31 +13,8 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 
-from deepagents.backends.protocol import (
-    FILE_NOT_FOUND,
-    INVALID_PATH,
-    IS_DIRECTORY,
-    PERMISSION_DENIED,
-    BackendProtocol,
-    DeleteResult,
-    EditResult,
-    ExecuteResponse,
-    FileData,
-    FileDownloadResponse,
-    FileInfo,
-    FileOperationError,
-    FileUploadResponse,
-    GlobResult,
-    GrepMatch,
-    GrepResult,
-    LsResult,
-    ReadResult,
-    SandboxBackendProtocol,
-    WriteResult,
-)
-from deepagents.backends.utils import InvalidGlobPatternError, compile_grep_include_glob
-
 from agentfs_client.backends.branch import BranchFilesystem
+from agentfs_client.extras import needed_for
 from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.filesystem.results import FileEntry
 from agentfs_client.integrations.branch_commands import run_in_branch
@@ -45,6 +22,31 @@ from agentfs_client.tools.editing import replaced
 from agentfs_client.tools.handling import Refused
 from agentfs_client.tools.misses import explain_miss
 from agentfs_client.tools.parameters import EditFileParams
+
+with needed_for("this backend needs", "deepagents"):
+    from deepagents.backends.protocol import (
+        FILE_NOT_FOUND,
+        INVALID_PATH,
+        IS_DIRECTORY,
+        PERMISSION_DENIED,
+        BackendProtocol,
+        DeleteResult,
+        EditResult,
+        ExecuteResponse,
+        FileData,
+        FileDownloadResponse,
+        FileInfo,
+        FileOperationError,
+        FileUploadResponse,
+        GlobResult,
+        GrepMatch,
+        GrepResult,
+        LsResult,
+        ReadResult,
+        SandboxBackendProtocol,
+        WriteResult,
+    )
+    from deepagents.backends.utils import InvalidGlobPatternError, compile_grep_include_glob
 
 _EXPECTED = (OSError, ValueError, RuntimeError)
 _MOST_MATCHES = 10_000

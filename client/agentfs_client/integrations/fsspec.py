@@ -13,12 +13,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from fsspec import AbstractFileSystem
-from fsspec.spec import AbstractBufferedFile
-
 from agentfs_client.backends.base import BaseFilesystem
+from agentfs_client.extras import needed_for
 from agentfs_client.filesystem.protocol import ByteReader, ByteWriter, Filesystem
 from agentfs_client.filesystem.results import FileEntry, FileStat, WriteMode
+
+with needed_for("fsspec's interface needs", "fsspec"):
+    from fsspec import AbstractFileSystem
+    from fsspec.spec import AbstractBufferedFile
 
 if TYPE_CHECKING:
     from agentfs_client import wire

@@ -10,28 +10,30 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import anyio
-import anyio.to_thread
-from pydantic_ai import FunctionToolset, RunContext, Tool
-from pydantic_ai.capabilities.abstract import AbstractCapability
-from pydantic_ai.messages import WorkspaceRef
-from pydantic_ai.workspaces import (
-    CommandResult,
-    FileEntry,
-    LocalWorkspaceBackend,
-    WorkspaceBackend,
-    WorkspaceCommand,
-    WorkspaceUnavailableError,
-)
-
 from agentfs_client.backends.branch import BranchFilesystem
 from agentfs_client.errors import DaemonGoneError, NotFoundError
+from agentfs_client.extras import needed_for
 from agentfs_client.filesystem.paths import name_of
 from agentfs_client.filesystem.protocol import Filesystem
 from agentfs_client.integrations.branch_commands import passed_on, run_in_branch
 from agentfs_client.tools.catalogue import tools_for
 from agentfs_client.tools.context import ToolContext
 from agentfs_client.tools.dispatch import call_tool
+
+with needed_for("this workspace needs", "pydantic-ai"):
+    import anyio
+    import anyio.to_thread
+    from pydantic_ai import FunctionToolset, RunContext, Tool
+    from pydantic_ai.capabilities.abstract import AbstractCapability
+    from pydantic_ai.messages import WorkspaceRef
+    from pydantic_ai.workspaces import (
+        CommandResult,
+        FileEntry,
+        LocalWorkspaceBackend,
+        WorkspaceBackend,
+        WorkspaceCommand,
+        WorkspaceUnavailableError,
+    )
 
 PROVIDER = "agentfs"
 

@@ -1,7 +1,10 @@
 """``UPath("agentfs://BRANCH/path")``: pathlib over AgentFSFileSystem, by universal_pathlib. It adds how a path is written."""
 
-import fsspec
-from upath import UPath
+from agentfs_client.extras import needed_for
+
+with needed_for("agentfs:// as a path needs", "upath"):
+    import fsspec
+    from upath import UPath
 
 fsspec.get_filesystem_class("agentfs")  # UPath guesses what a path is made of where the class is not known yet
 

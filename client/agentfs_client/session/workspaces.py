@@ -54,7 +54,7 @@ class FilesystemSection(MarkdownSection[ParamsT]):
         self._backend = filesystem
         self._read_only = read_only or (filesystem is not None and filesystem.read_only)
         self._snapshot_dir = snapshot_dir
-        self._snapshots: SnapshotManager | None = None
+        self._snapshots: SnapshotManager[ArchivableFilesystem] | None = None
 
     @property
     def tools(self) -> Tools:
@@ -67,7 +67,7 @@ class FilesystemSection(MarkdownSection[ParamsT]):
         return self._backend
 
     @property
-    def snapshots(self) -> "SnapshotManager":
+    def snapshots(self) -> "SnapshotManager[ArchivableFilesystem]":
         """Named snapshots of the file system, as archives that any other backend can restore."""
         if self._snapshots is None:
             from agentfs_client.snapshots.manager import SnapshotManager

@@ -8,16 +8,24 @@ import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from agentfs_client.filesystem.protocol import ArchivableFilesystem
-
 _SUFFIX = ".fs.zip"
 _LONGEST = 200  # bytes; with the suffix and what a writer adds while it writes, a file name may have 255
-
-
 _LARGEST_MANIFEST = 1 << 20
+
+
+class Archivable(Protocol):
+    """All that is asked of a file system here: ArchivableFilesystem and MinimalFilesystem are such."""
+
+    def export_archive(self, path: str | os.PathLike[str]) -> int: ...
+
+    def import_archive(self, path: str | os.PathLike[str]) -> int: ...
+
+
+F_co = TypeVar("F_co", bound=Archivable, covariant=True)
 
 
 class _Manifest(msgspec.Struct):
@@ -36,17 +44,17 @@ class SnapshotInfo:
     created_at: datetime
 
 
-class SnapshotManager:
+class SnapshotManager(Generic[F_co]):
     """*snapshot_dir* None: a new directory for temporary files. In one that is named, the archives of earlier processes are known
     from the start."""
 
-    def __init__(self, filesystem: ArchivableFilesystem, snapshot_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, filesystem: F_co, snapshot_dir: str | os.PathLike[str] | None = None) -> None:
         self._filesystem = filesystem
         self._directory = None if snapshot_dir is None else Path(os.path.abspath(snapshot_dir))
         self._snapshots = {} if self._directory is None else _read(self._directory)
 
     @property
-    def filesystem(self) -> ArchivableFilesystem:
+    def filesystem(self) -> F_co:
         return self._filesystem
 
     def snapshot(self, snapshot_id: str) -> SnapshotInfo:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from agentfs_client.extras import needed_for
 from agentfs_client.filesystem.protocol import Filesystem, SnapshotableFilesystem
 from agentfs_client.integrations.mcp.failures import EXPECTED, sentence
 from agentfs_client.integrations.mcp.history import Diff, DiffWithPatch, ListSnapshots, Restore, Snapshot
@@ -50,7 +51,8 @@ _TOOLS: tuple[type[Tool], ...] = (
 def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
     """Serves until the client closes standard input. For a process of its own: SIGTERM and SIGINT end it, with exit code 0, as
     soon as the tool that is running has finished."""
-    import anyio
+    with needed_for("serving MCP needs", "mcp"):
+        import anyio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 
@@ -91,11 +93,12 @@ def make_server(
 ) -> "Server[Any]":
     """A server for any transport of the package `mcp`. *snapshot_each_change*: before each tool that changes files a snapshot is
     taken, tagged with what was about to be done. *limiter*: what a running tool holds; no two may run at once."""
-    import anyio
-    import anyio.to_thread
-    from mcp import types
-    from mcp.server.lowlevel import Server
-    from mcp.shared.exceptions import MCPError
+    with needed_for("serving MCP needs", "mcp"):
+        import anyio
+        import anyio.to_thread
+        from mcp import types
+        from mcp.server.lowlevel import Server
+        from mcp.shared.exceptions import MCPError
 
     workspace = Workspace(filesystem)
     tools = {tool.name: tool for tool in _offered(filesystem)}
