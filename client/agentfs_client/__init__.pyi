@@ -23,6 +23,7 @@ from .errors import AgentFSError as AgentFSError
 from .errors import DaemonGoneError as DaemonGoneError
 from .errors import NotAllowedError as NotAllowedError
 from .errors import NotFoundError as NotFoundError
+from .files import RemoteFiles as RemoteFiles
 from .filesystem.errors import ArchiveError as ArchiveError
 from .filesystem.errors import ArchiveTooLargeError as ArchiveTooLargeError
 from .filesystem.errors import PathEscapeError as PathEscapeError
@@ -42,6 +43,7 @@ from .filesystem.protocol import ByteWriter as ByteWriter
 from .filesystem.protocol import DiffableFilesystem as DiffableFilesystem
 from .filesystem.protocol import Filesystem as Filesystem
 from .filesystem.protocol import MovableFilesystem as MovableFilesystem
+from .filesystem.protocol import PatchingFilesystem as PatchingFilesystem
 from .filesystem.protocol import SnapshotableFilesystem as SnapshotableFilesystem
 from .filesystem.protocol import SnapshotStore as SnapshotStore
 from .filesystem.protocol import TextReader as TextReader
@@ -92,6 +94,7 @@ from .session.workspaces import FilesystemSection as FilesystemSection
 from .session.workspaces import VfsSection as VfsSection
 from .session.workspaces import VfsToolsSection as VfsToolsSection
 from .session.workspaces import WorkspaceToolsSection as WorkspaceToolsSection
+from .snapshots.directory import DirectorySnapshots as DirectorySnapshots
 from .snapshots.manager import SnapshotInfo as SnapshotInfo
 from .snapshots.manager import SnapshotManager as SnapshotManager
 from .snapshots.store import DirectorySnapshotStore as DirectorySnapshotStore

@@ -47,7 +47,7 @@ def resolve(mount: HostMount, allowed_roots: Paths) -> ResolvedMount:
     """PathEscapeError for what lies beneath none of the roots; FileNotFoundError."""
     given = os.fspath(mount.host_path)
     is_allowed = False
-    for root in map(os.path.abspath, allowed_roots):
+    for root in [os.path.abspath(root) for root in allowed_roots]:
         source = os.path.relpath(os.path.join(root, given), root)
         if source == ".." or source.startswith("../"):
             continue

@@ -279,17 +279,17 @@ def capture(
     if fd is None:
         return None
     try:
-        for _ in range(attempts):
+        while True:
+            attempts -= 1
             before = os.fstat(fd)
             os.lseek(fd, 0, os.SEEK_SET)
             content, size = read(fd)
-            entry = make_entry(path, before, fd, horizon_ns)
+            entry = msgspec.structs.replace(make_entry(path, before, fd, horizon_ns), content=content, size=size)
             after = os.fstat(fd)
             if (before.st_ctime_ns, before.st_size) == (after.st_ctime_ns, after.st_size):
-                break
-        else:
-            entry = msgspec.structs.replace(entry, ctime_ns=0)
-        return msgspec.structs.replace(entry, content=content, size=size)
+                return entry
+            if not attempts:
+                return msgspec.structs.replace(entry, ctime_ns=0)
     finally:
         os.close(fd)
 
