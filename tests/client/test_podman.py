@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.backends.minimal import ContainerBackend, InMemoryBackend
 from agentfs_client.backends.podman import PodmanFilesystem, find_container
 from agentfs_client.filesystem.errors import (
     PathEscapeError,
@@ -345,3 +346,20 @@ def test_a_service_that_is_not_there_is_a_runtime_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="out of reach"):
         PodmanFilesystem("some", uri=f"http+unix://{tmp_path}/socket")
     gc.collect()
+
+
+def test_eight_methods_of_a_container(busybox: PodmanFilesystem, service: PodmanService, tmp_path: Path) -> None:
+    """The tool operations' ContainerBackend: what was kept in memory is restored in a container."""
+    kept = InMemoryBackend()
+    kept.write("src/main.py", "print('hello')")
+    kept.export_archive(tmp_path / "kept.fs.zip")
+    with service.client() as client:
+        backend = ContainerBackend(client.containers.get(busybox.container_id), workdir="/workspace")
+        assert backend.import_archive(tmp_path / "kept.fs.zip") == 1
+        assert backend.write("src/more.py", "print(2)") == 8
+        assert backend.read("/workspace/src/main.py").content == "print('hello')"
+        assert [entry.path for entry in backend.glob("**/*.py")] == ["src/main.py", "src/more.py"]
+        assert [match.path for match in backend.grep("hello", file_glob="*.py")] == ["src/main.py"]
+        assert backend.export_archive(tmp_path / "again.fs.zip") == 2
+        assert (backend.delete("src"), len(backend.list())) == (3, 0)
+        backend.backend.close()

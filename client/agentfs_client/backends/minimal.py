@@ -13,7 +13,9 @@ from agentfs_client.backends.memory import InMemoryFilesystem
 from agentfs_client.filesystem.results import FileContent, FileEntry, GrepMatch
 
 if TYPE_CHECKING:
+    from agentfs_client.backends.host import HostFilesystem
     from agentfs_client.backends.mounts import HostMount
+    from agentfs_client.backends.podman import PodmanFilesystem
 
 
 class MinimalFilesystem:
@@ -72,6 +74,8 @@ class MinimalFilesystem:
 class InMemoryBackend(MinimalFilesystem):
     """``mounts``: files of this machine that are copied in; a relative one counts from the current directory."""
 
+    backend: InMemoryFilesystem
+
     def __init__(self, mounts: "Sequence[HostMount]" = ()) -> None:
         super().__init__(InMemoryFilesystem())
         if mounts:
@@ -81,6 +85,8 @@ class InMemoryBackend(MinimalFilesystem):
 
 
 class HostBackend(MinimalFilesystem):
+    backend: "HostFilesystem"
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         from agentfs_client.backends.host import HostFilesystem
 
@@ -88,7 +94,9 @@ class HostBackend(MinimalFilesystem):
 
 
 class ContainerBackend(MinimalFilesystem):
-    """A running podman container, as PodmanFilesystem takes it."""
+    """A running podman container, as PodmanFilesystem takes it. ``backend.close()`` ends the shell in it."""
+
+    backend: "PodmanFilesystem"
 
     def __init__(self, container: Any, workdir: str = "/workspace") -> None:
         from agentfs_client.backends.podman import PodmanFilesystem
