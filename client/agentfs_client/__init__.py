@@ -7,3 +7,4 @@ importing this costs next to nothing.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [name for name in __all__ if not name.startswith("Async")]  # `import *` works without anyio, too

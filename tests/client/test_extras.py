@@ -47,6 +47,11 @@ def test_what_is_missing_names_its_extra(tmp_path: Path) -> None:
     assert {extra: said.get(extra) for extra in NEEDS if f"pip install 'agentfsd[{extra}]'" not in said.get(extra, "")} == {}
 
 
+def test_taking_every_name_needs_no_extra() -> None:
+    script = "import sys; sys.modules['anyio'] = None; from agentfs_client import *; InMemoryFilesystem"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_every_extra_is_named_by_something() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert NEEDS.keys() == project["optional-dependencies"].keys() - FOR_DEVELOPERS
