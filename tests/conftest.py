@@ -1,5 +1,6 @@
 """Every test has a state home and a registry of its own; mounts are ended with the test that made them."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from tests.mounted import Mounted, needs_fuse
 from tests.overlays import Opened
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we were started in the background, which ignores it
 
 
 @pytest.fixture(autouse=True)
