@@ -9,7 +9,8 @@ import pytest
 from tests.mounted import Mounted, needs_fuse
 from tests.overlays import Opened
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we were started in the background, which ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we were started in the background, which ignores both
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
