@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -28,6 +29,14 @@ def needs_fuse() -> None:
 def needs_root() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
+
+
+def needs_open_checkout() -> None:
+    """Skips where others than root cannot run this checkout's Python."""
+    for place in (Path(__file__), Path(sys.executable)):
+        for directory in place.absolute().parents:
+            if not directory.stat().st_mode & stat.S_IXOTH:
+                pytest.skip(f"an ordinary user cannot enter {directory}, where this checkout lies")
 
 
 def needs_namespaces() -> None:

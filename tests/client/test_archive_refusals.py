@@ -20,7 +20,7 @@ from agentfs_client.filesystem.limits import Limits
 from tests.client.archives import Make, Plainest, content, factory
 from tests.compare import describe
 from tests.hostile_archives import HOSTILE, link, members
-from tests.mounted import needs_root
+from tests.mounted import needs_open_checkout, needs_root
 
 
 @pytest.fixture
@@ -187,6 +187,7 @@ assert describe(root) == before
 
 def test_directory_that_takes_no_names_is_replaced_and_restored() -> None:
     needs_root()
+    needs_open_checkout()
     place = tempfile.mkdtemp()
     try:
         os.chmod(place, 0o777)

@@ -28,7 +28,7 @@ from agentfs_client.filesystem.errors import (
 )
 from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
 from agentfs_client.snapshots.directory import DirectorySnapshots
-from tests.mounted import needs_root
+from tests.mounted import needs_open_checkout, needs_root
 
 MAKE = {"btrfs": ["mkfs.btrfs", "-q", "-M"], "xfs": ["mkfs.xfs", "-q"]}
 SIZE = {"btrfs": 64 << 20, "xfs": 320 << 20}
@@ -595,6 +595,7 @@ except SnapshotCreationError as exc:
 
 def test_restore_without_root_undoes_what_the_owner_could(their_own: Path) -> None:
     needs_root()
+    needs_open_checkout()
     base = their_own / "base"
     (base / "root").mkdir(parents=True)
     for directory in (their_own, base, base / "root"):

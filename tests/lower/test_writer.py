@@ -20,7 +20,7 @@ from agentfsd.lower.host import HostLower
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Drifted, Identity, Put, Remove, Step
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted, steps_between
-from tests.mounted import needs_root
+from tests.mounted import needs_open_checkout, needs_root
 
 FILE = stat.S_IFREG | 0o644
 DIRECTORY = stat.S_IFDIR | 0o755
@@ -628,6 +628,7 @@ print("fine")
 
 def test_an_ordinary_user_keeps_the_owner_and_is_told_what_may_not_be_written(tmp_path: Path) -> None:
     needs_root()
+    needs_open_checkout()
     base = Path(subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True).stdout.strip())
     try:
         (base / "root").mkdir()

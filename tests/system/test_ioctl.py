@@ -198,8 +198,8 @@ def test_allocating_punching_and_zeroing(here: Here, name: str) -> None:
     assert here("peek", "f", 3, 2 * PAGE) == "aaa"
     here("fallocate", "f", PUNCH_HOLE | KEEP_SIZE, 2 * PAGE, 2 * PAGE)
     assert here("pread", "f", 2, 2 * PAGE - 1) == here("peek", "f", 2, 2 * PAGE - 1) == "a\0"
-    assert here("seek", "f", 0, os.SEEK_HOLE) == 2 * PAGE
-    assert here("seek", "f", 2 * PAGE, os.SEEK_DATA) == 4 * PAGE
+    assert here("seek", "f", 0, os.SEEK_HOLE) in (2 * PAGE, 3 * PAGE)  # on tmpfs the page that was looked at is there again
+    assert here("seek", "f", 3 * PAGE, os.SEEK_DATA) == 4 * PAGE
     here("fallocate", "f", ZERO_RANGE, 7 * PAGE, 3 * PAGE)
     assert here("fstat", "f")[2] == 10 * PAGE
     assert here("pread", "f", 2, 7 * PAGE - 1) == "a\0"
