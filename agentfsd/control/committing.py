@@ -15,6 +15,7 @@ from agentfs_client import wire
 from agentfsd.control.asker import Asker
 from agentfsd.control.history import HistoryHandlers, asked_paths, author_of, merge_reply
 from agentfsd.control.slices import cancelled, drive
+from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.history import commit, merging, paths
@@ -22,7 +23,7 @@ from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.lower import writer
 from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import Drifted
+from agentfsd.lower.plan import Drifted, Identity
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
@@ -75,22 +76,40 @@ class CommitHandlers(HistoryHandlers):
             "same": msgspec.json.encode(plan.same).decode(), "id": str(time.time_ns()),
         }  # fmt: skip
 
+        originals: list[tuple[bytes, Identity]] = []
+
         def write() -> writer.Commit:
             made = writer.stage(
                 self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
                 progress=lambda done, total, size: asker.progress(done, total, "writing"),
             )  # fmt: skip
+            originals.extend(writer.originals(self.info.state))
             made.apply(lambda done, total, size: asker.progress(done, total, "replacing"), clean=False)
             return made
 
         try:
             made = await trio.to_thread.run_sync(write)
         except Drifted as exc:
+            self._know_again(originals)
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         whole = not partial and not self._in_use(branch.id)
         await self._keep_up(note, plan.same, whole, made.clean, asker)
         self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
         return []
+
+    def _know_again(self, originals: list[tuple[bytes, Identity]]) -> None:
+        """What an undone commit took out of the lower and put back has another change time, by our own doing."""
+        touched = {}
+        for path, found in originals:
+            try:
+                info = self._lower().stat(path)
+            except OSError:
+                continue
+            now = LowerIdentity(info.st_ino, 0, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+            old = LowerIdentity(found.ino, 0, found.size, found.mtime_ns, found.ctime_ns)
+            if now != old and now._replace(ctime_ns=old.ctime_ns) == old:
+                touched[old] = now
+        self.overlay.lower_touched(touched)
 
     async def _keep_up(
         self, note: Mapping[str, str], same: list[commit.Same], whole: bool, clean: Callable[[], object], asker: Asker
@@ -113,6 +132,7 @@ class CommitHandlers(HistoryHandlers):
         if pending is None:
             raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
         lower, state, note = self._lower(), self.info.state, pending.note
+        originals = writer.originals(state)
 
         def work() -> bool:
             def told(done: int, total: int, size: int) -> None:
@@ -125,12 +145,15 @@ class CommitHandlers(HistoryHandlers):
         try:
             done = await trio.to_thread.run_sync(work)
         except Drifted as exc:
+            self._know_again(originals)
             conflicts = [Conflict(path, "drift", "changed in the real directory since") for path in exc.paths]
             return merge_reply(Merged("nothing", [], conflicts), self.info.lower)
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note["same"], type=list[commit.Same])
             await self._keep_up(note, same, whole, lambda: writer.resume(lower, state), asker)
+        else:
+            self._know_again(originals)
         await self._settle()
         changed = [b64decode(path) for path in json.loads(note["paths"])]
         return merge_reply(Merged("lower" if done != request.abort else "nothing", changed), self.info.lower)

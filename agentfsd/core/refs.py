@@ -16,7 +16,7 @@ from weakref import WeakSet
 from agentfsd.core import copyup, reap
 from agentfsd.core.carry import carry_over
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
-from agentfsd.core.inode import Inode
+from agentfsd.core.inode import Inode, LowerIdentity
 from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.errors import Refusal, not_found
@@ -131,6 +131,16 @@ class Refs:
                     if inode.lower_path in moved:
                         tx.set(inode, lower_path=moved[inode.lower_path])
             self.store.move_lower_paths(moved)
+
+    def lower_touched(self, touched: dict[LowerIdentity, LowerIdentity]) -> None:
+        """After a commit that was undone: objects that went out of the lower and came back are what they were."""
+        with self.store.transaction() as tx:
+            for tree in [*self._trees.values(), *self._replaced]:
+                for inode in tree.loaded():
+                    if inode.lower in touched:
+                        tx.set(inode, lower=touched[inode.lower])
+            for old, new in touched.items():
+                self.store.change_lower_identity(old, new)
 
     # -- finding by name
 

@@ -22,7 +22,7 @@ from agentfsd.lower import control, journal
 from agentfsd.lower.apply import Moves
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.journal import Change, Control, Journal, JournalFile, Move, Phase
-from agentfsd.lower.plan import Drifted, Identity, Put, Step
+from agentfsd.lower.plan import ABSENT, Drifted, Identity, Put, Step
 from agentfsd.lower.staging import Staging
 from agentfsd.lower.survey import Survey, parent_of
 
@@ -186,6 +186,13 @@ def pending(journal_directory: str) -> Pending | None:
         return None
     found = file.journal
     return Pending(file.phase, found.note, found.paths, len(found.changes), found.size_bytes)
+
+
+def originals(journal_directory: str) -> list[tuple[bytes, Identity]]:
+    """What a commit that is not over found at the paths that it replaces or removes."""
+    file = journal.load(journal_directory)
+    moves = [] if file is None else file.journal.moves
+    return [(move.path, move.found) for move in moves if move.found != ABSENT]
 
 
 def resume(lower: HostLower, journal_directory: str, progress: Progress | None = None, *, clean: bool = True) -> bool:

@@ -342,6 +342,15 @@ class Store:
         for number, layer, path in [row for row in rows if row[2] in moved]:
             self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
 
+    def change_lower_identity(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """Wherever a lower object was seen as *old* (ino, dev, size, mtime, ctime), it is *new* now."""
+        for table in ("inode", "origin"):
+            self.db.execute(
+                f"UPDATE {table} SET lower_ino = ?, lower_dev = ?, lower_size = ?, lower_mtime = ?, lower_ctime = ? "
+                "WHERE lower_ino = ? AND lower_dev = ? AND lower_size = ? AND lower_mtime = ? AND lower_ctime = ?",
+                (*new, *old),
+            )
+
     # -- objects
 
     def put_object(self, object_id: int, layer: int) -> None:
