@@ -136,14 +136,12 @@ def test_a_cancelled_task_ends_its_request(served: tuple[str, ControlService], w
 
 def test_ctrl_c_ends_the_request(served: tuple[str, ControlService], work: Work) -> None:
     script = f"from agentfs_client.control import ControlClient; ControlClient.connect({served[0]!r}).fsck(print)"
-    client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert client.stdout is not None
-    assert client.stdout.readline().startswith(b"Progress(")
-    client.send_signal(signal.SIGINT)
-    assert work.ended.wait(WAIT_S)
-    assert work.done < STEPS
-    client.wait(WAIT_S)
-    client.stdout.close()
+    with subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline().startswith(b"Progress(")
+        client.send_signal(signal.SIGINT)
+        assert work.ended.wait(WAIT_S)
+        assert work.done < STEPS
 
 
 def test_a_client_that_has_said_all_still_gets_its_reply(served: tuple[str, ControlService], work: Work) -> None:
