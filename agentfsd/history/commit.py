@@ -138,7 +138,7 @@ class _Planner:
         if row is not None:
             before = origin.identity_of(row)
             if pair.old is not None and pair.old.is_dir:
-                return now[:2] != before[:2] or _changed_below(self._tree.lower, path, row.since_ns)
+                return now[:2] != before[:2] or _changed_below(self._tree.lower, path, row.since_ns, itself=now != before)
             return now != before
         if pair.new is not None and pair.new.linked and pair.new.lower == now:
             return False  # it may have been changed under another of its names
@@ -316,12 +316,12 @@ def _changed_since(lower: Lower, path: bytes, since_ns: int) -> bool:
         return True
 
 
-def _changed_below(lower: Lower, path: bytes, since_ns: int) -> bool:
-    """Whether anything in a directory of the lower, or it itself, changed after that."""
+def _changed_below(lower: Lower, path: bytes, since_ns: int, *, itself: bool) -> bool:
+    """Whether anything in a directory of the lower changed after that, or with *itself* the directory."""
     todo = [path]
     while todo:
         directory = todo.pop()
-        if _changed_since(lower, directory, since_ns):
+        if (itself or directory != path) and _changed_since(lower, directory, since_ns):
             return True
         try:
             entries = lower.readdir(directory)
