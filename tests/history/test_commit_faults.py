@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import namespace
+from agentfsd.core.inode import LowerIdentity
 from agentfsd.history import commit
 from agentfsd.lower import writer
 from tests.history.trees import commit_lower, of_lower, of_tree, plan, unlike
@@ -160,3 +161,23 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     assert opened.overlay.diff(None, "main") == []
     assert commit_lower(opened).steps == []
     assert opened.overlay.fsck() == []
+
+
+def test_what_an_undone_commit_put_back_is_not_called_changed(opened: Opened, lower: Path) -> None:
+    tree, hidden = opened.tree(), lower / "dir" / "sub"
+    opened.unlink("dir/sub/deep")
+    namespace.rmdir(tree, tree.walk(b"dir"), b"sub")
+    opened.write("dir/sub", b"now a file")
+
+    def identity() -> LowerIdentity:
+        found = hidden.stat()
+        return LowerIdentity(found.st_ino, 0, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    before = identity()
+    time.sleep(0.01)
+    hidden.rename(lower / "aside")
+    (lower / "aside").rename(hidden)
+    assert [conflict.path for conflict in plan(opened, tree).conflicts] == [b"dir/sub"]
+    opened.overlay.lower_touched({before: identity()})
+    assert commit_lower(opened).conflicts == []
+    assert hidden.read_bytes() == b"now a file"
