@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentfs_client.address import unix_address
 from agentfs_client.backends.host import HostFilesystem
 from agentfs_client.filesystem.errors import (
     SnapshotCreationError,
@@ -209,8 +210,8 @@ def wreck(root: Path, outside: Path) -> None:
     (root / "empty").rmdir()
     os.utime(root / "kept.log", ns=(1, 1))
     os.rename(root / ".gitignore", root / "moved")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(root / "socket"))
+    with socket.socket(socket.AF_UNIX) as server, unix_address(str(root / "socket")) as address:
+        server.bind(address)
     root.chmod(0o700)
 
 

@@ -7,6 +7,7 @@ import stat
 import struct
 from pathlib import Path
 
+from agentfs_client.address import unix_address
 from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Identity, Put, Remove, Step
 from tests.compare import describe
 
@@ -112,8 +113,8 @@ def _make_new(root: Path) -> None:
     (root / "new" / os.fsdecode(b"not-\xff-utf8")).write_text("")
     (root / "new" / "read-only").mkdir()
     (root / "new" / "read-only" / "inner").write_text("inner")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.path.relpath(root / "new" / "socket"))
+    with socket.socket(socket.AF_UNIX) as listener, unix_address(str(root / "new" / "socket")) as address:
+        listener.bind(address)
     if os.geteuid() == 0:
         os.mknod(root / "new" / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         os.chown(root / "new" / "relative", 65534, 100, follow_symlinks=False)
