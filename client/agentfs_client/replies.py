@@ -357,9 +357,35 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     session_why: str = ""
 
 
+class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
+    """A descriptor comes along. ``source``: own, the branch's own content, which this descriptor follows; lower, the unmodified
+    file below (read-only), or snapshot (likewise): such a descriptor does not show what is changed later."""
+
+    source: Literal["own", "lower", "snapshot"]
+    file: FileInfo
+
+
+class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
+    """How real descriptors are given out.
+
+    ``settings``, as text: enabled (on, off); eager_upperization (on: also who only reads gets the branch's own content, copied up
+    for this; off: the lower's file); max_copy_bytes (what may be copied for this where blocks cannot be shared);
+    require_reflink (on: nothing is copied); min_read_bytes (below that a program that only reads is left with the mount);
+    allow (programs, by path or name, with * and ?, separated by spaces; empty: every one).
+    ``possible``: whether this daemon can, and ``why`` not, "" when it can. ``socket``: where the preloaded library asks.
+    ``open``: files that descriptors were given out of and somebody still has open.
+    """
+
+    settings: dict[str, str]
+    possible: bool
+    why: str = ""
+    socket: str = ""
+    open: int = 0
+
+
 AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
     | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
-    | StatusReply
+    | StatusReply | FdReply | InterposeReply
 )  # fmt: skip

@@ -329,6 +329,44 @@ class FileDelete(FileRequest, frozen=True, kw_only=True, tag="file.delete"):
     recursive: bool = False
 
 
+class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
+    """Opens a file as open(2) does, and a real descriptor of its content comes with the reply: what is read and written with
+    that goes to the backing file system and never to the daemon. On the socket only.
+
+    ``flags``: of open(2), such as os.O_RDWR | os.O_CREAT. ``permissions``: of a file that is new, less the caller's umask.
+    ``require_reflink``: refused where content would have to be copied for this, however short it is.
+    """
+
+    flags: int = 0
+    permissions: int = 0o666
+    require_reflink: bool = False
+
+
+class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
+    """A real descriptor for what another one, which comes with the request, stands for: a descriptor of the mount, or one that
+    fd.open gave. The new one has its own offset, and the other's access mode. On the socket only."""
+
+    require_reflink: bool = False
+
+
+class FdSync(Request, frozen=True, kw_only=True, tag="fd.sync"):
+    """fsync(2) for a real descriptor, which comes with the request: also the file's name and attributes survive the loss of power
+    then. (Its own fsync is about content alone.)"""
+
+    data_only: bool = False
+
+
+class InterposeGet(Request, frozen=True, kw_only=True, tag="interpose.get"):
+    """How real descriptors are given out, and whether they can be."""
+
+
+class InterposeSet(Request, frozen=True, kw_only=True, tag="interpose.set"):
+    """One setting: enabled, eager_upperization, max_copy_bytes, require_reflink, min_read_bytes, allow. See InterposeReply."""
+
+    name: str
+    value: str
+
+
 class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     """Asks the daemon to unmount and end; *force* also while the mount is in use."""
 
@@ -340,5 +378,6 @@ AnyRequest = (
     | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
-    | FileClose | FileCount | FileMkdir | FileRename | FileDelete | Shutdown
+    | FileClose | FileCount | FileMkdir | FileRename | FileDelete | FdOpen | FdDup | FdSync | InterposeGet | InterposeSet
+    | Shutdown
 )  # fmt: skip
