@@ -17,8 +17,8 @@ _NEVER = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # from the
 _NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)
 
 
-def copy_content(source_fd: int, target_fd: int, no_reflink: set[int]) -> None:
-    """Fills an empty file by sharing the source's blocks, else by copying them.
+def copy_content(source_fd: int, target_fd: int, no_reflink: set[int], max_copy_bytes: int | None = None) -> None:
+    """Fills an empty file by sharing the source's blocks, else by copying them. EFBIG for more than *max_copy_bytes* to copy.
 
     *no_reflink* holds the devices (st_dev) whose files cannot share blocks with the target's; one found out here is added.
     """
@@ -33,6 +33,8 @@ def copy_content(source_fd: int, target_fd: int, no_reflink: set[int]) -> None:
                 raise
         else:
             return
+    if max_copy_bytes is not None and data_bytes(source_fd) > max_copy_bytes:
+        raise OSError(errno.EFBIG, f"blocks cannot be shared here, and more than {max_copy_bytes} bytes would have to be copied")
     copy(source_fd, target_fd)
 
 

@@ -19,7 +19,7 @@ import msgspec
 import trio
 import trio.lowlevel
 
-from agentfsd import __version__, config, kernel, mounts, process, runtime
+from agentfsd import __version__, config, kernel, mounts, process, readonly, runtime
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.binding.table import Bindings
@@ -31,7 +31,10 @@ from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.fuse.mount import IO_MODES, Mount
+from agentfsd.fuse.native import forward
 from agentfsd.fuse.native.session import Unsupported
+from agentfsd.handoff.doorway import Doorway
+from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import Store, unreadable
@@ -82,6 +85,12 @@ class Daemon:
         self.mount = Mount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session
         )
+        self._given_away = list[int]()  # what is given away is opened through these
+        why_not = self._prepare_to_give()
+        self.forwarding = Forwarding(self.overlay, self.write_back, self.mount.settled_soon, why_not, _open_files_limit() // 2)
+        self.doorway = Doorway(self.state.doorway, os.geteuid())
+        self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
+        self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self._now = False  # told by a signal: whoever still uses the mount loses it
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()
@@ -110,13 +119,30 @@ class Daemon:
             )  # fmt: skip
         return Store.open(path, self.orders.lower)
 
+    def _prepare_to_give(self) -> str:
+        """What descriptors for others are opened through, before there are threads; why not, "" when there are some."""
+        if not isinstance(self.backstore, HostBackstore):
+            return f"the {self.backstore.kind} backstore has no files that could be given out"
+        try:
+            probe = self.backstore.create_unnamed()
+            leased = not probe.is_open_elsewhere()
+            probe.close()
+            found = readonly.views((self.orders.lower, False), (self.state.objects, False), (self.state.objects, True))
+        except OSError as exc:
+            return f"there are no mounts here to give files out through: {exc.strerror}"
+        if not leased:
+            return "the file system of the state directory knows no leases: nobody could tell who still has a file"
+        self._given_away = found
+        self.lower.reader_root, self.backstore.reader_root, self.backstore.writer_root = found
+        return ""
+
     def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
         return DaemonInfo(
             version=__version__, pid=os.getpid(), lower=orders.lower, mountpoint=orders.mountpoint, state=orders.state,
             session=session, backstore=self.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
             capabilities={
-                "cap.backstore": self.backstore.kind, "cap.fd_forwarding": "off", "session": session,
+                "cap.backstore": self.backstore.kind, "session": session,
                 "session.why": why,
             },
             shown_at=(orders.mountpoint, *([orders.lower] if orders.hidden else [])), read_only="ro" in orders.mount_options,
@@ -137,6 +163,9 @@ class Daemon:
     def close(self) -> None:
         mounted = mounts.mount_at(self.orders.mountpoint)
         self.mount.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
+        self.doorway.close()
+        for fd in self._given_away:
+            os.close(fd)
         self.bindings.close()
         self.store.close()
         self.backstore.close()
@@ -181,7 +210,7 @@ class Daemon:
         return {
             "rss_bytes": rss_pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
             **self.mount.measure(), "inodes": self.overlay.loaded(), "processes": processes, "threads": others,
-            "database_bytes": self.store.size_bytes(),
+            "database_bytes": self.store.size_bytes(), "forwarded": len(self.forwarding), "forwardings": self.forwarding.given,
         }  # fmt: skip
 
     def ask_to_end(self, force: bool) -> None:
@@ -300,6 +329,8 @@ class Daemon:
             await trio.sleep(_REAP_EVERY_S)
             self.bindings.drain()
             self.mount.unite()
+            self.forwarding.sweep()
+            self.doorway.sweep()
             try:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()
@@ -308,6 +339,10 @@ class Daemon:
             except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
                 log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
+
+
+def _open_files_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def serve(orders: DaemonConfig, ready: process.Ready) -> None:
@@ -354,6 +389,7 @@ def main() -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)
     process.raise_descriptor_limit()
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens a file while we ask by a lease who has it open
     try:
         orders = _read_orders(arguments.config_fd)
         if not orders.foreground:

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -11,11 +12,26 @@ _SYNC_FILE_RANGE_WRITE = 2
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 
+_F_SETLEASE = 1024  # fcntl(2)
+
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
 _AT_FDCWD = -100
 _renameat2 = getattr(_libc, "renameat2", None)  # glibc 2.28
 if _renameat2 is not None:
     _renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+
+
+def is_open_elsewhere(fd: int) -> bool:
+    """Whether a file is open or mapped through any other open than this one, which must be for writing, too: a write lease tells.
+
+    True where the file system knows no leases. Whoever opens it in that instant has SIGIO sent to us: ignore that signal.
+    """
+    try:
+        fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        return True
+    fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_UNLCK)
+    return False
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:

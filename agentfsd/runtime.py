@@ -63,6 +63,11 @@ class State:
     def socket(self) -> str:
         return os.path.join(self.path, "control.sock")
 
+    @property
+    def doorway(self) -> str:
+        """Where the preloaded library asks for descriptors."""
+        return os.path.join(self.path, "handoff.sock")
+
     def create(self) -> None:
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)

@@ -35,6 +35,13 @@ class Lower(Protocol):
         """A read-only descriptor (O_CLOEXEC, O_NOATIME where permitted); the caller closes it. Regular files only."""
         ...
 
+    def open_to_give(self, path: bytes, flags: int) -> int:
+        """A descriptor for somebody else: for reading, with open(2)'s other *flags*, and nothing makes it one for writing.
+
+        What it leads to may be another file than open() finds (a file system that is mounted inside): compare. EPERM.
+        """
+        ...
+
     def readdir(self, path: bytes) -> list[LowerEntry]: ...
     def readlink(self, path: bytes) -> bytes: ...
     def getxattr(self, path: bytes, name: bytes) -> bytes: ...
@@ -109,6 +116,17 @@ class ContentFile(Protocol):
         """Has what was written begin its way to the disk; does not wait."""
         ...
 
+    def reopen(self, flags: int) -> int:
+        """A further descriptor of the content, for somebody else, with open(2)'s *flags*; the caller closes it. EOPNOTSUPP.
+
+        One for reading alone cannot be made into one for writing; EPERM where that cannot be promised.
+        """
+        ...
+
+    def is_open_elsewhere(self) -> bool:
+        """Whether anybody but this has it open or mapped, in any process; True where nobody knows."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -135,8 +153,10 @@ class Backstore(Protocol):
         ...
 
     def stat(self, object_id: int) -> os.stat_result: ...
-    def clone(self, source_fd: int, object_id: int) -> ContentFile:
+    def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """A new object with the content of *source_fd*: reflink, else copy_file_range, holes kept. No trace on failure.
+
+        *max_copy_bytes*: EFBIG where there is no reflink and more data than that.
 
         Safe to call in a worker thread.
         """

@@ -20,11 +20,12 @@ _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 class HostFile:
     """An open object: a plain descriptor."""
 
-    __slots__ = ("_fd", "_shard", "_store")
+    __slots__ = ("_fd", "_name", "_store")
     stays = True
 
-    def __init__(self, store: "HostBackstore", shard: str, fd: int) -> None:
-        self._store, self._shard, self._fd = store, shard, fd
+    def __init__(self, store: "HostBackstore", name: str, fd: int) -> None:
+        """*name*: "" while it has none."""
+        self._store, self._name, self._fd = store, name, fd
 
     def fileno(self) -> int:
         return self._fd
@@ -50,16 +51,22 @@ class HostFile:
     def sync(self, data_only: bool) -> None:
         """Afterwards content and name survive the loss of power."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
-        self._store.sync_names(self._shard)
+        self._store.sync_names(self._name.partition("/")[0])
 
     def allocate(self, mode: int, offset: int, length: int) -> None:
         kernel.allocate(self._fd, mode, offset, length)
 
     def give_name(self, object_id: int) -> None:
-        self._shard = self._store.link(self._fd, object_id)
+        self._name = self._store.link(self._fd, object_id)
 
     def start_writeback(self) -> None:
         kernel.start_writeback(self._fd)
+
+    def reopen(self, flags: int) -> int:
+        return self._store.reopen(self._name, flags)
+
+    def is_open_elsewhere(self) -> bool:
+        return kernel.is_open_elsewhere(self._fd)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -80,6 +87,9 @@ class HostBackstore:
         self.keeps_atime = not os.fstatvfs(self._root).f_flag & os.ST_NOATIME
         self._has_unnamed = _has_unnamed_files(self._root)
         self._no_reflink: set[int] = set()
+        self.reader_root = (
+            self.writer_root
+        ) = -1  # the same directory as given-away descriptors see it: see readonly.py; not ours to close
         self._synced: set[str] = set()  # shards ("" the root) all of whose names are known to be on the disk
         self._syncing = threading.Lock()
 
@@ -92,7 +102,7 @@ class HostBackstore:
         shard = _shard(object_id)
         fd = self._open_in(shard, _name(object_id), _CREATE)
         self._synced.discard(shard)
-        return HostFile(self, shard, fd)
+        return HostFile(self, _name(object_id), fd)
 
     def create_unnamed(self) -> ContentFile:
         if not self._has_unnamed:
@@ -100,43 +110,51 @@ class HostBackstore:
         return HostFile(self, "", self._open(".", _UNNAMED))
 
     def open(self, object_id: int) -> ContentFile:
-        return HostFile(self, _shard(object_id), self._open(_name(object_id), _OPEN))
+        return HostFile(self, _name(object_id), self._open(_name(object_id), _OPEN))
 
     def stat(self, object_id: int) -> os.stat_result:
         return os.stat(_name(object_id), dir_fd=self._root, follow_symlinks=False)
 
-    def clone(self, source_fd: int, object_id: int) -> ContentFile:
+    def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """The object gets its name when it is complete; a daemon killed before leaves nothing.
 
         Where files without a name are unknown (NFS, FUSE, FAT) it has its name from the start.
         """
         if not self._has_unnamed:
-            return self._clone_named(source_fd, object_id)
+            return self._clone_named(source_fd, object_id, max_copy_bytes)
         shard = _shard(object_id)
         fd = self._open_in(shard, shard, _UNNAMED)
         try:
-            copy_content(source_fd, fd, self._no_reflink)
-            self.link(fd, object_id)
+            copy_content(source_fd, fd, self._no_reflink, max_copy_bytes)
+            name = self.link(fd, object_id)
         except BaseException:
             os.close(fd)
             raise
-        return HostFile(self, shard, fd)
+        return HostFile(self, name, fd)
 
     def link(self, fd: int, object_id: int) -> str:
-        """Gives unnamed content the name of an object; the shard that it is in now."""
-        shard = _shard(object_id)
+        """Gives unnamed content the name of an object; that name."""
+        shard, name = _shard(object_id), _name(object_id)
         try:
-            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._root)
         except FileNotFoundError:
             self._make_shard(shard)
-            os.link(f"/proc/self/fd/{fd}", _name(object_id), dst_dir_fd=self._root)
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._root)
         self._synced.discard(shard)
-        return shard
+        return name
 
-    def _clone_named(self, source_fd: int, object_id: int) -> ContentFile:
+    def reopen(self, name: str, flags: int) -> int:
+        """See ContentFile.reopen."""
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        root = self.writer_root if writes else self.reader_root
+        if root < 0 or not name:
+            raise PermissionError(errno.EPERM, "it cannot be given away here")
+        return os.open(name, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC) | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=root)
+
+    def _clone_named(self, source_fd: int, object_id: int, max_copy_bytes: int | None) -> ContentFile:
         made = self.create(object_id)
         try:
-            copy_content(source_fd, made.fileno(), self._no_reflink)
+            copy_content(source_fd, made.fileno(), self._no_reflink, max_copy_bytes)
         except BaseException:
             made.close()
             self.remove(object_id)

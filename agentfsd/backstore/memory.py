@@ -80,6 +80,12 @@ class MemoryFile:
     def start_writeback(self) -> None:
         """Nothing of this outlives the daemon."""
 
+    def reopen(self, flags: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "what is in memory may move to a disk")
+
+    def is_open_elsewhere(self) -> bool:
+        return True
+
     def close(self) -> None:
         if self._object is not None:
             held, self._object = self._object, None
@@ -149,8 +155,10 @@ class MemoryBackstore:
         with self._lock:
             return os.fstat(self._find(object_id).fd)
 
-    def clone(self, source_fd: int, object_id: int) -> ContentFile:
+    def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """The object gets its number when it is complete."""
+        if max_copy_bytes is not None and data_bytes(source_fd) > max_copy_bytes:
+            raise OSError(errno.EFBIG, f"more than {max_copy_bytes} bytes would have to be copied")
         with self._lock:
             self._check_free(object_id)
         held = _new_object()

@@ -13,7 +13,7 @@ from agentfsd.types import Caller
 _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
     wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.DiffFiles, wire.Log, wire.Restore, wire.Events,
-    wire.FileRequest, wire.HandleRequest,
+    wire.FileRequest, wire.HandleRequest, wire.FdDup, wire.FdSync, wire.InterposeGet,
 )  # fmt: skip
 
 

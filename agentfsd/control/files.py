@@ -27,6 +27,7 @@ from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.resolve import Place, existing
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff.forwarding import copy_up
 from agentfsd.types import CONTROL_DIR
 
 _THREAD_BYTES = 4 << 20  # a copy-up above this size must not make others wait
@@ -47,7 +48,7 @@ class FileHandlers:
 
     def _place(self, request: wire.FileRequest, asker: Asker, *, follow: bool) -> Place:
         tree = self.overlay.tree(request.branch or asker.branch)
-        return self._find(tree, _path(request.path, request.raw_path), asker.peer.credentials(), follow=follow)
+        return self._find(tree, path_of(request.path, request.raw_path), asker.peer.credentials(), follow=follow)
 
     def _place_to_change(self, request: wire.FileRequest, asker: Asker) -> Place:
         """A name to be made, replaced or removed."""
@@ -73,7 +74,7 @@ class FileHandlers:
         is_link = stat.S_ISLNK(found.mode)
         if is_link and request.follow:
             found = existing(self._place(request, asker, follow=True))
-        return wire.FileReply(file=_info(_path(request.path, request.raw_path), found.tree.attributes(found), is_link))
+        return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), found.tree.attributes(found), is_link))
 
     async def _file_list(self, request: wire.FileList, asker: Asker) -> wire.FilesReply:
         directory = existing(self._place(request, asker, follow=True))
@@ -116,7 +117,7 @@ class FileHandlers:
         is_link = stat.S_ISLNK(attributes.mode)
         if is_link:
             attributes = self._behind(join(directory.path, name), directory.tree, who) or attributes
-        return _info(name, attributes, is_link)
+        return info_of(name, attributes, is_link)
 
     def _behind(self, path: bytes, tree: Tree, who: Credentials) -> Attributes | None:
         """What a symlink leads to; None for nothing that the caller can reach."""
@@ -145,7 +146,7 @@ class FileHandlers:
             reading.close()
         else:
             handle = asker.peer.enter(reading)
-        return wire.FileOpened(handle=handle, file=_info(_path(request.path, request.raw_path), attributes), data=head)
+        return wire.FileOpened(handle=handle, file=info_of(path_of(request.path, request.raw_path), attributes), data=head)
 
     async def _file_read(self, request: wire.FileRead, asker: Asker) -> wire.FileData:
         _check_size(request.size)
@@ -163,8 +164,8 @@ class FileHandlers:
     # -- writing
 
     async def _file_create(self, request: wire.FileCreate, asker: Asker) -> wire.FileOpened:
-        _check_permissions(request.permissions)
-        path = _path(request.path, request.raw_path)
+        check_permissions(request.permissions)
+        path = path_of(request.path, request.raw_path)
         place = self._place(request, asker, follow=request.mode != "create")
         self._check_writable(place, request.mode, asker.peer.credentials())
         staged = Staged(place.directory.tree, path, request.mode, request.permissions)
@@ -195,7 +196,7 @@ class FileHandlers:
         finally:
             staged.close()
         await self._settle()
-        return wire.FileReply(file=_info(staged.path, written.tree.attributes(written)))
+        return wire.FileReply(file=info_of(staged.path, written.tree.attributes(written)))
 
     async def _put(self, staged: Staged, asker: Asker) -> Inode:
         """Where the path leads now, if the caller may still write there."""
@@ -213,7 +214,7 @@ class FileHandlers:
         found = place.inode
         if staged.mode == "append":
             if data.copy_size(found) >= _THREAD_BYTES:
-                await _copy_up(found)
+                await copy_up(found)
             await self._pour(staged.append(found, who), found, asker)
         elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
             await self._pour(staged.overwrite(found, who), found, asker)
@@ -239,7 +240,7 @@ class FileHandlers:
     # -- names
 
     async def _file_mkdir(self, request: wire.FileMkdir, asker: Asker) -> wire.FileReply:
-        _check_permissions(request.permissions)
+        check_permissions(request.permissions)
         place, who = self._place_to_change(request, asker), asker.peer.creator()
         directory, mode = place.directory, stat.S_IFDIR | request.permissions
         if place.inode is not None:
@@ -249,12 +250,12 @@ class FileHandlers:
         self._tell_file("created", made, asker)
         self.overlay.names_changed(directory, place.name)
         await self._settle()
-        return wire.FileReply(file=_info(_path(request.path, request.raw_path), made.tree.attributes(made)))
+        return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
 
     async def _file_rename(self, request: wire.FileRename, asker: Asker) -> wire.Done:
         old, who = self._place_to_change(request, asker), asker.peer.credentials()
         tree, source = old.directory.tree, existing(old)
-        new = self._find(tree, _path(request.to, request.raw_to), who, follow=False)
+        new = self._find(tree, path_of(request.to, request.raw_to), who, follow=False)
         self._check_changeable(new)
         _check_not_root(old, new)
         permissions.check_removal(old.directory, source, who)
@@ -314,7 +315,7 @@ class FileHandlers:
             self.overlay.file_changed(found, data=False)
 
 
-def _path(path: str, raw_path: bytes) -> bytes:
+def path_of(path: str, raw_path: bytes) -> bytes:
     return raw_path or path.encode()
 
 
@@ -324,7 +325,7 @@ def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
     return "directory" if stat.S_ISDIR(mode) else "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def _info(path: bytes, found: Attributes, is_link: bool = False) -> wire.FileInfo:
+def info_of(path: bytes, found: Attributes, is_link: bool = False) -> wire.FileInfo:
     shown = wire.path_fields(path)
     return wire.FileInfo(
         path=shown["path"], raw_path=shown.get("raw_path", ""), kind=_kind(found.mode), size=found.size, mode=found.mode,
@@ -352,7 +353,7 @@ def _check_size(size: int) -> None:
         raise invalid(f"{size} bytes cannot be had in one message", f"at most {wire.MAX_DATA_BYTES}")
 
 
-def _check_permissions(mode: int) -> None:
+def check_permissions(mode: int) -> None:
     if not 0 <= mode <= 0o7777:
         raise invalid(f"{mode} are no permissions", "give the bits of chmod(2), such as 0o644")
 
@@ -367,14 +368,3 @@ def _check_regular(inode: Inode) -> None:
 def _check_not_root(*places: Place) -> None:
     if any(place.inode is not None and place.inode.parent is None for place in places):
         raise Refusal(errno.EBUSY, "root", "the root itself cannot be moved or deleted", "name what is in it")
-
-
-async def _copy_up(inode: Inode) -> None:
-    """In a thread; what others write meanwhile is not lost."""
-    copy = copyup.Copy(inode)
-    try:
-        await trio.to_thread.run_sync(copy.run)
-    except BaseException:
-        copy.abandon()
-        raise
-    copy.install()

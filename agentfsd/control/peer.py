@@ -11,9 +11,9 @@ import select
 from collections.abc import Iterable
 from typing import Protocol
 
-from agentfsd.control.credentials import credentials_of, umask_of
 from agentfsd.core.permissions import Credentials
 from agentfsd.errors import Refusal
+from agentfsd.handoff.credentials import credentials_of, umask_of
 from agentfsd.types import Caller
 
 _FILES_MAX = 256
@@ -42,6 +42,7 @@ class Peer:
         self._numbers = itertools.count(1)
         self._pidfd = _open_pidfd(caller.pid) if pidfd is None else pidfd
         self.descriptors: list[int] = []  # that came with the request
+        self.outgoing: list[int] = []  # that go along with the reply
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
 
     def check_alive(self) -> None:
@@ -81,9 +82,10 @@ class Peer:
         return handle
 
     def drop_descriptors(self) -> None:
-        """Closes what no request has taken."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
+        """Closes what no request has taken, and what has been sent."""
+        for some in (self.descriptors, self.outgoing):
+            while some:
+                os.close(some.pop())
 
     def close(self) -> None:
         self.drop_descriptors()

@@ -17,7 +17,7 @@ from agentfsd.control.asker import Asker
 from agentfsd.control.authorize import authorize, no_process
 from agentfsd.control.committing import CommitHandlers
 from agentfsd.control.events import Watcher, stream
-from agentfsd.control.files import FileHandlers
+from agentfsd.control.forwarding import ForwardHandlers
 from agentfsd.control.history import Flush, author_of, wire_snapshot
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
@@ -42,7 +42,7 @@ async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
-class ControlService(CommitHandlers, FileHandlers):
+class ControlService(CommitHandlers, ForwardHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale, ``write_back`` also until it has written back what was dirty; ``shutdown(force)`` asks the
     daemon to end; ``measure`` says what it takes; ``attach(descriptor, branch id, io, device)`` serves a connection of its own
@@ -134,7 +134,8 @@ class ControlService(CommitHandlers, FileHandlers):
         return self.status(asker.caller)
 
     async def _capabilities(self, request: wire.Capabilities, asker: Asker) -> wire.CapabilitiesReply:
-        return wire.CapabilitiesReply(capabilities=self.info.capabilities)
+        forwards = self.forwarding.kind if self.forwarding is not None else "off"
+        return wire.CapabilitiesReply(capabilities=self.info.capabilities | {"cap.fd_forwarding": forwards})
 
     async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
         return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
@@ -380,5 +381,6 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.FileStat: _S._file_stat, wire.FileList: _S._file_list, wire.FileOpen: _S._file_open, wire.FileRead: _S._file_read,
     wire.FileCreate: _S._file_create, wire.FileWrite: _S._file_write, wire.FileCommit: _S._file_commit,
     wire.FileCount: _S._file_count, wire.FileClose: _S._file_close, wire.FileMkdir: _S._file_mkdir,
-    wire.FileRename: _S._file_rename, wire.FileDelete: _S._file_delete,
+    wire.FileRename: _S._file_rename, wire.FileDelete: _S._file_delete, wire.FdOpen: _S._fd_open, wire.FdDup: _S._fd_dup,
+    wire.FdSync: _S._fd_sync, wire.InterposeGet: _S._interpose_get, wire.InterposeSet: _S._interpose_set,
 }  # fmt: skip

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Sequence
 
 import trio
 
@@ -80,7 +81,8 @@ class SocketServer:
             if body is None:
                 return
             try:
-                await _send(stream, await self._service.answer(body, peer, Line(stream, wire.is_json(body))))
+                reply = await self._service.answer(body, peer, Line(stream, wire.is_json(body)))
+                await _send(stream, reply, peer.outgoing)
             finally:
                 peer.drop_descriptors()
 
@@ -125,6 +127,11 @@ async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | 
     return bytes(parts)
 
 
-async def _send(stream: trio.SocketStream, body: bytes) -> None:
+async def _send(stream: trio.SocketStream, body: bytes, descriptors: Sequence[int] = ()) -> None:
+    """The descriptors go with the first bytes."""
+    message, sent = wire.frame(body), 0
     with trio.fail_after(_SEND_TIMEOUT_S):
-        await stream.send_all(wire.frame(body))
+        if descriptors:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            sent = await stream.socket.sendmsg([message], rights)
+        await stream.send_all(message[sent:])

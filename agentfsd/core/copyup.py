@@ -146,8 +146,10 @@ def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> Non
 class Copy:
     """A content copy on its way: made in the loop, run in any thread, installed in the loop."""
 
-    def __init__(self, inode: Inode) -> None:
+    def __init__(self, inode: Inode, max_copy_bytes: int | None = None) -> None:
+        """*max_copy_bytes*: EFBIG where blocks cannot be shared and more than that would have to be copied."""
         tree = inode.tree
+        self._limit = max_copy_bytes
         self._tree = tree
         self._inode = inode
         self._of = inode.content  # 0: the lower's
@@ -158,7 +160,7 @@ class Copy:
     def run(self) -> None:
         """Copies; may take long. OSError (ENOSPC, ...) leaves nothing behind."""
         try:
-            self.result = clone_object(self._tree, self._source, self._object)
+            self.result = clone_object(self._tree, self._source, self._object, self._limit)
         finally:
             os.close(self._source)
 
@@ -212,7 +214,7 @@ def keep_original(tx: Transaction, inode: Inode) -> None:
     For a file that somebody writes past us: whoever has an object open cannot be moved to another one.
     """
     tree, original, sealed = inode.tree, inode.content, inode.content_layer
-    if not original or inode.file is None or sealed == tree.head:
+    if not original or inode.file is None or sealed == tree.head or not inode.file.is_open_elsewhere():
         return
     number = tree.store.next_id("object")
     clone = clone_object(tree, inode.file.fileno(), number)

@@ -13,10 +13,10 @@ def create_object(tree: Tree, number: int) -> ContentFile:
         return tree.backstore.create(number)
 
 
-def clone_object(tree: Tree, source_fd: int, number: int) -> ContentFile:
-    """A new object with the content of *source_fd*; OSError leaves nothing behind."""
+def clone_object(tree: Tree, source_fd: int, number: int, max_copy_bytes: int | None = None) -> ContentFile:
+    """A new object with the content of *source_fd*; OSError leaves nothing behind. *max_copy_bytes*: see Backstore.clone."""
     try:
-        return tree.backstore.clone(source_fd, number)
+        return tree.backstore.clone(source_fd, number, max_copy_bytes)
     except FileExistsError:
         tree.backstore.remove(number)
-        return tree.backstore.clone(source_fd, number)
+        return tree.backstore.clone(source_fd, number, max_copy_bytes)

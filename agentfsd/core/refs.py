@@ -44,6 +44,7 @@ class Refs:
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
         self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []  # see names_changed()
         self.on_file: list[Callable[[Inode, bool], object]] = []  # see file_changed()
+        self.on_passing: list[Callable[[Inode], object]] = []  # called with a file that will be written past us from now on
         if self._branch_named(DEFAULT_BRANCH) is None:
             with store.transaction() as tx:
                 self._add_branch(tx, DEFAULT_BRANCH, "", 0)

@@ -39,7 +39,8 @@ class Tree:
         self.head = head
         self.chain = frozenset(chain)
         self.read_only = read_only
-        self.passed: set[Inode] = set()  # files whose content objects the kernel writes without asking us
+        self.passed: dict[Inode, int] = {}  # files whose objects somebody writes without asking us, and how many: see passing.py
+        self.noted_passing = False
         self.carried: list[Inode] = []  # that went on in the tree which replaced this one, with other content
         self.foretold: Foretold | None = None
         self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE

@@ -12,6 +12,8 @@ from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
     from agentfsd.fuse.base import Base
+    from agentfsd.handoff.doorway import Doorway
+    from agentfsd.handoff.forwarding import Forwarding
 
 
 class Connections:
@@ -21,11 +23,14 @@ class Connections:
         self.overlay, self.bindings, self.control, self.watch = overlay, bindings, control, watch
         self.owner_uid = os.geteuid()
         self.moves_atime = True
+        self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
+        self.doorway: Doorway | None = None
         self.all: list[Base] = []
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
         overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
+        overlay.on_passing.append(self.passing)
 
     def add(self, connection: "Base") -> None:
         self.all.append(connection)
@@ -59,6 +64,13 @@ class Connections:
                 connection.notifier.expire_inode(node.id, data=data)
                 told = True
         return told
+
+    def passing(self, inode: Inode) -> None:
+        """Before a file is written past us: what stat shows of it must not be cached any more."""
+        for connection in self.all:
+            node = connection.nodes.find_file(inode)
+            if node is not None:
+                connection.notifier.expire_attributes_now(node.id)
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""

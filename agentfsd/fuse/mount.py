@@ -156,6 +156,10 @@ class Mount:
         """Returns when the kernel has taken every notification of what changed so far. *patient*: see Notifier."""
         await self.operations.settled(patient=patient)
 
+    def settled_soon(self, patience_s: float) -> bool:
+        """Likewise, if that takes no longer than this; the event loop waits."""
+        return all(connection.notifier.settled_soon(patience_s) for connection in self.connections.all)
+
     def close(self, *, unmount: bool) -> None:
         """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""
         if self._libfuse is not None:

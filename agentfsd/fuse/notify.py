@@ -39,7 +39,7 @@ class Notifier:
     """Queues notifications from the event loop; ``settled`` waits until the kernel has taken all of them."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[bytes | trio.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[bytes | trio.Event | threading.Event | None] = queue.SimpleQueue()
         self._fd = -1
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread = threading.Thread(target=self._work, name="agentfsd-notify", daemon=True)
@@ -112,6 +112,14 @@ class Notifier:
         if waiting.cancelled_caught and self.can_expire_all:
             self._write(_pack(_NOTIFY_INC_EPOCH, b""))
 
+    def settled_soon(self, patience_s: float) -> bool:
+        """Whether everything queued so far reaches the kernel within that time; the event loop waits."""
+        if self._written >= self._queued:
+            return True
+        done = threading.Event()
+        self._queue.put(done)
+        return done.wait(patience_s)
+
     def _work(self) -> None:
         again: deque[tuple[float, bytes]] = deque()
         while True:
@@ -124,6 +132,9 @@ class Notifier:
                 return
             if isinstance(item, trio.Event):
                 self._tell(item)
+                continue
+            if isinstance(item, threading.Event):
+                item.set()
                 continue
             self._write(item)
             self._written += 1

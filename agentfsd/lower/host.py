@@ -46,6 +46,7 @@ class HostLower:
         self._masks: dict[bytes, _Directory] = {}  # the longest path first
         self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # the longest unused first
         self._lock = threading.Lock()
+        self.reader_root = -1  # the root as given-away descriptors see it: see readonly.py; not ours to close
         for path in masks:
             self.mask(path)
 
@@ -149,6 +150,19 @@ class HostLower:
             os.close(fd)
             raise _no_file()
         return fd
+
+    def open_to_give(self, path: bytes, flags: int) -> int:
+        """See types.Lower. Nothing that is mounted in the lower is found this way."""
+        if self.reader_root < 0:
+            raise PermissionError(errno.EPERM, "it cannot be given away here")
+        parent, _, name = path.rpartition(b"/")
+        if not is_plain(path):
+            raise _no_path()
+        wanted = _FILE | flags & ~os.O_ACCMODE
+        if not parent:
+            return os.open(name, wanted, dir_fd=self.reader_root)
+        directory = _Directory(directory_beneath(self.reader_root, parent), _FOREVER)
+        return os.open(name, wanted, dir_fd=directory.fd)
 
     def readdir(self, path: bytes) -> list[LowerEntry]:
         held = self._directory(path)

@@ -227,5 +227,11 @@ def times_to_stamp(store: Store, layer: int, child: int) -> list[tuple[int, int,
     )
 
 
+def contents_of(store: Store, layer: int) -> list[tuple[int, int]]:
+    """(inode, object) of every object that a layer owns."""
+    query = "SELECT DISTINCT inode.id, content FROM inode JOIN object ON object.id = content AND object.layer = ?"
+    return list(store.db.execute(query, (layer,)))
+
+
 def _taken(kind: str, name: str) -> Refusal:
     return Refusal(errno.EEXIST, f"{kind}-exists", f"there is a {kind} named {name!r} already", "choose another name")

@@ -9,7 +9,7 @@ import fcntl
 import stat
 import struct
 
-from agentfsd.core import copyup
+from agentfsd.core import copyup, passing
 from agentfsd.core.attributes import CAPABILITIES
 from agentfsd.core.inode import Inode
 
@@ -45,7 +45,7 @@ class Backings:
             ways.cached += 1
             return 0
         ways.passed += 1
-        inode.tree.passed.add(inode)
+        passing.begin(inode)
         return ways.backing
 
     def _begin(self, inode: Inode, ways: _Ways) -> bool:
@@ -70,8 +70,8 @@ class Backings:
             return
         if passed:
             ways.passed -= 1
+            passing.end(inode.tree, inode)
             if not ways.passed:
-                inode.tree.passed.discard(inode)
                 fcntl.ioctl(self._fd, _CLOSE, struct.pack("=I", ways.backing))
         else:
             ways.cached -= 1

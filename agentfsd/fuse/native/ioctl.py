@@ -26,16 +26,16 @@ def answer(ops: Operations, node: int, ctx: Context, command: int, content: byte
         return _control(ops, ctx, content, room)
     if command == _GET_FLAGS:
         ops.getattr(node, ctx)
-        return _done(struct.pack("=i", 0))
+        return done(struct.pack("=i", 0))
     if command == _FSGETXATTR:
         ops.getattr(node, ctx)
-        return _done(bytes(28))
+        return done(bytes(28))
     if command == _SET_FLAGS and not any(content[:4]):
-        return _done(b"")
+        return done(b"")
     raise OSError(errno.EOPNOTSUPP if command == _SET_FLAGS else errno.ENOTTY, "no such ioctl")
 
 
-def _done(content: bytes) -> "Parts":
+def done(content: bytes) -> "Parts":
     return [fuse.IOCTL_OUT.pack(0, 0, 0, 0), content]
 
 
@@ -54,4 +54,4 @@ async def _control(ops: Operations, ctx: Context, content: bytes, room: int) -> 
         channel.close()
     if _LENGTH.size + len(reply) > room:
         raise OSError(errno.EMSGSIZE, "the reply is too long for an ioctl")
-    return _done(_LENGTH.pack(len(reply)) + reply)
+    return done(_LENGTH.pack(len(reply)) + reply)

@@ -13,7 +13,7 @@ from agentfsd.core import copyup, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import DirHandle, FileHandle
-from agentfsd.fuse.native import decode, ioctl
+from agentfsd.fuse.native import decode, forward, ioctl
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.backing import Backings
 from agentfsd.fuse.native.decode import PERMISSIONS
@@ -395,8 +395,10 @@ class Requests:
         return [packed.pack(copied) if packed is fuse.COPIED_OUT else packed.pack(copied, 0)]
 
     def ioctl(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        _, _, command, _, in_size, out_size = fuse.IOCTL_IN.unpack_from(body)
+        handle, _, command, _, in_size, out_size = fuse.IOCTL_IN.unpack_from(body)
         content = bytes(body[fuse.IOCTL_IN.size : fuse.IOCTL_IN.size + in_size])
+        if command in forward.COMMANDS:
+            return forward.answer(self.ops, self._file(node, handle, ctx), handle, ctx, command, content)
         return ioctl.answer(self.ops, node, ctx, command, content, out_size)
 
     def nothing(self, node: int, ctx: Context, body: memoryview) -> Reply:

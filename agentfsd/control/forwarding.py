@@ -1,0 +1,180 @@
+"""Requests for real descriptors, which go along with the reply, and how they are given out. What those are, handoff/ knows."""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.asker import Asker
+from agentfsd.control.files import FileHandlers, check_permissions, info_of, path_of
+from agentfsd.core import attributes, copyup, data, namespace, permissions
+from agentfsd.core.inode import Inode
+from agentfsd.core.namespace import Owner
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.resolve import Place
+from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff import settings
+from agentfsd.handoff.forwarding import Forwarding, Wanted
+
+if TYPE_CHECKING:
+    from agentfsd.handoff.doorway import Doorway
+
+_ASK_S = 5.0
+_NEEDED = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
+
+
+class ForwardHandlers(FileHandlers):
+    """Part of ControlService. ``tell_command``: the ioctl by which a descriptor of the mount says which file it is."""
+
+    forwarding: Forwarding | None = None
+    doorway: "Doorway | None" = None
+    tell_command = 0
+    _settle: Callable[[], Awaitable[None]]
+
+    def _forwarding(self, asker: Asker | None = None) -> Forwarding:
+        if self.forwarding is None:
+            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", "this daemon gives out no descriptors", "use the mount")
+        if asker is not None and asker.line is None:
+            raise Refusal(errno.EOPNOTSUPP, "no-descriptors", "the control file carries no descriptors", "use the socket")
+        self.forwarding.check_possible()
+        return self.forwarding
+
+    # -- fd.open
+
+    async def _fd_open(self, request: wire.FdOpen, asker: Asker) -> wire.FdReply:
+        forwarding, flags = self._forwarding(asker), request.flags
+        _check_flags(flags)
+        check_permissions(request.permissions)
+        follow = not flags & os.O_NOFOLLOW and flags & (os.O_CREAT | os.O_EXCL) != os.O_CREAT | os.O_EXCL
+        place = self._place(request, asker, follow=follow)
+        wanted = Wanted(flags, request.require_reflink)
+        found = place.inode
+        if found is None:
+            found = self._create(place, request, asker)
+        else:
+            self._open_existing(found, place, flags, asker.peer.credentials())
+            if flags & os.O_TRUNC:
+                await self._empty(found, asker)
+        given = await forwarding.give(found, wanted, asker.caller.pid)
+        asker.peer.outgoing.append(given.fd)
+        await self._settle()
+        shown = info_of(path_of(request.path, request.raw_path), found.tree.attributes(found))
+        return wire.FdReply(source=given.source, file=shown)
+
+    def _create(self, place: Place, request: wire.FdOpen, asker: Asker) -> Inode:
+        if not request.flags & os.O_CREAT:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory")
+        self._check_changeable(place)
+        who = asker.peer.creator()
+        permissions.check(place.directory, WRITE | EXECUTE, who)
+        mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
+        owner = Owner(who.uid, who.gid, who.umask)
+        made = namespace.make(place.directory.tree, place.directory, place.name, mode, owner)
+        self._tell_file("created", made, asker)
+        self.overlay.names_changed(place.directory, place.name)
+        return made
+
+    def _open_existing(self, found: Inode, place: Place, flags: int, who: Credentials) -> None:
+        writes = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC
+        if flags & os.O_CREAT and flags & os.O_EXCL:
+            raise FileExistsError(errno.EEXIST, "file exists")
+        if stat.S_ISLNK(found.mode):
+            raise OSError(errno.ELOOP, "it is a symlink, which was not to be followed")
+        if found.is_dir:
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if not found.is_file:
+            raise invalid("only a regular file's content has a descriptor", "open it on the mount", "not-a-file")
+        if writes:
+            self._check_changeable(place)
+        permissions.check(found, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
+
+    async def _empty(self, inode: Inode, asker: Asker) -> None:
+        """O_TRUNC, as of somebody who writes."""
+        self.overlay.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
+        await self._write_back()
+        copyup.check_writable(inode.tree)
+        attributes.truncate(inode, 0)
+        attributes.drop_capabilities(inode)
+        if not asker.peer.credentials().privileged:
+            attributes.drop_setid(inode)
+        self._tell_file("modified", inode, asker)
+        self.overlay.file_changed(inode, data=True)
+
+    # -- by another descriptor
+
+    async def _fd_dup(self, request: wire.FdDup, asker: Asker) -> wire.FdReply:
+        forwarding = self._forwarding(asker)
+        inode, flags = await self._file_of(forwarding, asker)
+        given = await forwarding.give(inode, Wanted(flags, request.require_reflink), asker.caller.pid)
+        asker.peer.outgoing.append(given.fd)
+        return wire.FdReply(source=given.source, file=info_of(inode.path, inode.tree.attributes(inode)))
+
+    async def _fd_sync(self, request: wire.FdSync, asker: Asker) -> wire.Done:
+        inode, _ = await self._file_of(self._forwarding(asker), asker)
+        await trio.to_thread.run_sync(data.sync_later(inode, data_only=request.data_only))
+        return wire.Done()
+
+    async def _file_of(self, forwarding: Forwarding, asker: Asker) -> tuple[Inode, int]:
+        """The file of a branch that a descriptor stands for, and its flags. A bound process names its own branch's only."""
+        if not asker.descriptors:
+            raise Refusal(errno.EINVAL, "no-descriptor", "no descriptor came along", "send one with the request")
+        fd = asker.descriptors.pop(0)
+        token = forwarding.expect()
+        with trio.move_on_after(_ASK_S):
+            flags, found = await trio.to_thread.run_sync(_look, fd, self.tell_command, token, abandon_on_cancel=True)
+        inode = forwarding.heard(token)
+        if inode is None and found is not None:
+            inode = forwarding.behind(found)
+        if inode is None or flags & os.O_PATH:
+            raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
+        bound = asker.bound_to
+        if bound not in (None, inode.tree.id) and not (inode.tree.read_only and self.overlay.in_history(bound, inode.tree.id)):
+            raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
+        return inode, flags
+
+    # -- settings
+
+    async def _interpose_get(self, request: wire.InterposeGet, asker: Asker) -> wire.InterposeReply:
+        return self._interpose()
+
+    async def _interpose_set(self, request: wire.InterposeSet, asker: Asker) -> wire.InterposeReply:
+        if self.forwarding is None:
+            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", "this daemon gives out no descriptors", "use the mount")
+        self.forwarding.set(request.name, request.value)
+        return self._interpose()
+
+    def _interpose(self) -> wire.InterposeReply:
+        forwarding = self.forwarding
+        why = "this daemon gives out no descriptors" if forwarding is None else forwarding.why_not
+        return wire.InterposeReply(
+            settings=settings.texts(self.overlay.store), possible=not why, why=why,
+            socket=self.doorway.path if self.doorway is not None else "", open=len(forwarding) if forwarding is not None else 0,
+        )  # fmt: skip
+
+
+def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None]:
+    """Its flags, and what stat shows where it is none of the mount's. In a thread: asks whoever serves it, and closes it."""
+    try:
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        try:
+            fcntl.ioctl(fd, command, struct.pack("=Q", token))
+        except OSError:
+            return flags, os.fstat(fd)
+        return flags, None
+    finally:
+        os.close(fd)
+
+
+def _check_flags(flags: int) -> None:
+    if flags < 0 or flags & os.O_ACCMODE not in _NEEDED:
+        raise invalid(f"{flags} are no flags of open(2)", "give such as os.O_RDWR | os.O_CREAT")
+    if flags & (os.O_PATH | os.O_DIRECTORY):
+        raise invalid(
+            "only a regular file's content has a descriptor", "leave O_PATH, O_DIRECTORY and O_TMPFILE out", "not-a-file"
+        )

@@ -1,0 +1,151 @@
+"""Where the preloaded library asks: one conversation for each process, in which descriptors are pushed to it.
+
+A process connects, says a cookie, and then asks by an ioctl on a file of the mount, which names the cookie: so the kernel says
+which file it is about and who asks. Nobody is listened to between such requests. The other side is client/interpose/.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+
+from agentfs_client.address import unix_address
+from agentfsd.core.permissions import Credentials
+from agentfsd.handoff.credentials import credentials_of
+from agentfsd.handoff.settings import Settings
+from agentfsd.types import Caller
+
+VERSION = 1
+_MAGIC = b"AGENTFS\1"
+_HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
+_PUSH = struct.Struct("=QQQ")  # ticket, st_dev and st_ino of the object
+_PEER = struct.Struct("iII")
+_BACKLOG = 1024
+
+
+class Conversation:
+    """With one process, until it ends or becomes another program."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid, self.uid, self.gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        self.version = self.cookie = 0
+        self._credentials: Credentials | None = None
+        self.program = _program_of(self.pid)
+
+    def listen(self) -> None:
+        """Hears what it says first; BlockingIOError when that has not come yet, ValueError for what we do not understand."""
+        said = self._connection.recv(_HELLO.size + 1, socket.MSG_DONTWAIT)
+        if len(said) != _HELLO.size:
+            raise ValueError("not a word of ours")
+        magic, self.version, _, self.cookie = _HELLO.unpack(said)
+        if magic != _MAGIC or not self.cookie:
+            raise ValueError("not a word of ours")
+
+    def credentials(self) -> Credentials:
+        """What it may do with files, as it was when this was first asked."""
+        if self._credentials is None:
+            self._credentials = credentials_of(Caller(self.pid, self.uid, self.gid))
+        return self._credentials
+
+    def push(self, ticket: int, fd: int, found: os.stat_result) -> None:
+        """OSError (EAGAIN) when it does not take what is there."""
+        message = _PUSH.pack(ticket, found.st_dev, found.st_ino)
+        socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def has_ended(self) -> bool:
+        try:
+            return not self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Doorway:
+    """All conversations of one daemon."""
+
+    def __init__(self, path: str, owner_uid: int) -> None:
+        self.path, self._owner_uid = path, owner_uid
+        self._listener = _listen(path)
+        self._unheard: list[Conversation] = []  # who has come in and said nothing yet
+        self._conversations: dict[int, Conversation] = {}
+
+    def __len__(self) -> int:
+        return len(self._conversations)
+
+    def find(self, cookie: int, pid: int, version: int, settings: Settings) -> Conversation:
+        """The conversation that a request of process *pid* names. EPROTO; EPERM for whom the settings do not let in."""
+        found = self._conversations.get(cookie)
+        if found is None:
+            self._accept()
+            found = self._conversations.get(cookie)
+        if version != VERSION or (found is not None and found.version != VERSION):
+            raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
+        if found is None or found.pid != pid or found.uid not in (0, self._owner_uid):
+            raise PermissionError(errno.EPERM, "no conversation of that process")
+        if not settings.enabled or not settings.allows(found.program):
+            raise PermissionError(errno.EPERM, "forwarding is off for that program")
+        return found
+
+    def _accept(self) -> None:
+        """Whoever waits at the door."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            self._unheard.append(Conversation(connection))
+        for conversation in self._unheard[:]:
+            try:
+                conversation.listen()
+            except BlockingIOError:
+                continue
+            except (OSError, ValueError):
+                conversation.close()
+            else:
+                self._conversations[conversation.cookie] = conversation
+            self._unheard.remove(conversation)
+
+    def sweep(self) -> None:
+        """Forgets the processes that have gone. Call now and then."""
+        self._accept()
+        for cookie, conversation in list(self._conversations.items()):
+            if conversation.has_ended():
+                del self._conversations[cookie]
+                conversation.close()
+
+    def close(self) -> None:
+        for conversation in [*self._conversations.values(), *self._unheard]:
+            conversation.close()
+        self._conversations.clear()
+        self._unheard.clear()
+        self._listener.close()
+
+
+def _listen(path: str) -> socket.socket:
+    """For its owner alone; what a dead daemon left there makes way."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    old = os.umask(0o177)
+    try:
+        with unix_address(path) as address:
+            made.bind(address)
+    finally:
+        os.umask(old)
+    made.listen(_BACKLOG)
+    made.setblocking(False)
+    return made
+
+
+def _program_of(pid: int) -> str:
+    """The path of its executable; "" where nobody says."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""

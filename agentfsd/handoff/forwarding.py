@@ -1,0 +1,281 @@
+"""Real descriptors: which file of the backing file system somebody gets for a file of a branch, and what follows from it.
+
+Whoever holds one reads and writes without asking us. So the file is kept open here too for as long as anybody has it (a write
+lease tells), its attributes are cached nowhere, and a snapshot clones it for the layer that is sealed. It knows no request.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+import trio
+
+from agentfsd.core import copyup, data, passing
+from agentfsd.core.attributes import CAPABILITIES
+from agentfsd.core.copyup import Copy, is_owned
+from agentfsd.core.inode import Inode
+from agentfsd.core.news import Happening
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal
+from agentfsd.handoff import settings
+from agentfsd.handoff.settings import Settings
+
+Source = Literal["own", "lower", "snapshot"]
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
+_THREAD_BYTES = 4 << 20  # a copy above this size must not make others wait
+_SWEEP = 500  # loans looked at in one go: some 3 us each
+_TRIES = 3
+_SOON_S = 0.0005
+
+
+class Wanted(NamedTuple):
+    """``flags`` of open(2). ``copies``: content may be copied up for this (but not with *require_reflink*)."""
+
+    flags: int
+    require_reflink: bool = False
+    copies: bool = True
+
+    @property
+    def writes(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+
+class Given(NamedTuple):
+    """``fd`` is the caller's to pass on and close."""
+
+    fd: int
+    source: Source
+
+
+class Loan:
+    """A file that descriptors were given out of. ``tree``: the inode's when it began."""
+
+    __slots__ = ("opener", "since_ns", "tree", "writes")
+
+    def __init__(self, tree: Tree, opener: int) -> None:
+        self.tree, self.opener = tree, opener
+        self.since_ns = 0
+        self.writes = False
+
+
+async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
+    """Makes a file's content the branch's own, in a thread; what others write meanwhile is not lost. EFBIG."""
+    copy = Copy(inode, max_copy_bytes)
+    try:
+        await trio.to_thread.run_sync(copy.run)
+    except BaseException:
+        copy.abandon()
+        raise
+    copy.install()
+
+
+class Forwarding:
+    """``why_not``: what keeps this daemon from giving out descriptors at all, "" for nothing."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        write_back: Callable[[], Awaitable[None]],
+        written_back_soon: Callable[[float], bool],
+        why_not: str,
+        most: int,
+    ) -> None:
+        """*write_back*: returns when the kernel has written what it had of files that changed; *written_back_soon*: whether it
+        has, for which the event loop waits so many seconds at most. *most*: files at a time."""
+        self.overlay, self.why_not = overlay, why_not
+        self.settings: Settings = settings.load(overlay.store)
+        self.given = 0  # descriptors, ever
+        self._write_back, self._written_back_soon, self._most = write_back, written_back_soon, most
+        self._expected: dict[int, Inode | None] = {}
+        self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
+        for inode in passing.left_over(overlay):
+            self._enter(inode, 0, writes=True)
+
+    def __len__(self) -> int:
+        return len(self._loans)
+
+    @property
+    def kind(self) -> str:
+        """cap.fd_forwarding of the AgentFS specification."""
+        return "shim" if self.settings.enabled and not self.why_not else "off"
+
+    def set(self, name: str, value: str) -> None:
+        settings.put(self.overlay.store, name, value)
+        self.settings = settings.load(self.overlay.store)
+
+    def check_possible(self) -> None:
+        """Refusal where nothing is given out."""
+        if self.why_not:
+            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", self.why_not, "use the mount")
+        if not self.settings.enabled:
+            raise Refusal(
+                errno.EPERM, "forwarding-off", "real descriptors are not given out here", "`agentfsd interpose set enabled on`"
+            )
+
+    # -- giving
+
+    async def give(self, inode: Inode, wanted: Wanted, opener: int) -> Given:
+        """A descriptor like one that open(2) of the file gives. The caller has checked that *opener* may.
+
+        OSError says why there is none, and nothing has changed but where content lies. EFBIG: it would have to be copied.
+        """
+        given = self.give_at_once(inode, wanted, opener)
+        if given is not None:
+            return given
+        for _ in range(_TRIES):  # a snapshot may come in between
+            if not is_owned(inode):
+                copyup.check_writable(inode.tree)
+                await copy_up(inode, self._limit(wanted))
+        if not is_owned(inode):
+            raise OSError(errno.EAGAIN, "the file is being changed")
+        self._enter(inode, opener, writes=wanted.writes)
+        self.overlay.file_changed(inode, data=True)
+        await self._write_back()
+        return self._reopen(inode, wanted)
+
+    def give_at_once(self, inode: Inode, wanted: Wanted, opener: int) -> Given | None:
+        """Likewise; None for what has to wait."""
+        self.check_possible()
+        self._check(inode, wanted)
+        if not is_owned(inode):
+            if not wanted.writes and (inode.tree.read_only or not (wanted.copies and self.settings.eager_upperization)):
+                return self._give_reader(inode, wanted)
+            copyup.check_writable(inode.tree)
+            if data.copy_size(inode) >= _THREAD_BYTES:
+                return None
+            copy = Copy(inode, self._limit(wanted))
+            copy.run()
+            copy.install()
+        self._enter(inode, opener, writes=wanted.writes)
+        if inode.tree.data_stat(inode).st_size:
+            self.overlay.file_changed(
+                inode, data=True
+            )  # what was changed through a mapping comes to us before the descriptor is used
+            if not self._written_back_soon(_SOON_S):
+                return None
+        return self._reopen(inode, wanted)
+
+    def _limit(self, wanted: Wanted) -> int:
+        """How many bytes may be copied."""
+        forbidden = wanted.require_reflink or self.settings.require_reflink or not wanted.copies
+        return 0 if forbidden else self.settings.max_copy_bytes
+
+    def _reopen(self, inode: Inode, wanted: Wanted) -> Given:
+        if inode.file is None:
+            raise OSError(errno.ESTALE, "the file has gone meanwhile")
+        fd = inode.file.reopen(wanted.flags & ~_ALWAYS_OURS)
+        self.given += 1
+        return Given(fd, "own")
+
+    def _check(self, inode: Inode, wanted: Wanted) -> None:
+        if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
+            raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
+        if wanted.flags & os.O_DIRECT:
+            raise Refusal(errno.EOPNOTSUPP, "direct", "direct input and output goes through the mount", "leave O_DIRECT out")
+        if wanted.writes:
+            copyup.check_writable(inode.tree)
+            if inode.mode & _SET_ID or CAPABILITIES in (inode.xattrs or ()):
+                raise Refusal(
+                    errno.EAGAIN,
+                    "set-id",
+                    "a write takes this file's setuid bits or capabilities away",
+                    "write through the mount",
+                )
+        if not inode.nlink or inode.tree.detached:
+            raise OSError(errno.ESTALE, "the file has no name any more")
+        if len(self._loans) >= self._most and inode not in self._loans:
+            self.sweep(len(self._loans))
+            if len(self._loans) >= self._most:
+                raise OSError(errno.EMFILE, f"{self._most} files are open by descriptors already")
+
+    def _enter(self, inode: Inode, opener: int, *, writes: bool) -> None:
+        """The file is open here from now on, as if by the one who gets the descriptor."""
+        loan = self._loans.get(inode)
+        if loan is None:
+            data.open_(inode, os.O_RDONLY)
+            loan = self._loans[inode] = Loan(inode.tree, opener)
+        if writes:
+            loan.opener, loan.since_ns = opener, copyup.now_ns()
+            if not loan.writes:
+                loan.writes = True
+                passing.begin(inode)
+                for listener in self.overlay.on_passing:
+                    listener(inode)
+
+    def _give_reader(self, inode: Inode, wanted: Wanted) -> Given:
+        """Of what the branch does not own: through a mount that nobody can write through."""
+        flags = wanted.flags & ~_ALWAYS_OURS
+        if inode.content:
+            content = inode.tree.backstore.open(inode.content)
+            try:
+                fd = content.reopen(flags)
+            finally:
+                content.close()
+            self.given += 1
+            return Given(fd, "snapshot")
+        assert inode.lower_path is not None
+        fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
+        if inode.tree.identify(os.fstat(fd))[:2] != inode.tree.identify(inode.tree.lower_stat(inode))[:2]:
+            os.close(fd)
+            raise OSError(errno.EXDEV, "the lower file lies in a file system of its own")
+        self.given += 1
+        return Given(fd, "lower")
+
+    # -- afterwards
+
+    def object_of(self, inode: Inode) -> os.stat_result:
+        """What fstat(2) of the descriptors shows; FileNotFoundError where none was given out."""
+        if inode not in self._loans or inode.file is None:
+            raise FileNotFoundError(errno.ENOENT, "no descriptor was given out of it")
+        return inode.file.stat()
+
+    def behind(self, found: os.stat_result) -> Inode | None:
+        """The file that a descriptor was given out of."""
+        for inode in self._loans:
+            if inode.file is not None:
+                known = inode.file.stat()
+                if (known.st_dev, known.st_ino) == (found.st_dev, found.st_ino):
+                    return inode
+        return None
+
+    # -- which file a descriptor of the mount stands for
+
+    def expect(self) -> int:
+        """A token for told(): whoever asks has it said by an ioctl on the descriptor, in a thread."""
+        token = secrets.randbits(64)
+        self._expected[token] = None
+        return token
+
+    def told(self, token: int, inode: Inode, tid: int) -> None:
+        """EPERM for who is not this process."""
+        if token not in self._expected or not os.path.isdir(f"/proc/self/task/{tid}"):
+            raise PermissionError(errno.EPERM, "nobody waits for that")
+        self._expected[token] = inode
+
+    def heard(self, token: int) -> Inode | None:
+        """What was told."""
+        return self._expected.pop(token, None)
+
+    def sweep(self, limit: int = _SWEEP) -> None:
+        """Ends the loans of files that nobody has open any more. Call now and then."""
+        for _ in range(min(limit, len(self._loans))):
+            inode, loan = next(iter(self._loans.items()))
+            self._loans.move_to_end(inode)
+            if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
+                continue
+            del self._loans[inode]
+            self._end(inode, loan)
+
+    def _end(self, inode: Inode, loan: Loan) -> None:
+        if loan.writes:
+            passing.end(loan.tree, inode)
+            if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
+                self.overlay.tell(Happening("modified", loan.tree.id, loan.opener, inode))
+        data.release(inode)
