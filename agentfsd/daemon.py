@@ -87,7 +87,14 @@ class Daemon:
         )
         self._given_away = list[int]()  # what is given away is opened through these
         why_not = self._prepare_to_give()
-        self.forwarding = Forwarding(self.overlay, self.write_back, self.mount.settled_soon, why_not, _open_files_limit() // 2)
+        self.forwarding = Forwarding(
+            self.overlay,
+            self.write_back,
+            self.mount.settled_soon,
+            why_not,
+            _open_files_limit() // 2,
+            "ro" in orders.mount_options,
+        )
         self.doorway = Doorway(self.state.doorway, os.geteuid())
         self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway

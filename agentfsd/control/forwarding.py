@@ -20,7 +20,7 @@ from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.resolve import Place
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import settings
-from agentfsd.handoff.forwarding import Forwarding, Wanted
+from agentfsd.handoff.forwarding import Forwarding, Wanted, declined
 
 if TYPE_CHECKING:
     from agentfsd.handoff.doorway import Doorway
@@ -39,9 +39,9 @@ class ForwardHandlers(FileHandlers):
 
     def _forwarding(self, asker: Asker | None = None) -> Forwarding:
         if self.forwarding is None:
-            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", "this daemon gives out no descriptors", "use the mount")
+            raise declined("this daemon gives out no descriptors")
         if asker is not None and asker.line is None:
-            raise Refusal(errno.EOPNOTSUPP, "no-descriptors", "the control file carries no descriptors", "use the socket")
+            raise declined("the control file carries no descriptors", "use the socket")
         self.forwarding.check_possible()
         return self.forwarding
 
@@ -53,12 +53,13 @@ class ForwardHandlers(FileHandlers):
         check_permissions(request.permissions)
         follow = not flags & os.O_NOFOLLOW and flags & (os.O_CREAT | os.O_EXCL) != os.O_CREAT | os.O_EXCL
         place = self._place(request, asker, follow=follow)
-        wanted = Wanted(flags, request.require_reflink)
+        wanted = Wanted(flags, request.require_reflink, not request.no_copy)
         found = place.inode
         if found is None:
             found = self._create(place, request, asker)
         else:
             self._open_existing(found, place, flags, asker.peer.credentials())
+            forwarding.check(found, wanted)
             if flags & os.O_TRUNC:
                 await self._empty(found, asker)
         given = await forwarding.give(found, wanted, asker.caller.pid)
@@ -111,7 +112,7 @@ class ForwardHandlers(FileHandlers):
     async def _fd_dup(self, request: wire.FdDup, asker: Asker) -> wire.FdReply:
         forwarding = self._forwarding(asker)
         inode, flags = await self._file_of(forwarding, asker)
-        given = await forwarding.give(inode, Wanted(flags, request.require_reflink), asker.caller.pid)
+        given = await forwarding.give(inode, Wanted(flags, request.require_reflink, not request.no_copy), asker.caller.pid)
         asker.peer.outgoing.append(given.fd)
         return wire.FdReply(source=given.source, file=info_of(inode.path, inode.tree.attributes(inode)))
 
@@ -145,7 +146,7 @@ class ForwardHandlers(FileHandlers):
 
     async def _interpose_set(self, request: wire.InterposeSet, asker: Asker) -> wire.InterposeReply:
         if self.forwarding is None:
-            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", "this daemon gives out no descriptors", "use the mount")
+            raise declined("this daemon gives out no descriptors")
         self.forwarding.set(request.name, request.value)
         return self._interpose()
 
@@ -161,11 +162,13 @@ class ForwardHandlers(FileHandlers):
 def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None]:
     """Its flags, and what stat shows where it is none of the mount's. In a thread: asks whoever serves it, and closes it."""
     try:
-        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        flags, found = fcntl.fcntl(fd, fcntl.F_GETFL), os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return flags, None
         try:
             fcntl.ioctl(fd, command, struct.pack("=Q", token))
         except OSError:
-            return flags, os.fstat(fd)
+            return flags, found
         return flags, None
     finally:
         os.close(fd)

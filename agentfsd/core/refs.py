@@ -25,6 +25,10 @@ from agentfsd.metadata.rows import BranchRow, SnapshotRow
 from agentfsd.metadata.store import Store, Transaction
 from agentfsd.types import DEFAULT_BRANCH, Backstore, Lower
 
+_READERS_COPY_BYTES = (
+    1 << 16
+)  # of a file that is only read past us: it follows its file across a snapshot if that costs next to nothing
+
 
 class Refs:
     """What everything else about branches and snapshots rests on."""
@@ -264,6 +268,8 @@ class Refs:
             tx.set(tree, head=new_head, chain=tree.chain | {new_head})
             for inode in list(tree.passed):
                 copyup.keep_original(tx, inode)
+            for inode in tree.read_past_us.difference(tree.passed):
+                copyup.keep_original(tx, inode, _READERS_COPY_BYTES)
         return head
 
     def _replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:

@@ -40,6 +40,7 @@ class Tree:
         self.chain = frozenset(chain)
         self.read_only = read_only
         self.passed: dict[Inode, int] = {}  # files whose objects somebody writes without asking us, and how many: see passing.py
+        self.read_past_us: set[Inode] = set()  # files of which somebody has a descriptor for reading alone
         self.noted_passing = False
         self.carried: list[Inode] = []  # that went on in the tree which replaced this one, with other content
         self.foretold: Foretold | None = None

@@ -47,6 +47,11 @@ class Wanted(NamedTuple):
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
+def declined(why: str, hint: str = "use the mount", number: int = errno.EAGAIN) -> Refusal:
+    """No descriptor, though the file may be read or written: the mount serves it."""
+    return Refusal(number, "not-forwarded", why, hint)
+
+
 class Given(NamedTuple):
     """``fd`` is the caller's to pass on and close."""
 
@@ -66,14 +71,23 @@ class Loan:
 
 
 async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
-    """Makes a file's content the branch's own, in a thread; what others write meanwhile is not lost. EFBIG."""
+    """Makes a file's content the branch's own, in a thread; what others write meanwhile is not lost. Refusal above the limit."""
     copy = Copy(inode, max_copy_bytes)
     try:
-        await trio.to_thread.run_sync(copy.run)
+        await trio.to_thread.run_sync(_run, copy)
     except BaseException:
         copy.abandon()
         raise
     copy.install()
+
+
+def _run(copy: Copy) -> None:
+    try:
+        copy.run()
+    except OSError as exc:
+        if exc.errno != errno.EFBIG:
+            raise
+        raise declined(str(exc.strerror), number=errno.EFBIG) from None
 
 
 class Forwarding:
@@ -86,13 +100,16 @@ class Forwarding:
         written_back_soon: Callable[[float], bool],
         why_not: str,
         most: int,
+        read_only: bool = False,
     ) -> None:
         """*write_back*: returns when the kernel has written what it had of files that changed; *written_back_soon*: whether it
-        has, for which the event loop waits so many seconds at most. *most*: files at a time."""
+        has, for which the event loop waits so many seconds at most. *most*: files at a time. *read_only*: nothing is to be
+        changed here, not even where content lies."""
         self.overlay, self.why_not = overlay, why_not
         self.settings: Settings = settings.load(overlay.store)
         self.given = 0  # descriptors, ever
         self._write_back, self._written_back_soon, self._most = write_back, written_back_soon, most
+        self._read_only = read_only
         self._expected: dict[int, Inode | None] = {}
         self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
         for inode in passing.left_over(overlay):
@@ -113,11 +130,9 @@ class Forwarding:
     def check_possible(self) -> None:
         """Refusal where nothing is given out."""
         if self.why_not:
-            raise Refusal(errno.EOPNOTSUPP, "cannot-forward", self.why_not, "use the mount")
+            raise declined(self.why_not)
         if not self.settings.enabled:
-            raise Refusal(
-                errno.EPERM, "forwarding-off", "real descriptors are not given out here", "`agentfsd interpose set enabled on`"
-            )
+            raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled on`", errno.EPERM)
 
     # -- giving
 
@@ -134,7 +149,7 @@ class Forwarding:
                 copyup.check_writable(inode.tree)
                 await copy_up(inode, self._limit(wanted))
         if not is_owned(inode):
-            raise OSError(errno.EAGAIN, "the file is being changed")
+            raise declined("the file is being changed", "try again")
         self._enter(inode, opener, writes=wanted.writes)
         self.overlay.file_changed(inode, data=True)
         await self._write_back()
@@ -142,16 +157,15 @@ class Forwarding:
 
     def give_at_once(self, inode: Inode, wanted: Wanted, opener: int) -> Given | None:
         """Likewise; None for what has to wait."""
-        self.check_possible()
-        self._check(inode, wanted)
+        self.check(inode, wanted)
         if not is_owned(inode):
-            if not wanted.writes and (inode.tree.read_only or not (wanted.copies and self.settings.eager_upperization)):
+            if not wanted.writes and (inode.tree.read_only or not (wanted.copies and self.copies_for_readers)):
                 return self._give_reader(inode, wanted)
             copyup.check_writable(inode.tree)
             if data.copy_size(inode) >= _THREAD_BYTES:
                 return None
             copy = Copy(inode, self._limit(wanted))
-            copy.run()
+            _run(copy)
             copy.install()
         self._enter(inode, opener, writes=wanted.writes)
         if inode.tree.data_stat(inode).st_size:
@@ -174,26 +188,27 @@ class Forwarding:
         self.given += 1
         return Given(fd, "own")
 
-    def _check(self, inode: Inode, wanted: Wanted) -> None:
+    @property
+    def copies_for_readers(self) -> bool:
+        return self.settings.eager_upperization and not self._read_only
+
+    def check(self, inode: Inode, wanted: Wanted) -> None:
+        """OSError where a descriptor is not to be had of that file, whatever it costs."""
+        self.check_possible()
         if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
             raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
         if wanted.flags & os.O_DIRECT:
-            raise Refusal(errno.EOPNOTSUPP, "direct", "direct input and output goes through the mount", "leave O_DIRECT out")
+            raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
         if wanted.writes:
             copyup.check_writable(inode.tree)
             if inode.mode & _SET_ID or CAPABILITIES in (inode.xattrs or ()):
-                raise Refusal(
-                    errno.EAGAIN,
-                    "set-id",
-                    "a write takes this file's setuid bits or capabilities away",
-                    "write through the mount",
-                )
+                raise declined("a write takes this file's setuid bits or capabilities away", "write through the mount")
         if not inode.nlink or inode.tree.detached:
-            raise OSError(errno.ESTALE, "the file has no name any more")
+            raise declined("the file has no name any more", number=errno.ESTALE)
         if len(self._loans) >= self._most and inode not in self._loans:
             self.sweep(len(self._loans))
             if len(self._loans) >= self._most:
-                raise OSError(errno.EMFILE, f"{self._most} files are open by descriptors already")
+                raise declined(f"{self._most} files are open by descriptors already", number=errno.EMFILE)
 
     def _enter(self, inode: Inode, opener: int, *, writes: bool) -> None:
         """The file is open here from now on, as if by the one who gets the descriptor."""
@@ -201,6 +216,7 @@ class Forwarding:
         if loan is None:
             data.open_(inode, os.O_RDONLY)
             loan = self._loans[inode] = Loan(inode.tree, opener)
+            inode.tree.read_past_us.add(inode)
         if writes:
             loan.opener, loan.since_ns = opener, copyup.now_ns()
             if not loan.writes:
@@ -224,7 +240,7 @@ class Forwarding:
         fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
         if inode.tree.identify(os.fstat(fd))[:2] != inode.tree.identify(inode.tree.lower_stat(inode))[:2]:
             os.close(fd)
-            raise OSError(errno.EXDEV, "the lower file lies in a file system of its own")
+            raise declined("the lower file lies in a file system of its own")
         self.given += 1
         return Given(fd, "lower")
 
@@ -263,9 +279,9 @@ class Forwarding:
         """What was told."""
         return self._expected.pop(token, None)
 
-    def sweep(self, limit: int = _SWEEP) -> None:
-        """Ends the loans of files that nobody has open any more. Call now and then."""
-        for _ in range(min(limit, len(self._loans))):
+    def sweep(self, limit: int = 0) -> None:
+        """Ends the loans of files that nobody has open any more; looks at all, at *limit*, or at some. Call now and then."""
+        for _ in range(min(limit or max(_SWEEP, len(self._loans) // 4), len(self._loans))):
             inode, loan = next(iter(self._loans.items()))
             self._loans.move_to_end(inode)
             if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
@@ -274,6 +290,7 @@ class Forwarding:
             self._end(inode, loan)
 
     def _end(self, inode: Inode, loan: Loan) -> None:
+        loan.tree.read_past_us.discard(inode)
         if loan.writes:
             passing.end(loan.tree, inode)
             if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):

@@ -334,12 +334,14 @@ class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
     that goes to the backing file system and never to the daemon. On the socket only.
 
     ``flags``: of open(2), such as os.O_RDWR | os.O_CREAT. ``permissions``: of a file that is new, less the caller's umask.
-    ``require_reflink``: refused where content would have to be copied for this, however short it is.
+    ``require_reflink``: refused where content would have to be copied for this, however short it is. ``no_copy``: nothing becomes
+    the branch's own for this: whoever reads gets what there is. A refusal of a descriptor only has the code "not-forwarded".
     """
 
     flags: int = 0
     permissions: int = 0o666
     require_reflink: bool = False
+    no_copy: bool = False
 
 
 class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
@@ -347,6 +349,7 @@ class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
     fd.open gave. The new one has its own offset, and the other's access mode. On the socket only."""
 
     require_reflink: bool = False
+    no_copy: bool = False
 
 
 class FdSync(Request, frozen=True, kw_only=True, tag="fd.sync"):
