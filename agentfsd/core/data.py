@@ -81,9 +81,14 @@ def read_into(inode: Inode, buffer: memoryview, offset: int) -> int:
     return os.preadv(inode.lower_fd if inode.file is None else inode.file.fileno(), [buffer], offset)
 
 
-def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bool = True) -> int:
-    """Bytes written, as write(2) has it; the first write after a snapshot or to a lower file copies up."""
+def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bool = True, append: bool = False) -> int:
+    """Bytes written, as write(2) has it; the first write after a snapshot or to a lower file copies up.
+
+    *append*: *offset* is the end, unless somebody appends past us.
+    """
     content = _writable(inode, privileged)
+    if append and inode in inode.tree.passed:
+        return os.pwritev(content.fileno(), [data], 0, os.RWF_APPEND)
     return content.pwrite(data, offset)
 
 

@@ -60,14 +60,14 @@ class Given(NamedTuple):
 
 
 class Loan:
-    """A file that descriptors were given out of. ``tree``: the inode's when it began."""
+    """A file that descriptors were given out of. ``tree``: the inode's when it began. ``may_map``: perhaps somebody maps it."""
 
-    __slots__ = ("opener", "since_ns", "tree", "writes")
+    __slots__ = ("may_map", "opener", "since_ns", "tree", "writes")
 
     def __init__(self, tree: Tree, opener: int) -> None:
         self.tree, self.opener = tree, opener
         self.since_ns = 0
-        self.writes = False
+        self.writes = self.may_map = False
 
 
 async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
@@ -113,7 +113,7 @@ class Forwarding:
         self._expected: dict[int, Inode | None] = {}
         self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
         for inode in passing.left_over(overlay):
-            self._enter(inode, 0, writes=True)
+            self._enter(inode, 0, os.O_RDWR)
 
     def __len__(self) -> int:
         return len(self._loans)
@@ -150,7 +150,7 @@ class Forwarding:
                 await copy_up(inode, self._limit(wanted))
         if not is_owned(inode):
             raise declined("the file is being changed", "try again")
-        self._enter(inode, opener, writes=wanted.writes)
+        self._enter(inode, opener, wanted.flags)
         self.overlay.file_changed(inode, data=True)
         await self._write_back()
         return self._reopen(inode, wanted)
@@ -167,7 +167,7 @@ class Forwarding:
             copy = Copy(inode, self._limit(wanted))
             _run(copy)
             copy.install()
-        self._enter(inode, opener, writes=wanted.writes)
+        self._enter(inode, opener, wanted.flags)
         if inode.tree.data_stat(inode).st_size:
             self.overlay.file_changed(
                 inode, data=True
@@ -210,14 +210,16 @@ class Forwarding:
             if len(self._loans) >= self._most:
                 raise declined(f"{self._most} files are open by descriptors already", number=errno.EMFILE)
 
-    def _enter(self, inode: Inode, opener: int, *, writes: bool) -> None:
+    def _enter(self, inode: Inode, opener: int, flags: int) -> None:
         """The file is open here from now on, as if by the one who gets the descriptor."""
         loan = self._loans.get(inode)
         if loan is None:
             data.open_(inode, os.O_RDONLY)
             loan = self._loans[inode] = Loan(inode.tree, opener)
             inode.tree.read_past_us.add(inode)
-        if writes:
+        mode = flags & os.O_ACCMODE
+        loan.may_map |= mode == os.O_RDWR
+        if mode != os.O_RDONLY:
             loan.opener, loan.since_ns = opener, copyup.now_ns()
             if not loan.writes:
                 loan.writes = True
@@ -285,6 +287,8 @@ class Forwarding:
             inode, loan = next(iter(self._loans.items()))
             self._loans.move_to_end(inode)
             if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
+                if loan.may_map:  # that moves no time by which the kernel would know that its pages are old
+                    self.overlay.file_changed(inode, data=True)
                 continue
             del self._loans[inode]
             self._end(inode, loan)
@@ -293,6 +297,7 @@ class Forwarding:
         loan.tree.read_past_us.discard(inode)
         if loan.writes:
             passing.end(loan.tree, inode)
+            self.overlay.file_changed(inode, data=True)
             if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
                 self.overlay.tell(Happening("modified", loan.tree.id, loan.opener, inode))
         data.release(inode)

@@ -18,12 +18,38 @@ IOC_FORWARD = 3 << 30 | FORWARD.size << 16 | 0xAF << 8 | 2
 IOC_OBJECT = 2 << 30 | OBJECT.size << 16 | 0xAF << 8 | 3
 
 
+_kept: list[int | socket.socket] = []
+
+
+def keep(fd: int) -> int:
+    """To be closed by let_go(), if it is still open then."""
+    _kept.append(fd)
+    return fd
+
+
+def drop(fd: int) -> None:
+    """Closes it now."""
+    _kept.remove(fd)
+    os.close(fd)
+
+
+def let_go() -> None:
+    """Closes whatever the last test has asked for."""
+    while _kept:
+        held = _kept.pop()
+        if isinstance(held, socket.socket):
+            held.close()
+            continue
+        os.close(held)
+
+
 class Shim:
     """What the preloaded library does: one conversation."""
 
     def __init__(self, path: str | Path, version: int = 1) -> None:
         self.version, self.cookie, self._tickets = version, secrets.randbits(64) | 1, itertools.count(1)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _kept.append(self.socket)
         with unix_address(str(path)) as address:
             self.socket.connect(address)
         self.socket.send(HELLO.pack(b"AGENTFS\1", version, 0, self.cookie))
@@ -39,7 +65,7 @@ class Shim:
         found = os.fstat(fds[0])
         assert OBJECT.unpack(asked[-16:]) == OBJECT.unpack(said[8:]) == (found.st_dev, found.st_ino)
         assert said[:8] == struct.pack("=Q", ticket)
-        return fds[0]
+        return keep(fds[0])
 
 
 def object_of(fd: int) -> tuple[int, int]:
@@ -61,4 +87,4 @@ def ask(path: str | Path, request: dict[str, Any], *descriptors: int) -> tuple[d
         size, reply = struct.unpack("<I", header)[0], b""
         while len(reply) < size:
             reply += daemon.recv(size - len(reply))
-        return json.loads(reply), fds
+        return json.loads(reply), [keep(fd) for fd in fds]

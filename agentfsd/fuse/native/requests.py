@@ -322,11 +322,13 @@ class Requests:
         if inode is None:
             return self._write_text(handle, bytes(content))
         keeps_setid = not flags & fuse.WRITE_KILL_SUIDGID
-        if open_flags & os.O_APPEND and not flags & fuse.WRITE_CACHE:
+        append = bool(open_flags & os.O_APPEND and not flags & fuse.WRITE_CACHE)
+        if append:
             offset = self._end(node, inode, offset)
         if not copyup.is_owned(inode) and self.ops.must_copy(inode):
             return self._write_later(inode, bytes(content), offset, keeps_setid, ctx)
-        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid), 0)]
+        written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid, append=append)
+        return [fuse.SIZE_OUT.pack(written, 0)]
 
     def _end(self, node: int, inode: Inode, offset: int) -> int:
         """Where an append goes: the kernel does not know of what was appended through another connection, or merged."""
