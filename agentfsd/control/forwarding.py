@@ -20,7 +20,7 @@ from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.resolve import Place
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import settings
-from agentfsd.handoff.forwarding import Forwarding, Wanted, declined
+from agentfsd.handoff.forwarding import Forwarding, Wanted, check_mode, declined
 
 if TYPE_CHECKING:
     from agentfsd.handoff.doorway import Doorway
@@ -56,6 +56,7 @@ class ForwardHandlers(FileHandlers):
         wanted = Wanted(flags, request.require_reflink, not request.no_copy)
         found = place.inode
         if found is None:
+            forwarding.check_possible(wanted)
             found = self._create(place, request, asker)
         else:
             self._open_existing(found, place, flags, asker.peer.credentials())
@@ -72,6 +73,7 @@ class ForwardHandlers(FileHandlers):
         if not request.flags & os.O_CREAT:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory")
         self._check_changeable(place)
+        check_mode(request.permissions)
         who = asker.peer.creator()
         permissions.check(place.directory, WRITE | EXECUTE, who)
         mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)

@@ -140,7 +140,10 @@ class FileHandlers(Virtual, Base):
     def write(
         self, inode: Inode, buffer: bytes | memoryview, offset: int, *, keeps_setid: bool, tid: int = 0, append: bool = False
     ) -> int:
-        """Call copy_ahead() first when must_copy() says so. *tid*: who writes, where the kernel tells. *append*: see data.write."""
+        """Call copy_ahead() first when must_copy() says so. *append*: see data.write.
+
+        *tid*: who writes, where the kernel says so.
+        """
         written = data.write(inode, buffer, offset, privileged=keeps_setid, append=append)
         self.file_changed(inode, data=True)
         if self.overlay.listeners:

@@ -81,6 +81,12 @@ async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
     copy.install()
 
 
+def check_mode(mode: int) -> None:
+    """Refusal where writing changes it."""
+    if mode & _SET_ID:
+        raise declined("a write takes this file's setuid bits away", "write through the mount")
+
+
 def _run(copy: Copy) -> None:
     try:
         copy.run()
@@ -127,12 +133,20 @@ class Forwarding:
         settings.put(self.overlay.store, name, value)
         self.settings = settings.load(self.overlay.store)
 
-    def check_possible(self) -> None:
-        """Refusal where nothing is given out."""
+    def check_possible(self, wanted: Wanted | None = None) -> None:
+        """Refusal where nothing is given out, or nothing that is *wanted*, of whatever file."""
         if self.why_not:
             raise declined(self.why_not)
         if not self.settings.enabled:
             raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled on`", errno.EPERM)
+        if wanted is None:
+            return
+        if wanted.flags & os.O_DIRECT:
+            raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
+        if len(self._loans) >= self._most:
+            self.sweep(len(self._loans))
+            if len(self._loans) >= self._most:
+                raise declined(f"{self._most} files are open by descriptors already", number=errno.EMFILE)
 
     # -- giving
 
@@ -194,21 +208,16 @@ class Forwarding:
 
     def check(self, inode: Inode, wanted: Wanted) -> None:
         """OSError where a descriptor is not to be had of that file, whatever it costs."""
-        self.check_possible()
+        self.check_possible(wanted)
         if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
             raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
-        if wanted.flags & os.O_DIRECT:
-            raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
         if wanted.writes:
             copyup.check_writable(inode.tree)
-            if inode.mode & _SET_ID or CAPABILITIES in (inode.xattrs or ()):
-                raise declined("a write takes this file's setuid bits or capabilities away", "write through the mount")
+            check_mode(inode.mode)
+            if CAPABILITIES in (inode.xattrs or ()):
+                raise declined("a write takes this file's capabilities away", "write through the mount")
         if not inode.nlink or inode.tree.detached:
             raise declined("the file has no name any more", number=errno.ESTALE)
-        if len(self._loans) >= self._most and inode not in self._loans:
-            self.sweep(len(self._loans))
-            if len(self._loans) >= self._most:
-                raise declined(f"{self._most} files are open by descriptors already", number=errno.EMFILE)
 
     def _enter(self, inode: Inode, opener: int, flags: int) -> None:
         """The file is open here from now on, as if by the one who gets the descriptor."""
