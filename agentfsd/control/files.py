@@ -30,8 +30,6 @@ from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.forwarding import copy_up
 from agentfsd.types import CONTROL_DIR
 
-_THREAD_BYTES = 4 << 20  # a copy-up above this size must not make others wait
-
 _F = TypeVar("_F", Reading, Staged)
 
 
@@ -213,7 +211,7 @@ class FileHandlers:
             return made
         found = place.inode
         if staged.mode == "append":
-            if data.copy_size(found) >= _THREAD_BYTES:
+            if data.copy_size(found) >= copyup.THREAD_BYTES:
                 await copy_up(found)
             await self._pour(staged.append(found, who), found, asker)
         elif found in found.tree.passed:  # who writes it past us cannot be moved to another object

@@ -18,6 +18,8 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
+THREAD_BYTES = 4 << 20  # a copy of this size belongs in a thread: others must not wait for it
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

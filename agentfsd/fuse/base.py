@@ -20,9 +20,6 @@ from agentfsd.fuse.notify import Notifier
 from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, Context, Entry, Shown
 from agentfsd.types import Caller, ControlChannel
 
-# A copy-up above this size runs in a thread, so that nobody else waits for it.
-_THREAD_BYTES = 4 << 20
-
 
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
@@ -305,7 +302,7 @@ class Base:
 
     def must_copy(self, inode: Inode) -> bool:
         """Whether the next write would copy so much that it belongs in a thread."""
-        return inode.is_file and not copyup.is_owned(inode) and data.copy_size(inode) >= _THREAD_BYTES
+        return inode.is_file and not copyup.is_owned(inode) and data.copy_size(inode) >= copyup.THREAD_BYTES
 
     async def copy_ahead(self, inode: Inode) -> None:
         """Copies a file up in a thread; what others write meanwhile is not lost."""

@@ -29,7 +29,6 @@ Source = Literal["own", "lower", "snapshot"]
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
-_THREAD_BYTES = 4 << 20  # a copy above this size must not make others wait
 _SWEEP = 500  # loans looked at in one go: some 3 us each
 _TRIES = 3
 _SOON_S = 0.0005
@@ -85,6 +84,12 @@ def check_mode(mode: int) -> None:
     """Refusal where writing changes it."""
     if mode & _SET_ID:
         raise declined("a write takes this file's setuid bits away", "write through the mount")
+
+
+def _check_privileges(inode: Inode) -> None:
+    check_mode(inode.mode)
+    if CAPABILITIES in (inode.xattrs or ()):
+        raise declined("a write takes this file's capabilities away", "write through the mount")
 
 
 def _run(copy: Copy) -> None:
@@ -176,7 +181,7 @@ class Forwarding:
             if not wanted.writes and (inode.tree.read_only or not (wanted.copies and self.copies_for_readers)):
                 return self._give_reader(inode, wanted)
             copyup.check_writable(inode.tree)
-            if data.copy_size(inode) >= _THREAD_BYTES:
+            if data.copy_size(inode) >= copyup.THREAD_BYTES:
                 return None
             copy = Copy(inode, self._limit(wanted))
             _run(copy)
@@ -198,6 +203,8 @@ class Forwarding:
     def _reopen(self, inode: Inode, wanted: Wanted) -> Given:
         if inode.file is None:
             raise OSError(errno.ESTALE, "the file has gone meanwhile")
+        if wanted.writes:
+            _check_privileges(inode)  # of what was just copied up they are known now
         fd = inode.file.reopen(wanted.flags & ~_ALWAYS_OURS)
         self.given += 1
         return Given(fd, "own")
@@ -213,9 +220,7 @@ class Forwarding:
             raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
         if wanted.writes:
             copyup.check_writable(inode.tree)
-            check_mode(inode.mode)
-            if CAPABILITIES in (inode.xattrs or ()):
-                raise declined("a write takes this file's capabilities away", "write through the mount")
+            _check_privileges(inode)
         if not inode.nlink or inode.tree.detached:
             raise declined("the file has no name any more", number=errno.ESTALE)
 
