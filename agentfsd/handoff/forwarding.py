@@ -30,7 +30,7 @@ Source = Literal["own", "lower", "snapshot"]
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
 _SWEEP = 500  # loans looked at in one go: some 3 us each
-_TRIES = 3
+_TRIES = 5
 _SOON_S = 0.0005
 
 
@@ -163,16 +163,18 @@ class Forwarding:
         given = self.give_at_once(inode, wanted, opener)
         if given is not None:
             return given
-        for _ in range(_TRIES):  # a snapshot may come in between
+        for _ in range(_TRIES):  # a snapshot may come in between, at each await
             if not is_owned(inode):
                 copyup.check_writable(inode.tree)
                 await copy_up(inode, self._limit(wanted))
-        if not is_owned(inode):
-            raise declined("the file is being changed", "try again")
-        self._enter(inode, opener, wanted.flags)
-        self.overlay.file_changed(inode, data=True)
-        await self._write_back()
-        return self._reopen(inode, wanted)
+                continue
+            self._enter(inode, opener, wanted.flags)
+            self.overlay.file_changed(inode, data=True)
+            await self._write_back()
+            self.check(inode, wanted)
+            if is_owned(inode):
+                return self._reopen(inode, wanted)
+        raise declined("the file is being changed", "try again")
 
     def give_at_once(self, inode: Inode, wanted: Wanted, opener: int) -> Given | None:
         """Likewise; None for what has to wait."""
@@ -188,9 +190,7 @@ class Forwarding:
             copy.install()
         self._enter(inode, opener, wanted.flags)
         if inode.tree.data_stat(inode).st_size:
-            self.overlay.file_changed(
-                inode, data=True
-            )  # what was changed through a mapping comes to us before the descriptor is used
+            self.overlay.file_changed(inode, data=True)  # what a mapping has changed comes to us before the descriptor is used
             if not self._written_back_soon(_SOON_S):
                 return None
         return self._reopen(inode, wanted)
