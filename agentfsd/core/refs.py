@@ -16,6 +16,7 @@ from weakref import WeakSet
 from agentfsd.core import copyup, reap
 from agentfsd.core.carry import carry_over
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
+from agentfsd.core.initial import Initial
 from agentfsd.core.inode import Inode, LowerIdentity
 from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
@@ -34,7 +35,7 @@ class Refs:
     """What everything else about branches and snapshots rests on."""
 
     def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
-        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev)
+        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev, Initial(store))
         self.store, self.backstore = store, backstore
         self._ids = IdMaker()
         self._branches = {row.id: row for row in layers.branches(store)}
