@@ -33,8 +33,8 @@ class Rules(NamedTuple):
     def mode_of(self, mode: int) -> int:
         """What the mode strategy makes of a mode, whatever access list there is.
 
-        A umask takes permission bits only, as umask(2) does. A fixed mode is all there is of a file's; a directory keeps setgid and
-        the sticky bit, which say whose the files in it are and who may remove them.
+        A umask takes permission bits only, as umask(2) does. A fixed mode is all there is of a file's; a directory keeps
+        setgid and the sticky bit, which say whose the files in it are and who may remove them.
         """
         if self.mode_strategy == "clone&umask":
             return mode & ~self.umask
@@ -46,7 +46,9 @@ class Rules(NamedTuple):
 
 
 class Initial:
-    """What every tree of an overlay begins with. ``listeners`` hear of each inode that shows another mode or list than in the lower."""
+    """What copied-up objects of an overlay begin with. ``listeners`` hear of each that is to show another mode or list than in
+    the lower.
+    """
 
     def __init__(self, store: Store) -> None:
         self.rules = Rules.stored(store)
