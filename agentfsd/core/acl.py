@@ -46,8 +46,8 @@ def with_mode(entries: Entries, mode: int) -> Entries:
 
 
 def without_list(entries: Entries, mode: int, *, fold: bool) -> int:
-    """The mode of a file that loses its list. Nobody gets more: of the owning group's rights those count that the mask let through,
-    as after ``setfacl -b``. With *fold* the group bits are all that anybody of the group class had: named users and groups, too.
+    """The mode of a file that loses its list. Nobody gets more: what the mask let through of the owning group's rights counts,
+    as after ``setfacl -b``. With *fold* the group bits are what anybody of the group class had, named users and groups, too.
     """
     bits = _bits(entries)
     group = bits.get(_GROUP_OBJ, 0)

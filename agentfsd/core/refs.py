@@ -41,6 +41,7 @@ class Refs:
         self._branches = {row.id: row for row in layers.branches(store)}
         self._snapshots = {row.id: row for row in layers.snapshots(store)}
         self._deeds = {row.id: row for row in layers.deeds(store)}  # what can be undone
+        self._written: set[int] = set()  # objects that are known to be no mere copies of the lower's: not looked at again
         self._pins: Counter[int] = Counter()  # layers that work under way rests on
         self._numbers = itertools.count(1)
         self._trees: dict[str, Tree] = {}
@@ -278,6 +279,22 @@ class Refs:
         layers.set_head(self.store, branch.id, head)
         tx.put(self._branches, branch.id, branch._replace(head=head))
         self._let_go(tx, branch.head)
+
+    # -- counting
+
+    def _copies(self, own: Iterable[int]) -> set[int]:
+        """The objects in some layers that are the lower's content still, told by size and time: copied up, and not changed."""
+        found = set()
+        for layer in own:
+            for number, size, mtime_ns in layers.possible_copies(self.store, layer):
+                if number in self._written:
+                    continue
+                stat = self.backstore.stat(number)
+                if (stat.st_size, stat.st_mtime_ns) == (size, mtime_ns):
+                    found.add(number)
+                else:
+                    self._written.add(number)
+        return found
 
     # -- freeing
 
