@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from agentfsd.core import links, origin
 from agentfsd.core.attributes import all_xattrs
-from agentfsd.core.sameness import Verdicts, holds_object, same_bytes
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
+from agentfsd.core.sameness import Verdicts, holds_object, same_bytes
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store

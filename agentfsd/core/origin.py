@@ -162,7 +162,7 @@ def identity_of(row: OriginRow) -> LowerIdentity:
 
 
 def found_at(directory: Inode, name: bytes, inode: Inode) -> OriginRow | None:
-    """What is known of the lower's file that *inode*, which has *name*, is a copy of; None where it is of nothing at that place."""
+    """What is known of the lower's file that *inode*, which has *name*, is a copy of; None where it is of none at that place."""
     if directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
         return None
     return origins.find(directory.tree.store, directory.id, name, directory.tree.chain)
