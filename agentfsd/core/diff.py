@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agentfsd.core import links, origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
-from agentfsd.core.sameness import Verdicts, holds_object, same_bytes
+from agentfsd.core.sameness import Verdicts, compare, holds_object, same_bytes
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store
@@ -45,11 +45,13 @@ def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -
     try:
         touched.add_links(old, new)
         for pair in walker.directory(b"", old.root, new.root, itself=True):
-            unsure = bool(verdicts.open)
-            yield from verdicts.find_out()
-            if not unsure or (what := walker.differences(pair.old, pair.new)):
-                yield pair._replace(what=what) if unsure else pair
-                yield from _below(walker, pair)
+            what = pair.what
+            if verdicts.open and (yield from compare(*verdicts.open.pop())):
+                what = tuple(part for part in what if part != "content")
+                if not what:
+                    continue
+            yield pair if what is pair.what else pair._replace(what=what)
+            yield from _below(walker, pair)
     finally:
         old.foretold = new.foretold = None
 
@@ -76,7 +78,9 @@ def only_lower_moved(pair: Pair) -> bool:
     if old is None or new is None or pair.within is None or not (old.is_file and new.is_file and new.content):
         return False
     row = origin.found_at(pair.within, pair.path.rpartition(b"/")[2], new)
-    if old.has_own_data or row is None or row.lower_size != new.tree.data_stat(new).st_size:
+    if old.has_own_data or row is None or origin.identity_of(row) == old.lower:
+        return False
+    if row.lower_size != new.tree.data_stat(new).st_size:
         return False
     if row.lower_size and not (row.base and holds_object(new, row.base)):
         return False

@@ -13,7 +13,7 @@ _Stamps = tuple[int, ...]
 
 def same_bytes(old: Inode, new: Inode) -> bool:
     """At once, however long it takes."""
-    return _at_once(_compare(content_fd(old), content_fd(new)))
+    return _at_once(compare(old, new))
 
 
 def holds_object(inode: Inode, number: int) -> bool:
@@ -40,18 +40,18 @@ class Verdicts:
 
     def of(self, old: Inode, new: Inode) -> bool:
         """False, and the pair is open, where nothing is known."""
-        stamps, same = self._found.get((old, new), (None, False))
-        if stamps is None or stamps != _stamps(old, new):
+        known = self._found.get((old, new))
+        if known is None or known[0] != _stamps(old, new):
             self.open.append((old, new))
             return False
-        return same
+        return known[1]
 
     def find_out(self) -> Generator[None, None, None]:
         """Reads what is open; others have their turn at each step."""
         while self.open:
             old, new = self.open.pop()
             before = _stamps(old, new)
-            self._found[old, new] = before, (yield from _compare(content_fd(old), content_fd(new)))
+            self._found[old, new] = before, (yield from compare(old, new))
 
 
 def _stamps(old: Inode, new: Inode) -> _Stamps:
@@ -59,6 +59,11 @@ def _stamps(old: Inode, new: Inode) -> _Stamps:
     return (
         one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, two.st_ino, two.st_size, two.st_mtime_ns, two.st_ctime_ns,
     )  # fmt: skip
+
+
+def compare(old: Inode, new: Inode) -> Generator[None, None, bool]:
+    """In steps of a megabyte; both must hold still."""
+    return _compare(content_fd(old), content_fd(new))
 
 
 def _at_once(reading: Generator[None, None, bool]) -> bool:
