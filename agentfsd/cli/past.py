@@ -179,12 +179,13 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
 
 @click.group()
 def policy() -> None:
-    """Settings of an overlay: how many snapshots are kept, and for how long.
+    """Settings of an overlay: which snapshots are kept, and the mode and access list of what is copied up.
 
     \b
     Example:
       agentfsd policy show
       agentfsd policy set retention.max_count 50
+      agentfsd policy set copyup.mode_strategy 'clone&umask'
     """
 
 
@@ -215,12 +216,28 @@ def show_policy(named: str | None, as_json: bool) -> None:
 @click.argument("value")
 @mount_option
 def set_policy(name: str, value: str, named: str | None) -> None:
-    """Change one setting. retention.max_count, retention.max_age (30d, 12h), retention.keep_tagged (yes, no).
+    """Change one setting; it is kept with the overlay.
+
+    \b
+    retention.max_count    snapshots of a branch that are kept; 0 for all
+    retention.max_age      how long (30d, 12h); 0 for ever
+    retention.keep_tagged  yes: those with a name or tag are always kept
+    copyup.mode_strategy   mode of a file or directory when a branch first changes it:
+                           clone (the lower's), 'clone&umask', or fixed
+    copyup.umask           bits that clone&umask takes away, in octal
+    copyup.file_mode       what fixed gives to files, in octal
+    copyup.dir_mode        likewise to directories
+    copyup.acl_strategy    its access list: clone; drop (as setfacl -b); or map-basic
+                           (gone, and the group bits are what its entries gave)
+
+    A directory in which only names change keeps its mode and list.
 
     \b
     Example:
       agentfsd policy set retention.max_age 30d
+      agentfsd policy set copyup.mode_strategy fixed
+      agentfsd policy set copyup.file_mode 640
     """
     with client(named) as daemon:
-        daemon.set_policy(name, value)
-    output.say(f"{name} is {value} now")
+        found = daemon.set_policy(name, value)
+    output.say(f"{name} is {found[name]} now")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.slices import Steps
-from agentfsd.core.diff import pairs
+from agentfsd.core.diff import pairs_in_steps
 from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Parts, Tree
 
@@ -13,11 +13,13 @@ from agentfsd.core.tree import Parts, Tree
 def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.FilesDifferReply]:
     """The trees must hold still. *count*: also how many files are the same, for which all of *old* is walked."""
     added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
-    for done, pair in enumerate(pairs(parts, old, new)):
+    for done, pair in enumerate(pairs_in_steps(parts, old, new)):
+        yield done, 0, "comparing"
+        if pair is None:
+            continue
         had, has = _is_file(pair.old), _is_file(pair.new)
         if had or has:
             (modified if had and has else deleted if had else added).append(pair.path)
-        yield done, 0, "comparing"
     unchanged = -1
     if count:
         unchanged = (yield from _count(old)) - len(modified) - len(deleted)

@@ -12,7 +12,8 @@ from agentfsd.control.info import DaemonInfo
 from agentfsd.control.slices import drive
 from agentfsd.core.news import Happening, Kind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.past import Retention, parse_age
+from agentfsd.core.past import Retention
+from agentfsd.core.settings import parse_age
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author

@@ -43,8 +43,8 @@ async def make(
     old, new = overlay.side(a), overlay.side(b)
     wanted = parse(asked_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
-        reading = patch.read(old, new, overlay.diff(a, b), wanted, spool.fileno(), stat_only=request.stat_only)
-        pairs = await drive(reading, asker)
+        changes = await drive(overlay.diffing(old, new), asker)
+        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), asker)
         asker.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:

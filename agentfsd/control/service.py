@@ -296,7 +296,8 @@ class ControlService(CommitHandlers, ForwardHandlers):
         wanted = parse(patches.asked_paths(request))
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        return wire.ChangesReply(changes=[_wire_change(change) for change in among(self.overlay.diff(a, b), wanted)])
+        found = await drive(self.overlay.diffing(self.overlay.side(a), self.overlay.side(b)), asker)
+        return wire.ChangesReply(changes=[_wire_change(change) for change in among(found, wanted)])
 
     async def _diff_files(self, request: wire.DiffFiles, asker: Asker) -> wire.FilesDifferReply:
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)

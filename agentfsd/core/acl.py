@@ -45,6 +45,18 @@ def with_mode(entries: Entries, mode: int) -> Entries:
     return [(tag, new.get(tag, perm), who) for tag, perm, who in entries]
 
 
+def without_list(entries: Entries, mode: int, *, fold: bool) -> int:
+    """The mode of a file that loses its list. Nobody gets more: what the mask let through of the owning group's rights counts,
+    as after ``setfacl -b``. With *fold* the group bits are what anybody of the group class had, named users and groups, too.
+    """
+    bits = _bits(entries)
+    group = bits.get(_GROUP_OBJ, 0)
+    if fold:
+        for tag, perm, _ in entries:
+            group |= perm if tag in (_USER, _GROUP) else 0
+    return (mode & ~0o777) | bits.get(_USER_OBJ, 0) << 6 | (group & bits.get(_MASK, 7)) << 3 | bits.get(_OTHER, 0)
+
+
 def granted(entries: Entries, wanted: int, uid: int, groups: frozenset[int], gid: int) -> int:
     """What a list gives to somebody who is not the file's owner; *gid*: the file's group.
 

@@ -64,9 +64,7 @@ def _check(tree: Tree, inode: Inode) -> None:
 
 def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> None:
     old = tree.attributes(inode)
-    mode = old.mode if new.mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(new.mode)
-    if (new.uid is not None or new.gid is not None) and new.mode is None and not privileged and not inode.is_dir:
-        mode = without_setid(mode)
+    mode = _new_mode(old.mode, new, privileged)
     uid, gid = old.uid if new.uid is None else new.uid, old.gid if new.gid is None else new.gid
     atime = old.atime_ns if new.atime_ns is None else new.atime_ns
     mtime = old.mtime_ns if new.mtime_ns is None else new.mtime_ns
@@ -76,6 +74,7 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
     with tree.store.transaction() as tx:
         if inode.nlink and not tree.detached:
             materialize(tx, inode)
+            mode = _new_mode(inode.mode, new, privileged)
         tx.set(
             inode,
             mode=mode,
@@ -94,6 +93,14 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
         drop_capabilities(inode)
     if is_owned(inode) and (new.atime_ns is not None or new.mtime_ns is not None):
         _set_object_times(inode, atime, mtime)
+
+
+def _new_mode(mode: int, new: NewAttributes, privileged: bool) -> int:
+    if new.mode is not None:
+        return stat.S_IFMT(mode) | stat.S_IMODE(new.mode)
+    if (new.uid is not None or new.gid is not None) and not privileged and not stat.S_ISDIR(mode):
+        return without_setid(mode)
+    return mode
 
 
 def _set_object_times(inode: Inode, atime_ns: int, mtime_ns: int) -> None:
@@ -151,7 +158,7 @@ def drop_setid(inode: Inode) -> None:
 def drop_capabilities(inode: Inode) -> None:
     """Whoever changes a file's data, owner or size takes its capabilities away."""
     if inode.xattrs and CAPABILITIES in inode.xattrs:
-        _store_xattrs(inode.tree, inode, {name: value for name, value in inode.xattrs.items() if name != CAPABILITIES}, None)
+        _change_xattr(inode.tree, inode, CAPABILITIES, None)
 
 
 # -- extended attributes
@@ -198,24 +205,18 @@ def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0
     new = old | {name: value}
     if sum(map(len, new.keys())) + sum(map(len, new.values())) > 2 * XATTR_SIZE_MAX:
         raise OSError(errno.ENOSPC, "no room for more attributes")
-    mode = None
-    if name == acl.ACCESS:
-        entries = acl.decode(value)
-        mode = acl.mode_of(entries, tree.attributes(inode).mode)
-        if not in_group:  # as chmod(2) has it: who is no member may not keep a file that lends the group's rights
-            mode &= ~stat.S_ISGID
-        if acl.is_minimal(entries):
-            del new[name]
-    _store_xattrs(tree, inode, new, mode)
+    if name != acl.ACCESS:
+        _change_xattr(tree, inode, name, value)
+        return
+    entries = acl.decode(value)
+    _change_xattr(tree, inode, name, None if acl.is_minimal(entries) else value, entries=entries, in_group=in_group)
 
 
 def removexattr(tree: Tree, inode: Inode, name: bytes) -> None:
     _check(tree, inode)
-    new = dict(all_xattrs(tree, inode))
-    if name not in new:
+    if name not in all_xattrs(tree, inode):
         raise OSError(errno.ENODATA, "no such attribute")
-    del new[name]
-    _store_xattrs(tree, inode, new, None)
+    _change_xattr(tree, inode, name, None)
 
 
 def all_xattrs(tree: Tree, inode: Inode) -> dict[bytes, bytes]:
@@ -225,13 +226,22 @@ def all_xattrs(tree: Tree, inode: Inode) -> dict[bytes, bytes]:
     return lower_xattrs(tree, inode.lower_path) if inode.lower_path is not None else {}
 
 
-def _store_xattrs(tree: Tree, inode: Inode, new: dict[bytes, bytes], mode: int | None) -> None:
+def _change_xattr(
+    tree: Tree, inode: Inode, name: bytes, value: bytes | None, *, entries: acl.Entries | None = None, in_group: bool = True
+) -> None:  # fmt: skip
+    """Stores one attribute, or takes it away (None); *entries*: the access list that the mode is to follow."""
     with tree.store.transaction() as tx:
         live = inode.nlink and not tree.detached
         if live:
             materialize(tx, inode)
-        tx.set(inode, xattrs=new, ctime_ns=change_time_ns(inode))
-        if mode is not None:
+        xattrs = {old: kept for old, kept in all_xattrs(tree, inode).items() if old != name}
+        if value is not None:
+            xattrs[name] = value
+        if entries is not None:
+            mode = acl.mode_of(entries, inode.mode if live else tree.attributes(inode).mode)
+            if not in_group:  # as chmod(2) has it: who is no member may not keep a file that lends the group's rights
+                mode &= ~stat.S_ISGID
             tx.set(inode, mode=mode)
+        tx.set(inode, xattrs=xattrs, ctime_ns=change_time_ns(inode))
         if live:
             save(tx, inode)

@@ -42,7 +42,8 @@ class Branches(Refs):
         return [layer for layer in layers.chain(self.store, row.head) if layer not in base]
 
     def _count_changes(self, row: BranchRow) -> int:
-        return layers.count_entries(self.store, self._own_layers(row))
+        own = self._own_layers(row)
+        return layers.count_entries(self.store, own) - len(self._copies(own))
 
     def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
         row = self.branch_row(ref)

@@ -69,18 +69,21 @@ def save(tx: Transaction, inode: Inode) -> None:
     tx.set(inode, row_layer=tree.head)
 
 
-def materialize(tx: Transaction, inode: Inode) -> None:
+def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     """Gives an unmodified lower object (and the directories above it) rows of its own; copies no data.
 
-    Comes first in every change: afterwards the fields of *inode* are what stat shows.
+    Comes first in every change: afterwards the fields of *inode* are what stat shows. Not *itself*: a directory in which names
+    change, and whose mode and access list are nobody's business then (see core/initial.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
         return
     tree, parent = inode.tree, inode.parent
     if parent is not None:
-        materialize(tx, parent)
+        materialize(tx, parent, itself=False)
     load_lower_attributes(tx, inode)
+    if itself:
+        tree.initial.apply(tx, inode, change_time_ns(inode))
     if parent is None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)

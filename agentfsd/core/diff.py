@@ -1,6 +1,5 @@
 """What differs between two trees of one overlay. Only directories that some differing layer touched are walked."""
 
-import os
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -8,14 +7,13 @@ from typing import NamedTuple
 
 from agentfsd.core import links, origin
 from agentfsd.core.attributes import all_xattrs
-from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
+from agentfsd.core.sameness import Verdicts, compare, holds_object, same_bytes
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
-_CHUNK = 1 << 20
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
 _Key = tuple[int, int]
@@ -35,28 +33,59 @@ class Pair(NamedTuple):
 def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair]:
     """Every path that differs, a directory before what is in it; also each name below one that came or went.
 
-    With *times* modification times count too, and a file whose size is the same and whose time is not is not read: its
-    content is taken to be another. The trees must hold still.
+    With *times* modification times count too. The trees must hold still.
     """
-    touched = _Touched(parts.store, old, new)
-    walker = _Walker(old, new, touched, times)
+    return (pair for pair in pairs_in_steps(parts, old, new, times=times) if pair is not None)
+
+
+def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair | None]:
+    """Likewise; None wherever others may have their turn although no path was found: files of one size are read."""
+    touched, verdicts = _Touched(parts.store, old, new), Verdicts()
+    walker = _Walker(old, new, touched, times, verdicts)
     try:
         touched.add_links(old, new)
         for pair in walker.directory(b"", old.root, new.root, itself=True):
-            yield pair
+            what = pair.what
+            if verdicts.open and (yield from compare(*verdicts.open.pop())):
+                what = tuple(part for part in what if part != "content")
+                if not what:
+                    continue
+            yield pair if what is pair.what else pair._replace(what=what)
             yield from _below(walker, pair)
     finally:
         old.foretold = new.foretold = None
 
 
-def between(parts: Parts, old: Tree, new: Tree) -> list[Change]:
-    """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds."""
-    walker = _Walker(old, new, _Touched(parts.store, old, new), times=False)
+def between(parts: Parts, old: Tree, new: Tree, verdicts: Verdicts | None = None) -> list[Change]:
+    """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds.
+
+    With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
+    """
+    walker = _Walker(old, new, _Touched(parts.store, old, new), False, verdicts)
     try:
         found = [_change(walker, *one) for one in _with_renames(walker, walker.directory(b"", old.root, new.root, itself=True))]
     finally:
         old.foretold = new.foretold = None
     return sorted(found, key=lambda change: change.path)
+
+
+def only_lower_moved(pair: Pair) -> bool:
+    """Whether a file differs from the lower's only because that changed since the branch got a copy, and never changed it.
+
+    Told by the content that the lower had then, where that is kept (core/origin.py).
+    """
+    old, new = pair.old, pair.new
+    if old is None or new is None or pair.within is None or not (old.is_file and new.is_file and new.content):
+        return False
+    row = origin.found_at(pair.within, pair.path.rpartition(b"/")[2], new)
+    if old.has_own_data or row is None or origin.identity_of(row) == old.lower:
+        return False
+    if row.lower_size != new.tree.data_stat(new).st_size:
+        return False
+    if row.lower_size and not (row.base and holds_object(new, row.base)):
+        return False
+    one, two = old.tree.attributes(old), new.tree.attributes(new)
+    return (one.mode, one.uid, one.gid) == (two.mode, two.uid, two.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
 
 
 class _Touched:
@@ -106,9 +135,9 @@ class _Touched:
 
 
 class _Walker:
-    def __init__(self, old: Tree, new: Tree, touched: _Touched, times: bool) -> None:
+    def __init__(self, old: Tree, new: Tree, touched: _Touched, times: bool, verdicts: Verdicts | None) -> None:
         self.old, self.new = old, new
-        self._touched, self._times = touched, times
+        self._touched, self._times, self._verdicts = touched, times, verdicts
 
     def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[Pair]:
         """What differs below two directories, not what is below a name that only one of them has."""
@@ -165,10 +194,8 @@ class _Walker:
     def _differences(self, old: Inode, one: Attributes, new: Inode, two: Attributes) -> tuple[str, ...]:
         if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
             return ("type",)
-        if self._times and old.is_file and (one.size != two.size or one.mtime_ns != two.mtime_ns) and new.has_own_data:
-            return ("content",)
         what = []
-        if not _same(old, new, one, two):
+        if not _same(old, new, one, two, self._verdicts):
             what.append("content")
         if one.mode != two.mode:
             what.append("mode")
@@ -186,11 +213,11 @@ def same_content(old: Inode, new: Inode) -> bool:
     return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
 
 
-def _same(old: Inode, new: Inode, one: Attributes, two: Attributes) -> bool:
+def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: Verdicts | None = None) -> bool:
     if old.is_file:
         if old.content == new.content and (old.content or old.lower_path == new.lower_path):
             return True
-        return one.size == two.size and _same_bytes(old, new)
+        return one.size == two.size and (same_bytes(old, new) if verdicts is None else verdicts.of(old, new))
     if stat.S_ISLNK(old.mode):
         return old.tree.readlink(old) == new.tree.readlink(new)
     return old.is_dir or one.rdev == two.rdev
@@ -269,19 +296,3 @@ def _size(tree: Tree, inode: Inode | None) -> int:
     if inode is None:
         return -1
     return tree.data_stat(inode).st_size if inode.is_file else 0
-
-
-def _same_bytes(old: Inode, new: Inode) -> bool:
-    one, two = content_fd(old), content_fd(new)
-    try:
-        offset = 0
-        while True:
-            chunk = os.pread(one, _CHUNK, offset)
-            if chunk != os.pread(two, _CHUNK, offset):
-                return False
-            if not chunk:
-                return True
-            offset += len(chunk)
-    finally:
-        os.close(one)
-        os.close(two)

@@ -58,7 +58,7 @@ def make(
         _give_content(inode, content)
     try:
         with tree.store.transaction() as tx:
-            materialize(tx, directory)
+            materialize(tx, directory, itself=False)
             inode.id = tree.store.next_id("inode")
             inode.ino = tree.new_ino(inode.id)
             if inode.content:
@@ -147,7 +147,7 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
         raise OSError(errno.EMLINK, "too many links")
     with tree.store.transaction() as tx:
         materialize(tx, inode)
-        materialize(tx, directory)
+        materialize(tx, directory, itself=False)
         tx.set(inode, nlink=inode.nlink + 1, ctime_ns=change_time_ns(inode))
         save(tx, inode)
         _link_in(tx, directory, name, inode)
@@ -160,7 +160,7 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
     inode.file.give_name(number)
     try:
         with tree.store.transaction() as tx:
-            materialize(tx, directory)
+            materialize(tx, directory, itself=False)
             tx.set(inode, id=inode.ino - NEW_INO_BASE, nlink=1, anonymous=False, content=number, content_layer=tree.head)
             tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
             tree.store.put_object(number, tree.head)
@@ -180,7 +180,7 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
     if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     with tree.store.transaction() as tx:
-        materialize(tx, directory)
+        materialize(tx, directory, itself=False)
         _remove_entry(tx, directory, name)
         _touch(tx, directory)
         _drop_link(tx, inode)
@@ -195,7 +195,7 @@ def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
     inode = tree.lookup(directory, name)
     _check_removable(tree, inode)
     with tree.store.transaction() as tx:
-        materialize(tx, directory)
+        materialize(tx, directory, itself=False)
         _remove_entry(tx, directory, name)
         _drop_directory(tx, inode)
         _count_subdirectory(tx, directory, -1)
@@ -238,8 +238,9 @@ def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[I
     (old_dir, old), (new_dir, new) = whence, place
     with tree.store.transaction() as tx:
         tx.set(source, parent=old_dir, name=old)
-        for node in (source, old_dir, new_dir):
-            materialize(tx, node)
+        materialize(tx, source)
+        for node in (old_dir, new_dir):
+            materialize(tx, node, itself=False)
         if target is not None:
             if target.is_dir:
                 _drop_directory(tx, target)
@@ -277,8 +278,10 @@ def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, byt
     with tree.store.transaction() as tx:
         tx.set(node_a, parent=dir_a, name=name_a)
         tx.set(node_b, parent=dir_b, name=name_b)
-        for node in (node_a, node_b, dir_a, dir_b):
+        for node in (node_a, node_b):
             materialize(tx, node)
+        for node in (dir_a, dir_b):
+            materialize(tx, node, itself=False)
         origin.note(tx, dir_a, name_a, keep=node_b.is_file)
         origin.note(tx, dir_b, name_b, keep=node_a.is_file)
         set_entry(tx, dir_a, name_a, node_b.id)

@@ -161,6 +161,13 @@ def identity_of(row: OriginRow) -> LowerIdentity:
     return LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
 
 
+def found_at(directory: Inode, name: bytes, inode: Inode) -> OriginRow | None:
+    """What is known of the lower's file that *inode*, which has *name*, is a copy of; None where it is of none at that place."""
+    if directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
+        return None
+    return origins.find(directory.tree.store, directory.id, name, directory.tree.chain)
+
+
 def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity:
     """What the lower should have at *name*, if it has not moved since the branch changed that; NO_LOWER: nothing."""
     if directory.lower_path is None:

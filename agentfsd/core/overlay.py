@@ -1,13 +1,18 @@
 """All branches and snapshots of one lower, as one object: refs.py, branches.py, snapshots.py, past.py. Synchronous and pure of
 any transport."""
 
+import errno
 import gc
 from collections.abc import Generator
 
 from agentfsd.core import diff, fsck
 from agentfsd.core.past import Past
+from agentfsd.core.sameness import Verdicts
 from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal
 from agentfsd.types import Change
+
+_ROUNDS = 3
 
 
 class Overlay(Past):
@@ -19,9 +24,21 @@ class Overlay(Past):
         """What leads from *a* to *b* (None: the lower), sorted by path; cost follows what changed."""
         return diff.between(self.parts, self.side(a), self.side(b))
 
-    def differences(self, old: Tree, new: Tree) -> list[Change]:
-        """Likewise, of two trees."""
-        return diff.between(self.parts, old, new)
+    def diffing(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
+        """Likewise, of two trees, in steps between which files are read; all else is as it is at the last step.
+
+        Refusal when a tree is replaced meanwhile.
+        """
+        verdicts = Verdicts()
+        for _ in range(_ROUNDS):
+            found = diff.between(self.parts, old, new, verdicts)
+            if not verdicts.open:
+                return found
+            for _ in verdicts.find_out():
+                yield len(verdicts), 0, "comparing"
+                if old.detached or new.detached:
+                    raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
+        return diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
 
     def side(self, ref: str | None) -> Tree:
         """One side of a comparison: a ref's tree, or the bare lower."""

@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from agentfsd.core import settings
 from agentfsd.core.branches import Branches
+from agentfsd.core.initial import Rules
 from agentfsd.core.snapshots import MERGE, RUN, SAFETY, UNNAMED, Snapshots
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
@@ -15,7 +17,6 @@ from agentfsd.metadata.store import Transaction
 from agentfsd.types import SnapshotInfo
 
 _AUTOMATIC = (RUN, SAFETY, MERGE)
-_POLICY = {"retention.max_count": "0", "retention.max_age": "0", "retention.keep_tagged": "yes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +52,19 @@ class Past(Snapshots, Branches):
 
     @property
     def retention(self) -> Retention:
-        found = {name: self.store.fact(f"policy.{name}") or default for name, default in _POLICY.items()}
-        count, age = int(found["retention.max_count"]), parse_age(found["retention.max_age"])
+        found = settings.read(self.store)
+        count, age = int(found["retention.max_count"]), settings.parse_age(found["retention.max_age"])
         return Retention(count, age, found["retention.keep_tagged"] == "yes")
 
     def policy(self) -> dict[str, str]:
         """Every setting by name."""
-        return {name: self.store.fact(f"policy.{name}") or default for name, default in _POLICY.items()}
+        return settings.read(self.store)
 
     def set_policy(self, name: str, value: str) -> None:
         """Refusal for an unknown name or a value that makes no sense."""
-        if name not in _POLICY:
-            raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_POLICY)}", "no-such-setting")
-        if name == "retention.max_count" and not value.isdecimal():
-            raise invalid(f"{value!r} is no number of snapshots", "give a number; 0 is no limit")
-        if name == "retention.max_age":
-            parse_age(value)
-        if name == "retention.keep_tagged" and value not in ("yes", "no"):
-            raise invalid(f"{value!r} is neither yes nor no", "give yes or no")
-        with self.store.transaction():
-            self.store.put_fact(f"policy.{name}", value)
+        with self.store.transaction() as tx:
+            settings.write(self.store, name, value)
+            tx.set(self.parts.initial, rules=Rules.stored(self.store))
 
     # -- replacing a state
 
@@ -247,20 +241,6 @@ class Past(Snapshots, Branches):
             with self.store.transaction() as tx:
                 self._delete_snapshot(tx, row)
             self._detach(row.id)
-
-
-def parse_age(text: str) -> float:
-    """Seconds of "90", "15m", "12h", "30d" or "0" (no limit)."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-    unit = units.get(text[-1:], 0)
-    number = text[:-1] if unit else text
-    try:
-        age = float(number) * (unit or 1)
-    except ValueError:
-        age = -1
-    if not 0 <= age < 1e12:
-        raise invalid(f"{text!r} is no age", "give seconds, or a number with s, m, h, d or w, such as 30d; 0 is no limit")
-    return age
 
 
 def _superfluous(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:

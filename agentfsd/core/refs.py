@@ -16,6 +16,7 @@ from weakref import WeakSet
 from agentfsd.core import copyup, reap
 from agentfsd.core.carry import carry_over
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
+from agentfsd.core.initial import Initial
 from agentfsd.core.inode import Inode, LowerIdentity
 from agentfsd.core.news import Happening, Listener
 from agentfsd.core.tree import Parts, Tree
@@ -34,12 +35,13 @@ class Refs:
     """What everything else about branches and snapshots rests on."""
 
     def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
-        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev)
+        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev, Initial(store))
         self.store, self.backstore = store, backstore
         self._ids = IdMaker()
         self._branches = {row.id: row for row in layers.branches(store)}
         self._snapshots = {row.id: row for row in layers.snapshots(store)}
         self._deeds = {row.id: row for row in layers.deeds(store)}  # what can be undone
+        self._written: set[int] = set()  # objects that are known to be no mere copies of the lower's: not looked at again
         self._pins: Counter[int] = Counter()  # layers that work under way rests on
         self._numbers = itertools.count(1)
         self._trees: dict[str, Tree] = {}
@@ -277,6 +279,22 @@ class Refs:
         layers.set_head(self.store, branch.id, head)
         tx.put(self._branches, branch.id, branch._replace(head=head))
         self._let_go(tx, branch.head)
+
+    # -- counting
+
+    def _copies(self, own: Iterable[int]) -> set[int]:
+        """The objects in some layers that are the lower's content still, told by size and time: copied up, and not changed."""
+        found = set()
+        for layer in own:
+            for number, size, mtime_ns in layers.possible_copies(self.store, layer):
+                if number in self._written:
+                    continue
+                stat = self.backstore.stat(number)
+                if (stat.st_size, stat.st_mtime_ns) == (size, mtime_ns):
+                    found.add(number)
+                else:
+                    self._written.add(number)
+        return found
 
     # -- freeing
 

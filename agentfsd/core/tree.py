@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from agentfsd.core.initial import Initial
 from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
 from agentfsd.metadata.foretold import Foretold
 from agentfsd.metadata.rows import InodeRow
@@ -28,13 +29,14 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
+    initial: Initial
 
 
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.initial = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)

@@ -29,6 +29,7 @@ class Connections:
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
+        overlay.parts.initial.listeners.append(self.copied_up)
         overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.on_passing.append(self.passing)
 
@@ -71,6 +72,15 @@ class Connections:
             node = connection.nodes.find_file(inode)
             if node is not None:
                 connection.notifier.expire_attributes_now(node.id)
+
+    def copied_up(self, inode: Inode) -> None:
+        """With another mode or access list than the lower's: of that the reply to a write, say, tells the kernel nothing."""
+        for connection in self.all:
+            node = connection.nodes.find_file(inode)
+            views = connection.nodes.cached_views_of(inode.tree.id) if inode.is_dir else ()
+            for known in (node, *(view.dirs.get(inode) for view in views)):
+                if known is not None:
+                    connection.notifier.expire_attributes_now(known.id)
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""

@@ -87,7 +87,7 @@ class Notifier:
         self._put(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, _ALL_DATA if data else _ATTRIBUTES_ONLY, 0))
 
     def expire_attributes_now(self, node_id: int) -> None:
-        """Of a file, before the reply to a request: takes none of the locks that a request may hold."""
+        """Before the reply to a request: takes none of the locks that a request may hold."""
         if self._fd >= 0:
             self._write(_pack(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, _ATTRIBUTES_ONLY, 0)))
 

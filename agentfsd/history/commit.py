@@ -48,9 +48,10 @@ class Plan:
 def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
     """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
     pairs: dict[bytes, Pair] = {}
-    for pair in diff.pairs(overlay.parts, overlay.side(None), tree, times=True):
-        pairs[pair.path] = pair
-        if len(pairs) % 50 == 0:
+    for pair in diff.pairs_in_steps(overlay.parts, overlay.side(None), tree, times=True):
+        if pair is not None:
+            pairs[pair.path] = pair
+        if pair is None or len(pairs) % 50 == 0:
             yield len(pairs), 0, "changes"
     chosen = _with_directories(pairs, wanted) if wanted else pairs
     planner = _Planner(tree, rule, pairs.values())
@@ -111,6 +112,8 @@ class _Planner:
     def add(self, pair: Pair) -> None:
         """Call in the order of diff.pairs: a directory before what it holds."""
         path = pair.path
+        if "content" in pair.what and diff.only_lower_moved(pair):
+            return
         if self._rule == "force" or not self._moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):

@@ -87,10 +87,10 @@ def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, want
     mine: dict[bytes, Pair] = {}
     his: dict[bytes, Pair] = {}
     for side, changes in ((ours, mine), (theirs, his)):
-        for pair in diff.pairs(parts, base, side):
-            if changes is mine or touches(wanted, pair.path):
+        for pair in diff.pairs_in_steps(parts, base, side):
+            if pair is not None and (changes is mine or touches(wanted, pair.path)) and not diff.only_lower_moved(pair):
                 changes[pair.path] = pair
-            if len(changes) % 50 == 0:
+            if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
     merger = _Merger(rules, mine, his)
     yield from merger.read()

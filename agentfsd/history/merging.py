@@ -83,9 +83,10 @@ def _attempt(
             base_layer = overlay.common_layer([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
-            if base_layer == seen and now is ours and not wanted:
+            fits = base_layer == seen and now is ours and not wanted
+            if fits and not (yield from _has_old_copies(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
-                result.changed = [change.path for change in overlay.differences(ours, theirs)]
+                result.changed = [change.path for change in (yield from overlay.diffing(ours, theirs))]
             else:
                 base = held.enter_context(overlay.pinned(base_layer, read_only=True))
                 outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted)
@@ -100,6 +101,15 @@ def _attempt(
             return result
         merged = [] if wanted else merged
         return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+
+
+def _has_old_copies(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
+    """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there."""
+    for pair in diff.pairs_in_steps(overlay.parts, ours, theirs):
+        if pair is not None and diff.only_lower_moved(pair):
+            return True
+        yield 0, 0, "changes"
+    return False
 
 
 def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
@@ -142,8 +152,8 @@ def _restore_attempt(
                 shown = path.decode("utf-8", "backslashreplace")
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
         outcome = Outcome()
-        for pair in diff.pairs(overlay.parts, ours, theirs, times=True):
-            if touches(wanted, pair.path):
+        for pair in diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
+            if pair is not None and touches(wanted, pair.path):
                 outcome.steps.append(Step(pair.path, pair.new))
             yield len(outcome.steps), 0, "changes"
         if not outcome.steps:

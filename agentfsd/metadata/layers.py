@@ -54,6 +54,20 @@ def count_entries(store: Store, layers: list[int]) -> int:
     return total
 
 
+def possible_copies(store: Store, layer: int) -> list[tuple[int, int, int]]:
+    """(object, size, mtime in ns) of files that have content in a layer, and of which it changed no attribute and no name.
+
+    Size and time are what the lower's file had. The content is the same when the object has them still.
+    """
+    return list(
+        store.db.execute(
+            "SELECT content, lower_size, lower_mtime FROM inode "
+            "WHERE layer = ? AND content != 0 AND nlink > 0 AND lower_path IS NOT NULL AND ctime_ns = lower_ctime",
+            (layer,),
+        )
+    )
+
+
 def branches(store: Store) -> list[BranchRow]:
     return list(map(BranchRow._make, store.db.execute(_BRANCH + " ORDER BY id")))
 

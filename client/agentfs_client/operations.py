@@ -177,7 +177,7 @@ class Operations:
 
     @operation
     def set_policy(self, name: str, value: str) -> Question[dict[str, str]]:
-        """One setting; all of them as they are then."""
+        """One setting (`agentfsd policy set --help` says what each means); all of them as they are then."""
         return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
 
     @operation

@@ -92,7 +92,7 @@ def test_a_diff_leads_from_one_tree_to_the_other(one: list[Op], two: list[Op]) -
 
 def check_renames(opened: Opened, old: Any, new: Any) -> None:
     was, now = of_tree(old), of_tree(new)
-    for found in opened.overlay.differences(old, new):
+    for found in diff.between(opened.overlay.parts, old, new):
         if found.status == "R":
             assert found.old_path in was
             assert found.path in now
