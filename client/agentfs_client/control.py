@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from agentfs_client import question, wire
-from agentfs_client.errors import InvalidRequestError
 from agentfs_client.operations import Operations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
@@ -106,7 +105,7 @@ class ControlClient(Operations):
     def _answer(self, asked: Question[_T]) -> _T:
         """A request left without its reply (a timeout, Ctrl-C) ends the conversation: a later one would be given that reply,
         and a long one is given up by the daemon when we have gone."""
-        body = asked.encode()
+        body = asked.encode(carries_descriptors=self._transport.carries_descriptors)
         if not self._is_ours():  # before the lock, which a thread may have held when this process was forked
             raise question.ended()
         with self._turn:
@@ -119,12 +118,11 @@ class ControlClient(Operations):
                     asked.tell(reply)
                     with delivery():
                         reply = wire.decode_reply(self._transport.further())
-            except InvalidRequestError:
-                raise  # the transport cannot carry it; nothing was sent
             except BaseException:
                 self.close()
                 raise
-        return asked.answer(reply)
+            came = self._transport.take_descriptors()
+        return asked.answer(reply, came)
 
     def events(self, branch: str | None = None) -> EventStream:
         """What happens in a branch (None: in every one, for a bound process in its own) from now on.

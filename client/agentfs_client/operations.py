@@ -4,10 +4,21 @@ reply counts. It knows no transport.
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from agentfs_client import wire
-from agentfs_client.question import OnProgress, Question, ask, operation
+from agentfs_client.question import OnProgress, Question, ask, ask_for_descriptor, operation
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFd:
+    """A real descriptor, which whoever asked for it closes: close-on-exec, at offset 0. See wire.FdReply for ``source``; ``file``
+    is the file as the branch shows it, whose number and times are not those of ``fd``."""
+
+    fd: int
+    source: Literal["own", "lower", "snapshot"]
+    file: wire.FileInfo
 
 
 class Operations:
@@ -212,6 +223,46 @@ class Operations:
             a=a, b=b, raw_paths=_raw(paths), stat_only=stat_only, context_lines=context_lines, progress=progress
         )
         return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)
+
+    # -- real descriptors, over the socket only
+
+    @operation
+    def open_fd(
+        self, path: str | bytes, flags: int, *, branch: str | None = None, permissions: int = 0o666,
+        require_reflink: bool = False, no_copy: bool = False,
+    ) -> Question[OpenedFd]:  # fmt: skip
+        """os.open() of a path relative to a branch's root, by the daemon; what is done with the descriptor then asks it no more.
+        The branch is any ref, of a snapshot for reading alone. See wire.FdOpen."""
+        request = wire.FdOpen(
+            branch=branch, raw_path=os.fsencode(path), flags=flags & ~os.O_CLOEXEC, permissions=permissions,
+            require_reflink=require_reflink, no_copy=no_copy,
+        )  # fmt: skip
+        return ask_for_descriptor(request, wire.FdReply, _opened)
+
+    @operation
+    def dup_fd(self, fd: int, *, require_reflink: bool = False, no_copy: bool = False) -> Question[OpenedFd]:
+        """A real descriptor for the file that *fd* is open on, a descriptor of the mount or a real one. See wire.FdDup."""
+        request = wire.FdDup(require_reflink=require_reflink, no_copy=no_copy)
+        return ask_for_descriptor(request, wire.FdReply, _opened, descriptors=[fd])
+
+    @operation
+    def sync_fd(self, fd: int, *, data_only: bool = False) -> Question[None]:
+        """fsync(2) of a real descriptor, with the file's name and attributes; *data_only*: fdatasync(2)."""
+        return ask(wire.FdSync(data_only=data_only), wire.Done, _nothing, descriptors=[fd])
+
+    @operation
+    def interpose(self) -> Question[wire.InterposeReply]:
+        """How real descriptors are given out, and whether they can be."""
+        return ask(wire.InterposeGet(), wire.InterposeReply)
+
+    @operation
+    def set_interpose(self, name: str, value: str) -> Question[wire.InterposeReply]:
+        """One setting (see wire.InterposeReply); all of them as they are then."""
+        return ask(wire.InterposeSet(name=name, value=value), wire.InterposeReply)
+
+
+def _opened(reply: wire.FdReply, fd: int) -> OpenedFd:
+    return OpenedFd(fd, reply.source, reply.file)
 
 
 def _raw(paths: Sequence[str | bytes]) -> list[bytes]:

@@ -6,6 +6,7 @@ It does no input or output, and knows no single operation.
 import contextlib
 import errno
 import functools
+import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from agentfs_client.aio.control import AsyncControlClient
     from agentfs_client.control import ControlClient
 
+NO_DESCRIPTORS = "no-descriptors"  # the code of a refusal: this way to the daemon carries none
+
 OnProgress = Callable[[wire.Progress], None]  # called now and then while a long request is worked on; over the socket only
 
 _P = ParamSpec("_P")
@@ -27,16 +30,22 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Question(msgspec.Struct, Generic[_T_co], frozen=True):
-    """``take`` gets what the caller wants out of a reply of the ``expected`` kind. ``descriptors`` go along with the request."""
+    """``take`` gets what the caller wants out of a reply of the ``expected`` kind. ``descriptors`` go along with the request;
+    with ``brings_descriptor`` one comes with the reply, and is the second argument of ``take``."""
 
     request: wire.Request
     expected: type[wire.Reply]
-    take: Callable[[Any], _T_co]
+    take: Callable[..., _T_co]
     on_progress: OnProgress | None = None
     descriptors: Sequence[int] = ()
+    brings_descriptor: bool = False
 
-    def encode(self) -> bytes:
-        """InvalidRequestError for a request that the daemon would not read to its end."""
+    def encode(self, *, carries_descriptors: bool) -> bytes:
+        """InvalidRequestError for a request that the daemon would not read to its end, or that a transport cannot carry."""
+        if (self.descriptors or self.brings_descriptor) and not carries_descriptors:
+            raise InvalidRequestError(
+                errno.EINVAL, NO_DESCRIPTORS, "the control file carries no descriptors", "ask over the daemon's socket"
+            )
         body = wire.encode(self.request)
         if len(body) > wire.MAX_REQUEST_BYTES:
             limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
@@ -47,11 +56,23 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
         if self.on_progress is not None:
             self.on_progress(progress)
 
-    def answer(self, reply: wire.AnyReply) -> _T_co:
-        """What the caller wanted; AgentFSError for a refusal."""
-        if not isinstance(reply, self.expected):
-            raise unexpected(reply, self.expected)
-        return self.take(reply)
+    def answer(self, reply: wire.AnyReply, came: Sequence[int] = ()) -> _T_co:
+        """What the caller wanted; AgentFSError for a refusal. *came*: descriptors that came along; what the caller does not get
+        of these is closed."""
+        left = list(came)
+        try:
+            if not isinstance(reply, self.expected):
+                raise unexpected(reply, self.expected)
+            if not self.brings_descriptor:
+                return self.take(reply)
+            if not left:
+                raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__} without a descriptor")
+            taken = self.take(reply, left[0])
+            del left[0]
+            return taken
+        finally:
+            for descriptor in left:
+                os.close(descriptor)
 
 
 @overload
@@ -77,6 +98,13 @@ def ask(
 ) -> Question[Any]:
     """A Question; without *take* the answer is the whole reply."""
     return Question(request, expected, take, on_progress, descriptors)
+
+
+def ask_for_descriptor(
+    request: wire.Request, expected: type[_R], take: Callable[[_R, int], _T], *, descriptors: Sequence[int] = ()
+) -> Question[_T]:
+    """A Question whose reply brings a descriptor, which is whoever's who gets what *take* returns."""
+    return Question(request, expected, take, descriptors=descriptors, brings_descriptor=True)
 
 
 class Operation(Protocol[_P, _T_co]):

@@ -1,27 +1,38 @@
 """How messages get to a daemon and back: through the control file of its mount, or its Unix socket. Knows no message."""
 
+import array
 import errno
 import os
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agentfs_client import wire
 from agentfs_client.address import unix_address
-from agentfs_client.errors import DaemonGoneError, InvalidRequestError, ProtocolError
+from agentfs_client.errors import DaemonGoneError, ProtocolError
 
 CONTROL_FILE = ".agentfs/control"
 _READ_BYTES = 1 << 17
+_ROOM = socket.CMSG_SPACE(4 * 4)  # for some descriptors; the kernel closes what does not fit
 
 
 class Transport(Protocol):
+    @property
+    def carries_descriptors(self) -> bool:
+        """Whether descriptors can go with a request and come with a reply."""
+        ...
+
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors where the transport can carry them, and returns its (first) reply."""
+        """Sends one request, and descriptors with it, and returns its (first) reply."""
         ...
 
     def further(self) -> bytes:
         """The next reply to the same request, where it has several."""
+        ...
+
+    def take_descriptors(self) -> list[int]:
+        """Those that came with the last reply, close-on-exec; the caller's from now on. What nobody takes is closed."""
         ...
 
     def has_ended(self) -> bool:
@@ -34,6 +45,8 @@ class Transport(Protocol):
 class FileTransport:
     """The control file: one write, then reads until the reply ends."""
 
+    carries_descriptors = False
+
     def __init__(self, path: str) -> None:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -44,8 +57,6 @@ class FileTransport:
             ) from exc  # fmt: skip
 
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        if descriptors:
-            raise InvalidRequestError(errno.EINVAL, "no-descriptors", "the control file carries no descriptors", "use the socket")
         os.write(self._fd, body)
         parts = []
         while part := os.read(self._fd, _READ_BYTES):
@@ -54,6 +65,9 @@ class FileTransport:
 
     def further(self) -> bytes:
         raise no_further_reply()
+
+    def take_descriptors(self) -> list[int]:
+        return []
 
     def has_ended(self) -> bool:
         return self._fd < 0
@@ -65,9 +79,12 @@ class FileTransport:
 
 
 class SocketTransport:
-    """The daemon's Unix socket: messages behind their length."""
+    """The daemon's Unix socket: messages behind their length. Descriptors come with the first bytes of a message."""
+
+    carries_descriptors = True
 
     def __init__(self, path: str, timeout_s: float | None) -> None:
+        self._came: list[int] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -84,15 +101,22 @@ class SocketTransport:
         return self.further()
 
     def further(self) -> bytes:
-        return self._receive(reply_length(self._receive(wire.HEADER_BYTES)))
+        close_all(self._came)
+        header = self._receive(wire.HEADER_BYTES, lambda size: receive(self._socket, size, self._came))
+        return self._receive(reply_length(header), self._socket.recv)
+
+    def take_descriptors(self) -> list[int]:
+        came, self._came = self._came, []
+        return came
 
     def has_ended(self) -> bool:
         return hung_up(self._socket)
 
-    def _receive(self, size: int) -> bytes:
+    @staticmethod
+    def _receive(size: int, some: Callable[[int], bytes]) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            part = self._socket.recv(min(size - len(parts), _READ_BYTES))
+            part = some(min(size - len(parts), _READ_BYTES))
             if not part:
                 raise connection_closed()
             parts += part
@@ -100,6 +124,24 @@ class SocketTransport:
 
     def close(self) -> None:
         self._socket.close()
+        close_all(self._came)
+
+
+def receive(connection: socket.socket, size: int, descriptors: list[int]) -> bytes:
+    """Some bytes, at most *size*; descriptors that come along are added to *descriptors*, close-on-exec from the beginning."""
+    part, ancillary, _, _ = connection.recvmsg(size, _ROOM, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+            descriptors.extend(numbers)
+    return part
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Leaves the list empty."""
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def hung_up(connection: socket.socket) -> bool:

@@ -1,6 +1,7 @@
 """Asking a running daemon without holding up an event loop, trio's or asyncio's: agentfs_client.control, awaited. By anyio."""
 
 import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
@@ -13,9 +14,11 @@ from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import (
     CONTROL_FILE,
     FileTransport,
+    close_all,
     connection_closed,
     hung_up,
     no_further_reply,
+    receive,
     reply_length,
     unanswered,
 )
@@ -33,12 +36,21 @@ _T = TypeVar("_T")
 
 
 class AsyncTransport(Protocol):
+    @property
+    def carries_descriptors(self) -> bool:
+        """Whether descriptors can go with a request and come with a reply."""
+        ...
+
     async def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors where the transport can carry them, and returns its (first) reply."""
+        """Sends one request, and descriptors with it, and returns its (first) reply."""
         ...
 
     async def further(self) -> bytes:
         """The next reply to the same request, where it has several. One that is cancelled can be called again."""
+        ...
+
+    def take_descriptors(self) -> list[int]:
+        """Those that came with the last reply, close-on-exec; the caller's from now on. What nobody takes is closed."""
         ...
 
     def has_ended(self) -> bool:
@@ -56,6 +68,8 @@ class AsyncFileTransport:
     Each request opens the file: the descriptor is its thread's own, and not closed under an abandoned one.
     """
 
+    carries_descriptors = False
+
     def __init__(self, path: str) -> None:
         self._path = path
 
@@ -72,6 +86,9 @@ class AsyncFileTransport:
     async def further(self) -> bytes:
         raise no_further_reply()
 
+    def take_descriptors(self) -> list[int]:
+        return []
+
     def has_ended(self) -> bool:
         return False
 
@@ -80,11 +97,18 @@ class AsyncFileTransport:
 
 
 class AsyncSocketTransport:
-    """The daemon's Unix socket: messages behind their length."""
+    """The daemon's Unix socket: messages behind their length. Descriptors come with the first bytes of a message.
+
+    Receiving is done on the socket itself: anyio's stream would leave descriptors open in programs that are started meanwhile.
+    """
+
+    carries_descriptors = True
 
     def __init__(self, stream: anyio.abc.UNIXSocketStream) -> None:
         self._stream = stream
-        self._received = bytearray()
+        self._socket: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+        self._received = bytearray()  # of the message that is being received, never of the one behind it
+        self._came: list[int] = []
 
     @classmethod
     async def connect(cls, path: str) -> "AsyncSocketTransport":
@@ -104,25 +128,45 @@ class AsyncSocketTransport:
 
     async def further(self) -> bytes:
         await anyio.lowlevel.checkpoint()  # also when it has been received already: others want to run, too
+        if not self._received:
+            close_all(self._came)
         await self._receive(wire.HEADER_BYTES)
-        end = wire.HEADER_BYTES + reply_length(bytes(self._received[: wire.HEADER_BYTES]))
-        await self._receive(end)
-        body = bytes(self._received[wire.HEADER_BYTES : end])
-        del self._received[:end]
+        await self._receive(wire.HEADER_BYTES + reply_length(bytes(self._received[: wire.HEADER_BYTES])))
+        body = bytes(self._received[wire.HEADER_BYTES :])
+        self._received.clear()
         return body
 
     async def _receive(self, size: int) -> None:
-        """Waits until at least *size* bytes are there."""
+        """Waits until *size* bytes are there."""
         while len(self._received) < size:
             try:
-                self._received += await self._stream.receive(_READ_BYTES)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
+                part = receive(self._socket, min(size - len(self._received), _READ_BYTES), self._came)
+            except BlockingIOError:
+                await self._until_readable()
+                continue
+            except OSError as exc:
                 raise connection_closed() from exc
+            if not part:
+                raise connection_closed()
+            self._received += part
+
+    async def _until_readable(self) -> None:
+        try:
+            await anyio.wait_readable(self._socket)
+        except (anyio.ClosedResourceError, ValueError) as exc:  # ValueError: it was closed before we could wait
+            raise connection_closed() from exc
+
+    def take_descriptors(self) -> list[int]:
+        came, self._came = self._came, []
+        return came
 
     def has_ended(self) -> bool:
-        return hung_up(self._stream.extra(anyio.abc.SocketAttribute.raw_socket))
+        return hung_up(self._socket)
 
     async def aclose(self) -> None:
+        close_all(self._came)
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
         await anyio.aclose_forcefully(self._stream)
 
 
@@ -234,7 +278,7 @@ class AsyncControlClient(Operations):
         return await self._answer(question.ask(request, expected, on_progress=on_progress, descriptors=descriptors))
 
     async def _answer(self, asked: Question[_T]) -> _T:
-        body = asked.encode()
+        body = asked.encode(carries_descriptors=self._transport.carries_descriptors)
         async with self._turn:
             if not self._usable:
                 raise question.ended()
@@ -248,7 +292,8 @@ class AsyncControlClient(Operations):
             except BaseException:
                 await self.aclose()
                 raise
-        return asked.answer(reply)
+            came = self._transport.take_descriptors()
+        return asked.answer(reply, came)
 
     def events(self, branch: str | None = None) -> AsyncEventStream:
         """What happens in a branch (None: in every one, for a bound process in its own) from when it is entered.
