@@ -22,6 +22,7 @@ from .control import ControlClient as ControlClient
 from .errors import AgentFSError as AgentFSError
 from .errors import DaemonGoneError as DaemonGoneError
 from .errors import NotAllowedError as NotAllowedError
+from .errors import NotForwardedError as NotForwardedError
 from .errors import NotFoundError as NotFoundError
 from .files import RemoteFiles as RemoteFiles
 from .filesystem.errors import ArchiveError as ArchiveError
@@ -40,6 +41,7 @@ from .filesystem.limits import Limits as Limits
 from .filesystem.protocol import ArchivableFilesystem as ArchivableFilesystem
 from .filesystem.protocol import ByteReader as ByteReader
 from .filesystem.protocol import ByteWriter as ByteWriter
+from .filesystem.protocol import DescriptorFilesystem as DescriptorFilesystem
 from .filesystem.protocol import DiffableFilesystem as DiffableFilesystem
 from .filesystem.protocol import Filesystem as Filesystem
 from .filesystem.protocol import MovableFilesystem as MovableFilesystem
@@ -66,6 +68,7 @@ from .filesystem.streams import BytesSink as BytesSink
 from .filesystem.streams import BytesSource as BytesSource
 from .filesystem.streams import Sink as Sink
 from .filesystem.streams import Source as Source
+from .operations import OpenedFd as OpenedFd
 from .session.contexts import build_tool_context as build_tool_context
 from .session.events import EventBus as EventBus
 from .session.events import InProcessEventBus as InProcessEventBus

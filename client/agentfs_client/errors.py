@@ -39,10 +39,15 @@ class ProtocolError(AgentFSError):
     """Client and daemon do not speak the same version."""
 
 
+class NotForwardedError(AgentFSError):
+    """The daemon gives no real descriptor for this; through the mount the file can be had."""
+
+
 class DaemonGoneError(AgentFSError, RuntimeError):
     """There is no daemon at the other end, or it went away: for a file system, the backend is out of reach."""
 
 
+NOT_FORWARDED = "not-forwarded"
 _KINDS: dict[int, type[AgentFSError]] = {
     errno.ENOENT: NotFoundError,
     errno.ESRCH: NotFoundError,
@@ -58,4 +63,5 @@ _KINDS: dict[int, type[AgentFSError]] = {
 
 def from_reply(reply: Error) -> AgentFSError:
     """The exception that an error reply stands for."""
-    return _KINDS.get(reply.errno, AgentFSError)(reply.errno, reply.code, reply.message, reply.hint)
+    kind = NotForwardedError if reply.code == NOT_FORWARDED else _KINDS.get(reply.errno, AgentFSError)
+    return kind(reply.errno, reply.code, reply.message, reply.hint)

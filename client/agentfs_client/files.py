@@ -6,6 +6,8 @@ PermissionError, ...) or PathEscapeError; what is wrong with the request or the 
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from agentfs_client import wire
@@ -13,6 +15,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfs_client.filesystem.paths import escapes, refusal
 from agentfs_client.filesystem.results import WriteMode
+from agentfs_client.operations import OpenedFd
 
 _PART_BYTES = 128 << 10  # of which some are in memory at a time, in several forms
 
@@ -46,6 +49,11 @@ class RemoteFiles:
         """For writing; see RemoteSink."""
         request = wire.FileCreate(branch=self._ref, raw_path=os.fsencode(path), mode=mode, permissions=permissions)
         return RemoteSink(self.client, path, _ask(self.client, request, wire.FileOpened, path).handle)
+
+    def open_fd(self, path: str, flags: int, permissions: int = 0o666, *, no_copy: bool = False) -> OpenedFd:
+        """A real descriptor, the caller's; NotForwardedError where the daemon gives none. See wire.FdOpen."""
+        with _about(path):
+            return self.client.open_fd(path, flags, branch=self._ref, permissions=permissions, no_copy=no_copy)
 
     def mkdir(self, path: str, permissions: int = 0o777) -> wire.FileInfo:
         request = wire.FileMkdir(branch=self._ref, raw_path=os.fsencode(path), permissions=permissions)
@@ -134,8 +142,15 @@ def _close(client: ControlClient, handle: int) -> None:
 
 
 def _ask(client: ControlClient, request: wire.Request, expected: type[_R], path: str) -> _R:
-    try:
+    with _about(path):
         return client.ask(request, expected)
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """What the daemon says of a file, as standard exceptions about its path."""
+    try:
+        yield
     except AgentFSError as exc:
         if exc.code == "path-escape":
             raise escapes(path) from None

@@ -8,8 +8,19 @@ from uuid import UUID
 
 from agentfs_client.aio.streams import AsyncByteReader, AsyncByteWriter, AsyncTextReader
 from agentfs_client.aio.threads import OneAtATime
-from agentfs_client.filesystem.protocol import ArchivableFilesystem, DiffableFilesystem, Filesystem, SnapshotableFilesystem
+from agentfs_client.extras import needed_for
+from agentfs_client.filesystem.protocol import (
+    ArchivableFilesystem,
+    DescriptorFilesystem,
+    DiffableFilesystem,
+    Filesystem,
+    SnapshotableFilesystem,
+)
 from agentfs_client.filesystem.results import WriteMode
+from agentfs_client.transport import close_all
+
+with needed_for("awaiting needs", "async"):
+    import anyio
 
 _F = TypeVar("_F", bound=Filesystem)
 _F_co = TypeVar("_F_co", bound=Filesystem, covariant=True)
@@ -73,6 +84,17 @@ class AsyncFilesystem(Generic[_F_co]):
     async def open_text(self, path: str, *, encoding: str = "utf-8") -> AsyncIterator[AsyncTextReader]:
         async with self._threads.hold(lambda: self.filesystem.open_text(path, encoding=encoding)) as reader:
             yield AsyncTextReader(reader, self._threads)
+
+    async def open_fd(self: "AsyncFilesystem[DescriptorFilesystem]", path: str, flags: int, mode: int = 0o666) -> int:
+        """The caller's, who closes it; of one that is cancelled no descriptor is left."""
+        opened: list[int] = []
+        try:
+            await self._threads.run(lambda: opened.append(self.filesystem.open_fd(path, flags, mode)))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._threads.run(close_all, opened)  # behind the one that may still be at it
+            raise
+        return opened[0]
 
     exists = _awaited(Filesystem.exists, abandonable=True)
     stat = _awaited(Filesystem.stat, abandonable=True)

@@ -71,6 +71,15 @@ class BaseFilesystem(Primitives):
         check_encoding(encoding)
         return Utf8Writer(self.open_write(path, mode=mode, create_parents=create_parents))
 
+    def _check_opening(self, path: str, flags: int) -> None:
+        """Whether a path may be opened with such flags of open(2)."""
+        if flags & os.O_PATH:
+            raise ValueError("with O_PATH nothing is opened that could be read or written")
+        if flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC):
+            self._check_writable(path)
+        if flags & os.O_CREAT and self._look(path) is None:
+            check_new(path, self.limits)
+
     # -- all at once
 
     def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> ReadBytesResult:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from agentfs_client import locate, wire
 from agentfs_client.backends.base import BaseFilesystem
+from agentfs_client.backends.branch_descriptors import open_fd
 from agentfs_client.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
 from agentfs_client.backends.branch_records import check_ours, paths, record_of, sentence, uuid_of
 from agentfs_client.backends.branch_remote import RemoteTree
@@ -163,8 +164,7 @@ class BranchFilesystem(BaseFilesystem):
 
     def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
         """Does something with the branch's files."""
-        if path == _CONTROL_DIR or path.startswith(_CONTROL_DIR + "/"):
-            raise refusal(errno.EPERM if changes else errno.ENOENT, path)
+        _check_no_control(path, changes)
         return self._attempt(lambda _, tree: act(tree), changes=changes)
 
     def _ask(self, act: Callable[[ControlClient], _T], *, changes: bool = False) -> _T:
@@ -221,6 +221,24 @@ class BranchFilesystem(BaseFilesystem):
     def is_mounted(self) -> bool:
         """Whether files go through the mount; else they go over the socket."""
         return isinstance(self._reach()[1], HostFilesystem)
+
+    def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
+        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it.
+
+        Where the daemon forwards descriptors (`agentfsd interpose`), it is the content's own: reading and writing do not ask the
+        daemon, locks and os.fstat() are about the content object, and for durable names there is ControlClient.sync_fd().
+        Elsewhere it is the mount's. NotForwardedError where there is neither.
+        """
+        where = self._normalize(path)
+        self._check_opening(where, flags)
+        changes = bool(flags & (os.O_CREAT | os.O_TRUNC))
+        _check_no_control(where, changes)
+
+        def act(client: ControlClient, tree: HostFilesystem | RemoteTree) -> int:
+            mount = tree if isinstance(tree, HostFilesystem) else None
+            return open_fd(RemoteFiles(client, self._id), mount, where, flags, mode)
+
+        return self._attempt(act, changes=changes)
 
     # -- what BaseFilesystem asks for
 
@@ -392,6 +410,11 @@ class BranchFilesystem(BaseFilesystem):
 
     def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
         return record_of(found, self._meant(found.parent), self._root)
+
+
+def _check_no_control(path: str, changes: bool) -> None:
+    if path == _CONTROL_DIR or path.startswith(_CONTROL_DIR + "/"):
+        raise refusal(errno.EPERM if changes else errno.ENOENT, path)
 
 
 def _branch_of(client: ControlClient, branch: str | None, source: str | None, *, create: bool) -> wire.Branch:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from agentfs_client import wire
 from agentfs_client.backends.base import BaseFilesystem
+from agentfs_client.backends.branch_descriptors import open_source
 from agentfs_client.control import ControlClient
 from agentfs_client.files import RemoteFiles
 from agentfs_client.filesystem.limits import DEFAULT_LIMITS, Limits
@@ -53,7 +54,7 @@ class RemoteTree(BaseFilesystem):
                     pending.append((entry.path, level + 1))
 
     def _open_read(self, path: str) -> Source:
-        return self._files.open(path)
+        return open_source(self._files, path)
 
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
         return self._files.create(path, mode)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from agentfs_client.backends.base import BaseFilesystem
-from agentfs_client.backends.host_files import FileSource, NamedSink, about, sink_for
+from agentfs_client.backends.host_files import FileSource, NamedSink, about, open_regular, sink_for
 from agentfs_client.backends.host_removal import remove_tree
 from agentfs_client.filesystem.beneath import Beneath
 from agentfs_client.filesystem.birth import birth_time
@@ -80,6 +80,17 @@ class HostFilesystem(BaseFilesystem):
     def close(self) -> None:
         """Frees the descriptor of the root; snapshots stay."""
         self._beneath.close()
+
+    def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
+        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it."""
+        where = self._normalize(path)
+        self._check_opening(where, flags)
+        return self.descriptor(where, flags, mode)
+
+    def descriptor(self, path: str, flags: int, permissions: int) -> int:
+        """As open_fd() of a path that is normalised and checked."""
+        with about(path):
+            return open_regular(self._beneath, path, flags, permissions)
 
     # -- what BaseFilesystem asks for
 

@@ -1,6 +1,7 @@
 """Files of a host directory, opened: for reading, and for writing such that only a finished write has an effect."""
 
 import errno
+import fcntl
 import functools
 import os
 import stat
@@ -47,12 +48,8 @@ class FileSource:
     """A descriptor, which it closes. Only regular files are read: others may never end, or never begin."""
 
     def __init__(self, fd: int) -> None:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(fd)
-            raise OSError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, "no regular file")
+        self.size = _regular(fd).st_size
         self._file = os.fdopen(fd, "rb", buffering=0)
-        self.size = found.st_size
 
     def read(self, size: int) -> bytes:
         return self._file.read(size) or b""
@@ -62,6 +59,25 @@ class FileSource:
 
     def close(self) -> None:
         self._file.close()
+
+
+def open_regular(beneath: Beneath, path: str, flags: int, permissions: int) -> int:
+    """As os.open(), but only a regular file, and never waiting for anybody at the other end of a pipe."""
+    makes = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
+    fd = beneath.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, permissions=permissions if makes else 0)
+    _regular(fd)
+    if not flags & os.O_NONBLOCK:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+    return fd
+
+
+def _regular(fd: int) -> os.stat_result:
+    """What a descriptor is open on, which is closed when that is no regular file."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise OSError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, "no regular file")
+    return found
 
 
 class NamedSink:

@@ -47,21 +47,21 @@ class Beneath:
         if getattr(self, "_fd", -1) >= 0:
             os.close(self._fd)
 
-    def open(self, path: str, flags: int, *, follow: bool = True) -> int:
-        """A descriptor; OSError with the kernel's errno. *follow* is about the last name only."""
+    def open(self, path: str, flags: int, *, follow: bool = True, permissions: int = 0) -> int:
+        """A descriptor; OSError with the kernel's errno. *follow* is about the last name only, *permissions* about a new file."""
         if self._fd < 0:
             raise RuntimeError("the file system has been closed")
         if len(path) >= _PATH_BYTES // 4 and len(os.fsencode(path)) >= _PATH_BYTES and "/" in path[len(path) // 2 :]:
-            return self._open_far(path, flags, follow)
+            return self._open_far(path, flags, follow, permissions)
         last = 0 if follow else os.O_NOFOLLOW
-        fd = self._openat2(path, flags | last)
+        fd = self._openat2(path, flags | last, permissions)
         if fd >= 0:
             return fd
         number = -fd
         if number == errno.EXDEV:
-            return self._inside_after_all(path, flags | last)
+            return self._inside_after_all(path, flags | last, permissions)
         if number in (errno.ENOSYS, errno.EPERM):
-            return self._name_by_name(path, flags, follow)
+            return self._name_by_name(path, flags, follow, permissions)
         raise OSError(number, os.strerror(number), path)
 
     def behind(self, path: str) -> str:
@@ -87,12 +87,12 @@ class Beneath:
                 return target[len(prefix) :].strip("/")
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
 
-    def _open_far(self, path: str, flags: int, follow: bool) -> int:
+    def _open_far(self, path: str, flags: int, follow: bool, permissions: int) -> int:
         """Where the path is longer than the kernel takes at once: the first half of it, and the rest from there."""
         middle = path.index("/", len(path) // 2)
         above = Beneath(os.path.join(self._root, path[:middle]), self.open(path[:middle], os.O_PATH | os.O_DIRECTORY))
         try:
-            return above.open(path[middle + 1 :], flags, follow=follow)
+            return above.open(path[middle + 1 :], flags, follow=follow, permissions=permissions)
         finally:
             above.close()
 
@@ -108,9 +108,9 @@ class Beneath:
         finally:
             os.close(old)
 
-    def _openat2(self, path: str, flags: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
+    def _openat2(self, path: str, flags: int, permissions: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
         """A descriptor, or an errno as a negative number."""
-        how = _OpenHow(flags | _EXTRA, 0, resolve)
+        how = _OpenHow(flags | _EXTRA, permissions, resolve)
         for _ in range(16):
             fd = int(_syscall(_SYS_OPENAT2, self._fd, os.fsencode(path or "."), ctypes.byref(how), ctypes.sizeof(how)))
             if fd >= 0:
@@ -119,7 +119,7 @@ class Beneath:
                 break
         return -ctypes.get_errno()
 
-    def _inside_after_all(self, path: str, flags: int) -> int:
+    def _inside_after_all(self, path: str, flags: int, permissions: int) -> int:
         """An absolute symlink may lead back inside. The kernel then takes the path that it leads to, and no symlink any more."""
         root = os.path.realpath(self._root)
         parent, name = os.path.split(os.path.join(root, path))
@@ -128,12 +128,12 @@ class Beneath:
         )
         if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-        fd = self._openat2(os.path.relpath(real, root), flags, _BENEATH | _NO_SYMLINKS)
+        fd = self._openat2(os.path.relpath(real, root), flags, permissions, _BENEATH | _NO_SYMLINKS)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), path)
         return fd
 
-    def _name_by_name(self, path: str, flags: int, follow: bool) -> int:
+    def _name_by_name(self, path: str, flags: int, follow: bool, permissions: int) -> int:
         """No symlink is followed then, which is ELOOP: whether it would stay inside cannot be told without a race."""
         names = path.split("/") if path else ["."]
         if ".." in names:
@@ -144,7 +144,7 @@ class Beneath:
                 next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
                 os.close(fd)
                 fd = next_fd
-            last = os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, dir_fd=fd)
+            last = os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, permissions, dir_fd=fd)
         finally:
             os.close(fd)
         if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only O_PATH opens one

@@ -242,6 +242,13 @@ class MovableFilesystem(Filesystem, Protocol):
 
 
 @runtime_checkable
+class DescriptorFilesystem(Filesystem, Protocol):
+    def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
+        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it. Read-only: O_RDONLY alone."""
+        ...
+
+
+@runtime_checkable
 class SnapshotableFilesystem(Filesystem, Protocol):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """SnapshotCreationError."""

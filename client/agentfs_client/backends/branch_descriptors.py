@@ -1,0 +1,41 @@
+"""Real descriptors of a branch's files, where the daemon gives them, and what is done where it does not. It never asks for a path
+that its caller has not checked."""
+
+import os
+
+from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.backends.host_files import FileSource
+from agentfs_client.errors import NOT_FORWARDED, AgentFSError, DaemonGoneError
+from agentfs_client.files import RemoteFiles
+from agentfs_client.filesystem.streams import Source
+from agentfs_client.question import NO_DESCRIPTORS
+
+_WORTH_BYTES = 4 << 20  # from here on asking for a descriptor costs less than what it saves, also when there is none
+
+
+def open_fd(files: RemoteFiles, mount: HostFilesystem | None, path: str, flags: int, permissions: int) -> int:
+    """The content's own descriptor, else the one that *mount*, the branch as this process sees it, gives."""
+    try:
+        return files.open_fd(path, flags, permissions).fd
+    except AgentFSError as exc:
+        if mount is None or exc.code not in (NOT_FORWARDED, NO_DESCRIPTORS):
+            raise
+    return mount.descriptor(path, flags, permissions)
+
+
+def open_source(files: RemoteFiles, path: str) -> Source:
+    """A file over the socket; a large one by its descriptor, if that is to be had without changing the branch."""
+    source = files.open(path)
+    if source.size < _WORTH_BYTES:
+        return source
+    try:
+        better = FileSource(files.open_fd(path, os.O_RDONLY, no_copy=True).fd)
+    except DaemonGoneError:
+        raise
+    except OSError:
+        return source  # nothing is forwarded, or not without a copy; or the file has gone, and is still open here
+    except BaseException:
+        source.close()
+        raise
+    source.close()
+    return better
