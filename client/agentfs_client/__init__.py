@@ -7,4 +7,6 @@ importing this costs next to nothing.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in __all__ if not name.startswith("Async")]  # `import *` works without anyio, too
+__all__ = [
+    name for name in __all__ if not name.startswith("Async") and name != "open"
+]  # `import *` needs no anyio, and hides no builtin

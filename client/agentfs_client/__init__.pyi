@@ -68,6 +68,7 @@ from .filesystem.streams import BytesSink as BytesSink
 from .filesystem.streams import BytesSource as BytesSource
 from .filesystem.streams import Sink as Sink
 from .filesystem.streams import Source as Source
+from .opening import open as open
 from .operations import OpenedFd as OpenedFd
 from .session.contexts import build_tool_context as build_tool_context
 from .session.events import EventBus as EventBus

@@ -69,7 +69,7 @@ def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -
     """The mount that shows *directory*, or whose workspace holds it."""
     mounted = mount_of(directory)
     if mounted is not None and mounted.fstype == FSTYPE:
-        return _at(mounted, live)
+        return at(mounted, live)
     for ancestor in _ancestors(directory):
         holding = [record for record in live if record.lower == ancestor]
         if holding:
@@ -92,20 +92,21 @@ def _named(path: str, origin: str, revive: Revive) -> Mount:
     live = live_daemons()
     mounted = mount_of(resolved)
     if mounted is not None and mounted.fstype == FSTYPE:
-        return _at(mounted, live)
+        return at(mounted, live)
     record = _record_at(resolved, live) or revive(resolved)
     if record is None:
         raise NotFoundError(errno.ENOENT, "no-mount", f"{path}{origin} is not in an agentfsd mount", _candidates(live))
     return Mount(record.mountpoint, record)
 
 
-def _at(mounted: Mounted, live: list[DaemonRecord]) -> Mount:
+def at(mounted: Mounted, live: list[DaemonRecord] | None = None) -> Mount:
+    """A mount of the mount table. DaemonGoneError for a dead one."""
     if is_dead(mounted):
         raise DaemonGoneError(
             errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died",
             f"mount it again (nothing acknowledged is lost), or 'agentfsd umount {mounted.mountpoint}'",
         )  # fmt: skip
-    return Mount(mounted.mountpoint, _record_at(mounted.mountpoint, live))
+    return Mount(mounted.mountpoint, _record_at(mounted.mountpoint, live_daemons() if live is None else live))
 
 
 def _only(live: list[DaemonRecord]) -> Mount:

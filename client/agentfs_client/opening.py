@@ -1,0 +1,119 @@
+"""open() for whoever reads and writes much in a workspace: the file is opened as always, and what it gives may be better.
+
+It must never open another file than the builtin open() would, nor fail where that does not.
+"""
+
+import builtins
+import io
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+from agentfs_client import locate
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
+from agentfs_client.mounttable import FSTYPE, mount_table
+
+_LOOK_AGAIN_S = 1.0
+
+
+def open(
+    file: str | bytes | os.PathLike[str] | os.PathLike[bytes] | int,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+) -> IO[Any]:
+    """The builtin open(), with a real descriptor where agentfsd forwards them (`agentfsd interpose set enabled=on`).
+
+    What is read and written then goes to the backing file system without asking the daemon. Everywhere else, and for small files
+    that are only read, this is the builtin open(). os.fstat() and locks of a real descriptor are about the content object, not
+    about the file of the mount: for those use the builtin.
+    """
+
+    def open_better(path: Any, flags: int) -> int:
+        fd = os.open(path, flags, 0o666) if opener is None else opener(path, flags)
+        return _better(fd, flags)
+
+    coding = encoding if "b" in mode else io.text_encoding(encoding)
+    return builtins.open(file, mode, buffering, coding, errors, newline, closefd, open_better)
+
+
+def _better(fd: int, flags: int) -> int:
+    """A real descriptor of the same file instead of *fd*, which is closed then; else *fd*."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        return fd
+    way = _way(found.st_dev)
+    if way.client is None or (flags & os.O_ACCMODE == os.O_RDONLY and found.st_size < way.min_read_bytes):
+        return fd
+    try:
+        better = way.client.dup_fd(fd).fd
+    except AgentFSError:
+        return fd
+    os.close(fd)
+    return better
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """To the daemon that serves a device. ``client`` None: there is none, or it gives nothing; ``conversation`` is kept then,
+    too, for the next look."""
+
+    client: ControlClient | None
+    conversation: ControlClient | None
+    min_read_bytes: int
+    until_s: float
+
+
+_ways: dict[int, _Way] = {}  # by st_dev
+_finding = threading.Lock()
+
+
+def _way(device: int) -> _Way:
+    with _finding:
+        known = _ways.get(device)
+        if known is None or known.until_s < time.monotonic():
+            known = _ways[device] = _find(device, None if known is None else known.conversation)
+        return known
+
+
+def _find(device: int, conversation: ControlClient | None) -> _Way:
+    """*conversation*: of the last time."""
+    gives, min_read_bytes = False, 0
+    try:
+        if conversation is None or not conversation.is_usable:
+            conversation = _converse(device)
+        if conversation is not None:
+            found = conversation.interpose()
+            gives = found.possible and found.settings["enabled"] == "on"
+            min_read_bytes = int(found.settings["min_read_bytes"])
+    except (OSError, KeyError, ValueError):  # whatever it is, the file is open
+        gives = False
+    return _Way(conversation if gives else None, conversation, min_read_bytes, time.monotonic() + _LOOK_AGAIN_S)
+
+
+def _converse(device: int) -> ControlClient | None:
+    for mounted in mount_table():
+        if mounted.device == device and mounted.fstype == FSTYPE:
+            socket = locate.at(mounted).socket
+            if socket is not None:
+                return ControlClient.connect(socket)
+    return None
+
+
+def _forget() -> None:
+    """In a forked child: its parent's conversations are not its own, nor is a lock that another thread held."""
+    global _finding
+    _ways.clear()
+    _finding = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
