@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd import mounts
+from agentfsd import kernel, mounts, readonly
 from agentfsd.cli import namespace
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
@@ -68,6 +68,7 @@ def survey(state_parent: str) -> list[Finding]:
         _allow_other(),
         _reflink(state_parent),
         _native_snapshots(state_parent),
+        _forwarding(state_parent),
         _openat2(),
         _pidfd_thread(),
     ]
@@ -216,6 +217,27 @@ def _native_snapshots(parent: str) -> Finding:
         "none: a snapshot never copies; only files open for writing are cloned one by one",
         "",
     )
+
+
+def _forwarding(parent: str) -> Finding:
+    """cap.fd_forwarding of a mount whose state is kept there, once it is switched on."""
+    reason = _try_in(parent, _giving_error)
+    return Finding(
+        "fd forwarding",
+        reason == "",
+        f"off ({reason})" if reason else "shim, once it is switched on (agentfsd interpose set enabled=on)",
+        "'run --interpose' is refused: file data takes a turn through the daemon, or through the kernel's passthrough",
+        "",
+    )
+
+
+def _giving_error(directory: str) -> str:
+    with open(os.path.join(directory, "a"), "w+b") as file:
+        if kernel.is_open_elsewhere(file.fileno()):
+            return f"no leases in {os.path.dirname(directory)}"
+        for fd in readonly.views((directory, False)):
+            os.close(fd)
+    return ""
 
 
 def _openat2() -> Finding:

@@ -128,14 +128,17 @@ class ControlService(CommitHandlers, ForwardHandlers):
             branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
             bindings=[] if bound_to else self._bindings(),
             usage=self.overlay.usage(), resources=self._measure(), session_why=info.capabilities.get("session.why", ""),
+            fd_forwarding=self._forwards(),
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
         return self.status(asker.caller)
 
     async def _capabilities(self, request: wire.Capabilities, asker: Asker) -> wire.CapabilitiesReply:
-        forwards = self.forwarding.kind if self.forwarding is not None else "off"
-        return wire.CapabilitiesReply(capabilities=self.info.capabilities | {"cap.fd_forwarding": forwards})
+        return wire.CapabilitiesReply(capabilities=self.info.capabilities | {"cap.fd_forwarding": self._forwards()})
+
+    def _forwards(self) -> str:
+        return self.forwarding.kind if self.forwarding is not None else "off"
 
     async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
         return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))

@@ -12,6 +12,7 @@ def status(found: wire.StatusReply) -> str:
         f"{found.lower} is mounted on {found.mountpoint}",
         f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {_session(found)}",
         f"state in {found.state} ({found.backstore}): {held} in {files} files",
+        *([f"descriptors are forwarded ({found.fd_forwarding})"] if found.fd_forwarding != "off" else []),
         "",
         f"{'BRANCH':<24} {'CHANGES':>8} {'PROCESSES':>10}  BASE",
     ]

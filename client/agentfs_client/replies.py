@@ -337,7 +337,7 @@ class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
 
-    ``session_why``: why that session, in words.
+    ``session_why``: why that session, in words. ``fd_forwarding``: off, or shim where real descriptors are given out.
     """
 
     daemon: str
@@ -355,6 +355,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     usage: dict[str, int]
     resources: dict[str, int] = {}
     session_why: str = ""
+    fd_forwarding: str = "off"
 
 
 class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
