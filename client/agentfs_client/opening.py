@@ -4,18 +4,19 @@ It must never open another file than the builtin open() would, nor fail where th
 """
 
 import builtins
+import errno
 import io
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from agentfs_client import locate
+from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError
+from agentfs_client.doorway import Doorway
 from agentfs_client.mounttable import FSTYPE, mount_table
 
 _LOOK_AGAIN_S = 1.0
@@ -52,11 +53,14 @@ def _better(fd: int, flags: int) -> int:
     if not stat.S_ISREG(found.st_mode):
         return fd
     way = _way(found.st_dev)
-    if way.client is None or (flags & os.O_ACCMODE == os.O_RDONLY and found.st_size < way.min_read_bytes):
+    if way.doorway is None or (flags & os.O_ACCMODE == os.O_RDONLY and found.st_size < way.min_read_bytes):
         return fd
     try:
-        better = way.client.dup_fd(fd).fd
-    except AgentFSError:
+        better = way.doorway.forward(fd)
+    except OSError as exc:
+        if exc.errno == errno.EPERM:  # not for this program
+            with _finding:
+                _ways[found.st_dev] = replace(way, doorway=None)  # until the next look
         return fd
     os.close(fd)
     return better
@@ -64,11 +68,9 @@ def _better(fd: int, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """To the daemon that serves a device. ``client`` None: there is none, or it gives nothing; ``conversation`` is kept then,
-    too, for the next look."""
+    """To the daemon that serves a device, as it was a moment ago; ``doorway`` None: there is none, or it gives nothing."""
 
-    client: ControlClient | None
-    conversation: ControlClient | None
+    doorway: Doorway | None
     min_read_bytes: int
     until_s: float
 
@@ -81,31 +83,34 @@ def _way(device: int) -> _Way:
     with _finding:
         known = _ways.get(device)
         if known is None or known.until_s < time.monotonic():
-            known = _ways[device] = _find(device, None if known is None else known.conversation)
+            known = _ways[device] = _find(device, None if known is None else known.doorway)
         return known
 
 
-def _find(device: int, conversation: ControlClient | None) -> _Way:
-    """*conversation*: of the last time."""
-    gives, min_read_bytes = False, 0
+def _find(device: int, doorway: Doorway | None) -> _Way:
+    """*doorway*: of the last time."""
+    min_read_bytes = 0
     try:
-        if conversation is None or not conversation.is_usable:
-            conversation = _converse(device)
-        if conversation is not None:
-            found = conversation.interpose()
-            gives = found.possible and found.settings["enabled"] == "on"
+        found = _interpose(device)
+        if found is None or not found.possible or found.settings["enabled"] != "on":
+            doorway = None
+        else:
             min_read_bytes = int(found.settings["min_read_bytes"])
+            if doorway is None or doorway.has_ended():
+                doorway = Doorway(found.socket)
     except (OSError, KeyError, ValueError):  # whatever it is, the file is open
-        gives = False
-    return _Way(conversation if gives else None, conversation, min_read_bytes, time.monotonic() + _LOOK_AGAIN_S)
+        doorway = None
+    return _Way(doorway, min_read_bytes, time.monotonic() + _LOOK_AGAIN_S)
 
 
-def _converse(device: int) -> ControlClient | None:
+def _interpose(device: int) -> wire.InterposeReply | None:
+    """What the daemon of a device says; None where there is no such mount, or no way to ask."""
     for mounted in mount_table():
         if mounted.device == device and mounted.fstype == FSTYPE:
             socket = locate.at(mounted).socket
             if socket is not None:
-                return ControlClient.connect(socket)
+                with ControlClient.connect(socket) as client:
+                    return client.interpose()
     return None
 
 

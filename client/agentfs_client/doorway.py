@@ -1,0 +1,71 @@
+"""The conversation in which a program is given real descriptors of files that it has open on a mount: what the preloaded library
+(client/interpose/) says, in Python. It knows no request of the control protocol, and opens no file."""
+
+import fcntl
+import secrets
+import socket
+import struct
+import threading
+
+from agentfs_client.address import unix_address
+from agentfs_client.transport import close_all, hung_up, receive
+
+VERSION = 1
+_MAGIC = b"AGENTFS\1"
+_HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
+_FORWARD = struct.Struct("=QQIIQQ")  # cookie, ticket, flags, version; then of the object, in the answer: st_dev, st_ino
+_PUSH = struct.Struct("=QQQ")  # ticket, st_dev, st_ino
+_COMMAND = 3 << 30 | _FORWARD.size << 16 | 0xAF << 8 | 2  # _IOWR(0xAF, 2, struct forward)
+
+
+class Doorway:
+    """``path``: of the socket, as wire.InterposeReply names it. Threads may share it; it is the process's that made it.
+
+    OSError when nobody is there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._cookie, self._ticket = secrets.randbits(63) + 1, 0
+        self._turn = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with unix_address(path) as address:
+                self._socket.connect(address)
+            self._socket.send(_HELLO.pack(_MAGIC, VERSION, 0, self._cookie))
+            self._socket.setblocking(False)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def forward(self, fd: int) -> int:
+        """A real descriptor like *fd*, one of the mount: with its access mode and status flags, close-on-exec, at offset 0.
+
+        OSError: ENOTTY where *fd* is of no mount that forwards, EPERM where this program is given none, anything else for this
+        file alone.
+        """
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        with self._turn:
+            self._ticket += 1
+            asked = bytearray(_FORWARD.pack(self._cookie, self._ticket, flags, VERSION, 0, 0))
+            fcntl.ioctl(fd, _COMMAND, asked)
+            return self._receive(self._ticket)
+
+    def _receive(self, ticket: int) -> int:
+        """What was given for an earlier ticket, to a call that was interrupted, is closed."""
+        came: list[int] = []
+        try:
+            while True:
+                said = receive(self._socket, _PUSH.size, came)
+                if len(said) != _PUSH.size or not came:
+                    raise ConnectionAbortedError("no descriptor came")
+                if _PUSH.unpack(said)[0] == ticket:
+                    return came.pop()
+                close_all(came)
+        finally:
+            close_all(came)
+
+    def has_ended(self) -> bool:
+        return hung_up(self._socket)
+
+    def close(self) -> None:
+        self._socket.close()
