@@ -179,8 +179,10 @@ class Forwarding:
     def give_at_once(self, inode: Inode, wanted: Wanted, opener: int) -> Given | None:
         """Likewise; None for what has to wait."""
         self.check(inode, wanted)
+        if inode.tree.read_only:
+            return self._give_reader(inode, wanted)
         if not is_owned(inode):
-            if not wanted.writes and (inode.tree.read_only or not (wanted.copies and self.copies_for_readers)):
+            if not wanted.writes and not (wanted.copies and self.copies_for_readers):
                 return self._give_reader(inode, wanted)
             copyup.check_writable(inode.tree)
             if data.copy_size(inode) >= copyup.THREAD_BYTES:
