@@ -46,7 +46,7 @@ def _summary(found: wire.InterposeReply) -> str:
         return f"nothing is given out: {found.why}"
     if found.settings.get("enabled") != "on":
         return "nothing is given out; `agentfsd interpose set enabled=on` changes that"
-    return f"descriptors are given out; {output.plural(found.open, 'file is', 'files are')} open by one"
+    return f"descriptors are given out, at present of {output.plural(found.open, 'file')}"
 
 
 @interpose.command("set")

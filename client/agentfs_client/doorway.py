@@ -25,9 +25,9 @@ class Doorway:
     """
 
     def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._cookie, self._ticket = secrets.randbits(63) + 1, 0
         self._turn = threading.Lock()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with unix_address(path) as address:
                 self._socket.connect(address)
@@ -69,3 +69,6 @@ class Doorway:
 
     def close(self) -> None:
         self._socket.close()
+
+    def __del__(self) -> None:
+        self.close()

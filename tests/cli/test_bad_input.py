@@ -124,6 +124,7 @@ def test_no_mount_anywhere_says_how_to_make_one(invoke: Invoke, monkeypatch: pyt
         *("diff", "log", "restore", "discard", "fsck"),
         *("branch create", "branch list", "branch show", "branch rename", "branch delete"),
         *("snapshot create", "snapshot list", "snapshot show", "snapshot delete"),
+        *("interpose get", "interpose set"),
     ],
 )
 def test_help_of_every_command_has_an_example(command: str, invoke: Invoke) -> None:

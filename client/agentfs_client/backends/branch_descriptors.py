@@ -10,7 +10,7 @@ from agentfs_client.files import RemoteFiles
 from agentfs_client.filesystem.streams import Source
 from agentfs_client.question import NO_DESCRIPTORS
 
-_WORTH_BYTES = 4 << 20  # from here on asking for a descriptor costs less than what it saves, also when there is none
+_WORTH_BYTES = 1 << 20  # from here on asking for a descriptor saves two thirds of the time, and costs a tenth when there is none
 
 
 def open_fd(files: RemoteFiles, mount: HostFilesystem | None, path: str, flags: int, permissions: int) -> int:
@@ -24,7 +24,8 @@ def open_fd(files: RemoteFiles, mount: HostFilesystem | None, path: str, flags: 
 
 
 def open_source(files: RemoteFiles, path: str) -> Source:
-    """A file over the socket; a large one by its descriptor, if that is to be had without changing the branch."""
+    """A file over the socket; a large one by its descriptor, if that is to be had without changing the branch: of what the branch
+    does not own, this shows the content of now."""
     source = files.open(path)
     if source.size < _WORTH_BYTES:
         return source
