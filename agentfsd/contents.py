@@ -22,7 +22,7 @@ log = logging.getLogger("agentfsd")
 
 
 class Contents:
-    """``why``: for what reason it is not the backstore that was asked for. ``in_use``: the mount was there, so what is here counts."""
+    """``why``: for what reason it is not the backstore that was asked for. ``in_use``: there was a mount, so this counts."""
 
     def __init__(self, backstore: Backstore, store: Store, place: State, why: str) -> None:
         self.backstore, self.store, self.place, self.why = backstore, store, place, why

@@ -146,7 +146,7 @@ class Backstore(Protocol):
 
     @property
     def native_snapshots(self) -> str:
-        """ "reflink" where a clone shares its blocks with an object that it is made of, "none" where all is copied."""
+        """What clones of objects are: ``reflink``, they share their blocks, or ``none``, copies."""
         ...
 
     @property

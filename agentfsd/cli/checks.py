@@ -56,7 +56,7 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
       agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab
     """
     if state is not None:
-        problems = _check_state(runtime.State(os.path.abspath(state)))
+        problems = _check_state(runtime.State(os.path.realpath(state)))
     else:
         with client(named) as daemon, progress.of_daemon() as on_progress:
             problems = daemon.fsck(on_progress)

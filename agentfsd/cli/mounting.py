@@ -42,7 +42,8 @@ _LINGER_S = 0.5
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
-    memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind, foreground: bool,
+    memory_limit: int, memory_object_limit: int,
+    allow_other: bool, options: tuple[str, ...], session: SessionKind, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 

@@ -201,6 +201,11 @@ class Store:
         except OSError:
             os.unlink(path)
 
+    @property
+    def reserve_bytes(self) -> int:
+        """What is taken so."""
+        return _RESERVE_BYTES if self._has_reserve else 0
+
     def use_reserve(self) -> bool:
         """Gives that room back to the disk, for the next transaction; False when there is none."""
         if not self._has_reserve:
