@@ -42,8 +42,8 @@ _LINGER_S = 0.5
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
-    memory_limit: int, memory_object_limit: int,
-    allow_other: bool, options: tuple[str, ...], session: SessionKind, foreground: bool,
+    memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
+    foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -58,8 +58,8 @@ def mount(
     orders = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
-        allow_other=allow_other, foreground=foreground,
-        session=session, mount_options=tuple(option for group in options for option in group.split(",") if option),
+        allow_other=allow_other, foreground=foreground, session=session,
+        mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip
     _end_idle_one_step(chosen)
