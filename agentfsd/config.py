@@ -22,6 +22,7 @@ _ROOT_ONLY = ("suid", "dev")
 
 
 SessionKind = Literal["auto", "pyfuse3", "native"]
+BackstoreKind = Literal["hostfs", "memory", "ramdisk"]
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +31,9 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lower: str
     mountpoint: str
     state: str
-    backstore: Literal["hostfs", "memory"] = "hostfs"
+    backstore: BackstoreKind = "hostfs"
+    prefer_native_snapshots: bool = True  # share blocks where the file system can; else every copy is one
+    ramdisk_size_bytes: int = 1024 * MIB
     memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
     memory_total_limit_bytes: int = 512 * MIB
     allow_other: bool = False

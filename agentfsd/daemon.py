@@ -19,11 +19,11 @@ import msgspec
 import trio
 import trio.lowlevel
 
-from agentfsd import __version__, config, kernel, mounts, process, readonly, runtime
+from agentfsd import __version__, config, contents, kernel, mounts, process, readonly, runtime
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
+from agentfsd.contents import Contents
 from agentfsd.control.file import ControlFile
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.service import ControlService
@@ -37,8 +37,7 @@ from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.store import Store, unreadable
-from agentfsd.types import Backstore
+from agentfsd.metadata.store import unreadable
 
 log = logging.getLogger("agentfsd")
 
@@ -49,23 +48,21 @@ _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
 _SHOWN_USERS = 5
-_NOTICE_MEMORY = "the memory backstore keeps nothing: every branch goes with the mount"
 
 
 class Daemon:
     """Everything that lives as long as the mount does."""
 
-    def __init__(self, orders: DaemonConfig) -> None:
-        self.orders, self.state = orders, runtime.State(orders.state)
-        self.lower = HostLower(orders.lower)
+    def __init__(self, orders: DaemonConfig, held: Contents) -> None:
+        self.orders, self.state, self.held = orders, runtime.State(orders.state), held
+        self.lower = HostLower(orders.lower, share=orders.prefer_native_snapshots)
         if orders.mountpoint != orders.lower and config.is_within(orders.mountpoint, orders.lower):
             self.lower.mask(os.fsencode(os.path.relpath(orders.mountpoint, orders.lower)))
-        self.backstore = self._open_backstore()
-        self.store = self._open_store()
+        self.store = held.store
         try:
-            self.overlay = Overlay(self.store, self.lower, self.backstore)
+            self.overlay = Overlay(held.store, self.lower, held.backstore)
         except sqlite3.DatabaseError as exc:
-            raise unreadable(self.state.metadata, exc) from exc
+            raise unreadable(held.place.metadata, exc) from exc
         self.bindings = Bindings()
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
@@ -102,55 +99,32 @@ class Daemon:
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()
 
-    @property
-    def keeps(self) -> bool:
-        return self.orders.backstore == "hostfs"
-
-    def _open_backstore(self) -> Backstore:
-        if self.keeps:
-            return HostBackstore(self.state.objects)
-        return MemoryBackstore(
-            self.state.spill,
-            spill_object_bytes=self.orders.memory_object_limit_bytes,
-            spill_total_bytes=self.orders.memory_total_limit_bytes,
-        )
-
-    def _open_store(self) -> Store:
-        """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
-        path = self.state.metadata if self.keeps else ":memory:"
-        is_missing = self.keeps and (not os.path.exists(path) or os.path.getsize(path) == 0)
-        if is_missing and next(self.backstore.ids(), None) is not None:
-            raise Refusal(
-                errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
-                "restore it from a backup, or move the state directory away to start afresh",
-            )  # fmt: skip
-        return Store.open(path, self.orders.lower)
-
     def _prepare_to_give(self) -> str:
         """What descriptors for others are opened through, before there are threads; why not, "" when there are some."""
-        if not isinstance(self.backstore, HostBackstore):
-            return f"the {self.backstore.kind} backstore has no files that could be given out"
+        store, objects = self.held.backstore, self.held.place.objects
+        if not isinstance(store, HostBackstore):
+            return f"the {store.kind} backstore has no files that could be given out"
         try:
-            probe = self.backstore.create_unnamed()
+            probe = store.create_unnamed()
             leased = not probe.is_open_elsewhere()
             probe.close()
-            found = readonly.views((self.orders.lower, False), (self.state.objects, False), (self.state.objects, True))
+            found = readonly.views((self.orders.lower, False), (objects, False), (objects, True))
         except OSError as exc:
             return f"there are no mounts here to give files out through: {exc.strerror}"
         if not leased:
             return "the file system of the state directory knows no leases: nobody could tell who still has a file"
         self._given_away = found
-        self.lower.reader_root, self.backstore.reader_root, self.backstore.writer_root = found
+        self.lower.reader_root, store.reader_root, store.writer_root = found
         return ""
 
     def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
         return DaemonInfo(
             version=__version__, pid=os.getpid(), lower=orders.lower, mountpoint=orders.mountpoint, state=orders.state,
-            session=session, backstore=self.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
+            session=session, backstore=self.held.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
             capabilities={
-                "cap.backstore": self.backstore.kind, "session": session,
-                "session.why": why,
+                "cap.backstore": self.held.capability, "session": session,
+                "session.why": why, "backstore.why": self.held.why,
             },
             shown_at=(orders.mountpoint, *([orders.lower] if orders.hidden else [])), read_only="ro" in orders.mount_options,
         )  # fmt: skip
@@ -158,6 +132,7 @@ class Daemon:
     def begin(self) -> None:
         """Mounts; OSError with a sentence when that is refused."""
         self.mount.mount()
+        self.held.in_use = True
         self.service.info = self._info(self.mount.kind, self.mount.why)
 
     def record(self) -> runtime.DaemonRecord:
@@ -174,8 +149,6 @@ class Daemon:
         for fd in self._given_away:
             os.close(fd)
         self.bindings.close()
-        self.store.close()
-        self.backstore.close()
         self.watch.close()
         self.lower.close()
 
@@ -257,7 +230,7 @@ class Daemon:
         mounts.read_far_ahead(root.st_dev)
         runtime.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
-        ready.tell(Readiness(notice="" if self.keeps else _NOTICE_MEMORY))
+        ready.tell(Readiness(notice=self.held.notice))
         process.notify_service_manager(b"READY=1")
         if not self.orders.foreground:
             process.stderr_to(self.state.log)
@@ -342,7 +315,7 @@ class Daemon:
                 while self.overlay.reap():
                     await trio.lowlevel.checkpoint()
                 self.store.commit()
-                self.store.keep_reserve()
+                self.store.reserve.keep()
             except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
                 log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
@@ -359,18 +332,23 @@ def serve(orders: DaemonConfig, ready: process.Ready) -> None:
     with runtime.locked(state, lambda holder: mounts.mount_at(holder.mountpoint) is None):
         process.start_log(orders, state)
         _stand_clear(orders)
-        daemon = Daemon(orders)
-        record = daemon.record()
-        try:
-            daemon.begin()
-            process.collect_seldom()
-            trio.run(daemon.run, ready)
-        finally:
-            runtime.withdraw(record)
-            daemon.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(state.socket)
-            log.info("unmounted %s", orders.mountpoint)
+        with contents.opened(orders, state) as held:
+            _live(orders, held, ready)
+
+
+def _live(orders: DaemonConfig, held: Contents, ready: process.Ready) -> None:
+    daemon = Daemon(orders, held)
+    record = daemon.record()
+    try:
+        daemon.begin()
+        process.collect_seldom()
+        trio.run(daemon.run, ready)
+    finally:
+        runtime.withdraw(record)
+        daemon.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(record.socket)
+        log.info("unmounted %s", orders.mountpoint)
 
 
 def _read_orders(fd: int) -> DaemonConfig:

@@ -22,6 +22,7 @@ from agentfs_client.mounttable import unescape
 FUSE_DEVICE = "/dev/fuse"
 
 _MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
+_REMOUNT = 32  # likewise
 _MNT_DETACH = 2  # umount2(2)
 _READ_AHEAD_KIB = 1024
 _UMOUNT_NOFOLLOW = 8
@@ -72,6 +73,19 @@ def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
         os.close(fd)
         raise OSError(code, os.strerror(code), target)
     return fd
+
+
+def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = False) -> None:
+    """Mounts a tmpfs that only its owner may enter; with *again* one that is there gets another size.
+
+    *source*: the name that the mount table shows. OSError, EPERM without the privilege.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _MOUNT_FLAGS["nosuid"] | _MOUNT_FLAGS["nodev"] | (_REMOUNT if again else 0)
+    data = f"size={size_bytes}" + ("" if again else ",mode=700")
+    if libc.mount(source.encode(), os.fsencode(target), b"tmpfs", ctypes.c_ulong(flags), data.encode()) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), target)
 
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:

@@ -39,6 +39,16 @@ class State:
         return os.path.join(self.path, "objects")
 
     @property
+    def ramdisk(self) -> str:
+        """Where the ramdisk backstore's tmpfs is mounted."""
+        return os.path.join(self.path, "ramdisk")
+
+    def on_ramdisk(self) -> "State":
+        """Where ``metadata`` and ``objects`` lie then. All else stays outside: others need it before there is a ramdisk, or
+        when it has gone."""
+        return State(self.ramdisk)
+
+    @property
     def spill(self) -> str:
         return os.path.join(self.path, "spill")
 

@@ -112,6 +112,10 @@ class ContentFile(Protocol):
         """Makes what create_unnamed() gave an object of that number; FileExistsError."""
         ...
 
+    def copy_from(self, source_fd: int, from_offset: int, to_offset: int, length: int) -> int:
+        """copy_file_range(2) into it; shares blocks where clone() does. Bytes copied, perhaps fewer than *length*."""
+        ...
+
     def start_writeback(self) -> None:
         """Has what was written begin its way to the disk; does not wait."""
         ...
@@ -137,7 +141,17 @@ class Backstore(Protocol):
     def kind(self) -> str: ...
     @property
     def persistent(self) -> bool:
-        """True when content survives the daemon (hostfs); False when it goes with it (memory)."""
+        """True when content survives the daemon's death (hostfs, ramdisk); False when it goes with it (memory)."""
+        ...
+
+    @property
+    def native_snapshots(self) -> str:
+        """What clones of objects are: ``reflink``, they share their blocks, or ``none``, copies."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """The directory that its files lie in; in memory, that of what is too large for it."""
         ...
 
     def create(self, object_id: int) -> ContentFile:
@@ -154,7 +168,7 @@ class Backstore(Protocol):
 
     def stat(self, object_id: int) -> os.stat_result: ...
     def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
-        """A new object with the content of *source_fd*: reflink, else copy_file_range, holes kept. No trace on failure.
+        """A new object with the content of *source_fd*: reflink where it may, else a copy, holes kept. No trace on failure.
 
         *max_copy_bytes*: EFBIG where there is no reflink and more data than that.
 

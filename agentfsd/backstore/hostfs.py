@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from agentfsd import kernel
-from agentfsd.copying import copy_content, touch_atime, write_all
+from agentfsd.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
 from agentfsd.types import ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -59,6 +59,9 @@ class HostFile:
     def give_name(self, object_id: int) -> None:
         self._name = self._store.link(self._fd, object_id)
 
+    def copy_from(self, source_fd: int, from_offset: int, to_offset: int, length: int) -> int:
+        return copy_part(source_fd, self._fd, from_offset, to_offset, length, share=self._store.shares)
+
     def start_writeback(self) -> None:
         kernel.start_writeback(self._fd)
 
@@ -77,16 +80,17 @@ class HostFile:
 class HostBackstore:
     """See types.Backstore. Objects lie in 256 directories (shards) by the low byte of their number, all in hexadecimal."""
 
-    kind = "hostfs"
     persistent = True
 
-    def __init__(self, root: str) -> None:
-        """Makes *root* when it is missing."""
+    def __init__(self, root: str, *, kind: str = "hostfs", native_snapshots: bool = True) -> None:
+        """Makes *root* when it is missing. Without *native_snapshots* no blocks are shared, though the file system could."""
+        self.kind, self.place, self.shares = kind, root, native_snapshots
         os.makedirs(root, mode=0o700, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.keeps_atime = not os.fstatvfs(self._root).f_flag & os.ST_NOATIME
         self._has_unnamed = _has_unnamed_files(self._root)
-        self._no_reflink: set[int] = set()
+        self.native_snapshots = "reflink" if native_snapshots and not reflink_error(root) else "none"
+        self._no_reflink: set[int] | None = set() if native_snapshots else None
         self.reader_root = (
             self.writer_root
         ) = -1  # the same directory as given-away descriptors see it: see readonly.py; not ours to close

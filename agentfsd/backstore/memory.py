@@ -12,9 +12,10 @@ import threading
 from collections.abc import Iterator
 
 from agentfsd import kernel
-from agentfsd.copying import copy, copy_content, data_bytes, round_up, touch_atime, write_all
+from agentfsd.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
 from agentfsd.types import ContentFile
 
+_COPY_BYTES = 1 << 20  # at a time
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # what O_TMPFILE says where it is unknown
 
@@ -77,6 +78,9 @@ class MemoryFile:
     def give_name(self, object_id: int) -> None:
         self._store.enter(self._held, object_id)
 
+    def copy_from(self, source_fd: int, from_offset: int, to_offset: int, length: int) -> int:
+        return self._store.copy_into(self._held, source_fd, from_offset, to_offset, length)
+
     def start_writeback(self) -> None:
         """Nothing of this outlives the daemon."""
 
@@ -100,16 +104,20 @@ class MemoryBackstore:
 
     kind = "memory"
     persistent = False
+    native_snapshots = "none"
 
-    def __init__(self, spill_root: str, *, spill_object_bytes: int = 64 << 20, spill_total_bytes: int = 1 << 30) -> None:
-        """*spill_root*: where spilled objects lie, as files without names; made when missing."""
+    def __init__(
+        self, spill_root: str, *, spill_object_bytes: int = 64 << 20, spill_total_bytes: int = 1 << 30, share: bool = True
+    ) -> None:
+        """*spill_root*: where spilled objects lie, as files without names; made when missing. *share*: their blocks, where
+        the file system can."""
         os.makedirs(spill_root, mode=0o700, exist_ok=True)
-        self._spill_root = spill_root
+        self.place = spill_root
         self._object_limit, self._total_limit = spill_object_bytes, spill_total_bytes
         self._objects: dict[int, _Object] = {}
         self._lock = threading.RLock()  # a clone may run in a worker thread
         self._memory_blocks = self._spilled_blocks = 0
-        self._no_reflink: set[int] = set()  # for what is spilled
+        self._no_reflink: set[int] | None = set() if share else None  # for what is spilled
 
     def close(self) -> None:
         with self._lock:
@@ -230,6 +238,16 @@ class MemoryBackstore:
         self._spill(held)
         return write_all(held.fd, data, offset)
 
+    def copy_into(self, held: _Object, source_fd: int, from_offset: int, to_offset: int, length: int) -> int:
+        with self._lock:
+            if held.in_memory:
+                return self.write(held, os.pread(source_fd, min(length, _COPY_BYTES), from_offset), to_offset)
+            try:
+                share = self._no_reflink is not None
+                return copy_part(source_fd, held.fd, from_offset, to_offset, length, share=share)
+            finally:
+                self._count(held)
+
     def _size_after(self, held: _Object, length: int, offset: int) -> int:
         """At most so many bytes are allocated after a write there; overwriting a file without holes adds none."""
         touched = round_up(offset + length) - round_up(offset + 1 - os.sysconf("SC_PAGESIZE"))
@@ -276,11 +294,11 @@ class MemoryBackstore:
 
     def _unnamed_file(self) -> int:
         try:
-            fd = os.open(self._spill_root, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fd = os.open(self.place, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             if exc.errno not in _NO_UNNAMED:
                 raise
-            fd, path = tempfile.mkstemp(dir=self._spill_root)
+            fd, path = tempfile.mkstemp(dir=self.place)
             os.unlink(path)
         return _quiet(fd)
 
@@ -300,7 +318,7 @@ class MemoryBackstore:
 
     def statvfs(self) -> os.statvfs_result:
         """Of the disk that takes what memory cannot."""
-        return os.statvfs(self._spill_root)
+        return os.statvfs(self.place)
 
     def usage(self) -> dict[str, int]:
         with self._lock:

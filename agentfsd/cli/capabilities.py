@@ -4,24 +4,20 @@ It must never rely on version numbers where a trial is possible, and it leaves n
 """
 
 import ctypes
-import fcntl
 import importlib
 import os
 import shutil
 import struct
 import subprocess
-import tempfile
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd import kernel, mounts, readonly
+from agentfsd import copying, kernel, mounts, readonly
 from agentfsd.cli import namespace
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
-_FICLONE = 0x40049409  # ioctl_ficlone(2)
 _SYS_OPENAT2 = 437
 _SYS_PIDFD_OPEN = 434
 _RESOLVE_BENEATH = 0x08
@@ -30,7 +26,6 @@ _FUSE_INIT = 26  # linux/fuse.h
 _FUSE_PASSTHROUGH = 1 << (37 - 32)  # in flags2
 _FUSE_NO_OPENDIR_SUPPORT = 1 << 24
 _CAP_SYS_ADMIN = 21
-_SNAPSHOT_FILESYSTEMS = {0x9123683E: "btrfs", 0x2FC12FC1: "zfs", 0xCA451A4E: "bcachefs"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -67,7 +62,8 @@ def survey(state_parent: str) -> list[Finding]:
         _namespaces(),
         _allow_other(),
         _reflink(state_parent),
-        _native_snapshots(state_parent),
+        _backstore(state_parent),
+        _ramdisk(),
         _forwarding(state_parent),
         _openat2(),
         _pidfd_thread(),
@@ -184,44 +180,32 @@ def _allow_other() -> Finding:
 
 
 def _reflink(parent: str) -> Finding:
-    reason = _try_in(parent, _clone_error)
+    reason = copying.reflink_error(_existing(parent))
     return Finding(
         "reflink",
         reason == "",
         f"{'works' if reason == '' else reason} in {parent}",
-        "copy-up of a large file copies its bytes",
+        "copy-up of a large file copies its bytes, and so does a snapshot with each file that is open past the daemon",
         "put the state on btrfs, XFS or bcachefs (mount --state DIR)",
     )
 
 
-def _clone_error(directory: str) -> str:
-    with open(os.path.join(directory, "a"), "w+b") as source, open(os.path.join(directory, "b"), "wb") as target:
-        source.write(b"x" * 4096)
-        source.flush()
-        try:
-            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
-        except OSError as exc:
-            return exc.strerror or "failed"
-    return ""
+def _backstore(parent: str) -> Finding:
+    """What `cap.backstore` of a mount will be."""
+    how = "none" if copying.reflink_error(_existing(parent)) else "reflink"
+    return Finding("backstore", True, f"hostfs(native-snapshots={how}) in {parent}", "", "")
 
 
-def _native_snapshots(parent: str) -> Finding:
-    libc = ctypes.CDLL(None, use_errno=True)
-    buffer = (ctypes.c_long * 32)()
-    failed = libc.statfs(os.fsencode(_existing(parent)), buffer) != 0
-    name = "" if failed else _SNAPSHOT_FILESYSTEMS.get(buffer[0], "")
+def _ramdisk() -> Finding:
     return Finding(
-        "native snapshots",
-        name != "",
-        name or f"none on the file system of {parent}",
-        "none: a snapshot never copies; only files open for writing are cloned one by one",
-        "",
-    )
+        "ramdisk", has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
+        "--backstore ramdisk keeps contents in the daemon's memory, which goes when that is killed", "mount as root",
+    )  # fmt: skip
 
 
 def _forwarding(parent: str) -> Finding:
     """cap.fd_forwarding of a mount whose state is kept there, once it is switched on."""
-    reason = _try_in(parent, _giving_error)
+    reason = _giving_error(_existing(parent))
     return Finding(
         "fd forwarding",
         reason == "",
@@ -232,11 +216,14 @@ def _forwarding(parent: str) -> Finding:
 
 
 def _giving_error(directory: str) -> str:
-    with open(os.path.join(directory, "a"), "w+b") as file:
-        if kernel.is_open_elsewhere(file.fileno()):
-            return f"no leases in {os.path.dirname(directory)}"
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            if kernel.is_open_elsewhere(file.fileno()):
+                return f"no leases in {directory}"
         for fd in readonly.views((directory, False)):
             os.close(fd)
+    except OSError as exc:
+        return exc.strerror or "failed"
     return ""
 
 
@@ -318,11 +305,3 @@ def _existing(path: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
-
-
-def _try_in(parent: str, trial: Callable[[str], str]) -> str:
-    try:
-        with tempfile.TemporaryDirectory(prefix=".agentfsd-doctor-", dir=_existing(parent)) as directory:
-            return trial(directory)
-    except OSError as exc:
-        return exc.strerror or "failed"

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from agentfsd import runtime
+from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli import capabilities, output, progress
 from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
@@ -55,7 +56,7 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
       agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab
     """
     if state is not None:
-        problems = _check_state(runtime.State(os.path.abspath(state)))
+        problems = _check_state(runtime.State(os.path.realpath(state)))
     else:
         with client(named) as daemon, progress.of_daemon() as on_progress:
             problems = daemon.fsck(on_progress)
@@ -70,11 +71,12 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
 
 def _check_state(state: runtime.State) -> list[str]:
     record = state.last_record()
-    if not os.path.exists(state.metadata) or record is None:
+    place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
+    if not os.path.exists(place.metadata) or record is None:
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with runtime.locked(state):
-        lower, backstore = HostLower(record.lower), HostBackstore(state.objects)
-        store = Store.open(state.metadata, record.lower)
+        lower, backstore = HostLower(record.lower), HostBackstore(place.objects)
+        store = Store.open(place.metadata, record.lower)
         try:
             overlay = Overlay(store, lower, backstore)
             while overlay.reap():

@@ -4,6 +4,7 @@ import click
 
 from agentfsd import __version__
 from agentfsd.cli import (
+    backstore,
     branches,
     changes,
     checks,
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 for _command in (
-    mounting.mount, mounting.umount, mounting.status, checks.doctor, checks.fsck, running.run, running.shell,
+    mounting.mount, mounting.umount, mounting.status, backstore.backstore, checks.doctor, checks.fsck, running.run, running.shell,
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
     merging.merge, merging.commit, watching.watch,

@@ -9,9 +9,10 @@ import click
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
+from agentfsd.backstore import ramdisk
 from agentfsd.cli import locate, output, start
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
-from agentfsd.config import MIB, DaemonConfig, SessionKind
+from agentfsd.config import MIB, BackstoreKind, DaemonConfig, SessionKind
 from agentfsd.control import text
 
 _UMOUNT_TIMEOUT_S = 30.0
@@ -22,7 +23,13 @@ _LINGER_S = 0.5
 @click.argument("lower", type=click.Path())
 @click.argument("mountpoint", type=click.Path())
 @click.option("--state", metavar="DIR", help="Where branches and snapshots are kept; by default one place for each LOWER.")
-@click.option("--backstore", type=click.Choice(["hostfs", "memory"]), default="hostfs", show_default=True)
+@click.option("--backstore", type=click.Choice(["hostfs", "memory", "ramdisk"]), default="hostfs", show_default=True,
+              help="Where contents go: files in the state directory, the daemon's memory, or a tmpfs, which a daemon that is "
+              "killed leaves to the next one (root; else memory).")  # fmt: skip
+@click.option("--native-snapshots/--no-native-snapshots", default=True, show_default=True,
+              help="Share blocks (reflinks) where the file system can; else copy.")  # fmt: skip
+@click.option("--ramdisk-size", metavar="MIB", type=click.IntRange(min=16), default=1024, show_default=True,
+              help="Ramdisk backstore: what fits in it; memory is taken as it is filled.")  # fmt: skip
 @click.option("--memory-limit", metavar="MIB", type=click.IntRange(min=1), default=512, show_default=True,
               help="Memory backstore: above this, contents go to disk.")  # fmt: skip
 @click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
@@ -34,8 +41,9 @@ _LINGER_S = 0.5
               help="What speaks with the kernel; auto takes native and falls back by itself.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
 def mount(
-    lower: str, mountpoint: str, state: str | None, backstore: str, memory_limit: int, memory_object_limit: int,
-    allow_other: bool, options: tuple[str, ...], session: SessionKind, foreground: bool,
+    lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
+    memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
+    foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -49,8 +57,9 @@ def mount(
     chosen = runtime.State(os.path.abspath(state)) if state else runtime.default_state(lower)
     orders = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
-        backstore="memory" if backstore == "memory" else "hostfs", allow_other=allow_other, foreground=foreground,
-        session=session, mount_options=tuple(option for group in options for option in group.split(",") if option),
+        backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
+        allow_other=allow_other, foreground=foreground, session=session,
+        mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip
     _end_idle_one_step(chosen)
@@ -76,7 +85,7 @@ def _end_idle_one_step(state: runtime.State) -> None:
 @click.argument("mountpoint", type=click.Path())
 @click.option("--lazy", is_flag=True, help="Also while it is in use: the daemon ends with its last user.")
 def umount(mountpoint: str, lazy: bool) -> None:
-    """Unmount, and end the daemon. Branches and snapshots stay in the state directory.
+    """Unmount, and end the daemon. Branches and snapshots stay in the state directory (not those in memory or on a ramdisk).
 
     \b
     Example:
@@ -109,11 +118,27 @@ def _await_detached(record: runtime.DaemonRecord) -> None:
 
 
 def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
-    mounted = mounts.mount_at(mountpoint)
-    if mounted is None or mounted.fstype != mounts.FSTYPE:
+    mounted, left = mounts.mount_at(mountpoint), _ramdisk_left(mountpoint)
+    is_ours = mounted is not None and mounted.fstype == mounts.FSTYPE
+    if not is_ours and left is None:
         raise Failure(f"{mountpoint} is no agentfsd mount", "`agentfsd status` shows where one is")
-    mounts.unmount(mountpoint, lazy or mounts.is_dead(mounted))
-    output.say(f"unmounted {mountpoint}")
+    if mounted is not None and is_ours:
+        mounts.unmount(mountpoint, lazy or mounts.is_dead(mounted))
+        output.say(f"unmounted {mountpoint}")
+    if left is not None:
+        with runtime.locked(left):
+            ramdisk.take_away(left.ramdisk)
+        output.say(f"unmounted the ramdisk {left.ramdisk}, which a killed daemon had left")
+
+
+def _ramdisk_left(mountpoint: str) -> runtime.State | None:
+    """The state of a dead daemon that was mounted there and had a ramdisk."""
+    for place in ramdisk.all_places():
+        state = runtime.State(os.path.dirname(place))
+        record = state.last_record()
+        if record is not None and record.mountpoint == mountpoint and not record.alive():
+            return state
+    return None
 
 
 def _await_end(record: runtime.DaemonRecord) -> None:

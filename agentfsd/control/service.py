@@ -23,6 +23,7 @@ from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
+from agentfsd.control.storage import backstore_status
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.snapshots import RUN
 from agentfsd.errors import Refusal
@@ -129,6 +130,8 @@ class ControlService(CommitHandlers, ForwardHandlers):
             bindings=[] if bound_to else self._bindings(),
             usage=self.overlay.usage(), resources=self._measure(), session_why=info.capabilities.get("session.why", ""),
             fd_forwarding=self._forwards(),
+            cap_backstore=info.capabilities.get("cap.backstore", info.backstore),
+            backstore_why=info.capabilities.get("backstore.why", ""),
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
@@ -139,6 +142,9 @@ class ControlService(CommitHandlers, ForwardHandlers):
 
     def _forwards(self) -> str:
         return self.forwarding.kind if self.forwarding is not None else "off"
+
+    async def _backstore_status(self, request: wire.BackstoreStatus, asker: Asker) -> wire.BackstoreReply:
+        return await backstore_status(self.overlay, self.info)
 
     async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
         return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
@@ -371,7 +377,8 @@ def _wire_change(change: Change) -> wire.Change:
 _S = ControlService
 _HANDLERS: dict[type[wire.Request], object] = {
     wire.Hello: _S._hello, wire.Status: _S._status, wire.Capabilities: _S._capabilities, wire.Fsck: _S._fsck,
-    wire.Events: _S._events,    wire.Shutdown: _S._shut, wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
+    wire.BackstoreStatus: _S._backstore_status, wire.Events: _S._events, wire.Shutdown: _S._shut,
+    wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
     wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,

@@ -11,7 +11,8 @@ def status(found: wire.StatusReply) -> str:
     lines = [
         f"{found.lower} is mounted on {found.mountpoint}",
         f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {_session(found)}",
-        f"state in {found.state} ({found.backstore}): {held} in {files} files",
+        f"state in {found.state}, {found.cap_backstore}: {held} in {files} files",
+        *([found.backstore_why] if found.backstore_why else []),
         *([f"descriptors are forwarded ({found.fd_forwarding})"] if found.fd_forwarding != "off" else []),
         "",
         f"{'BRANCH':<24} {'CHANGES':>8} {'PROCESSES':>10}  BASE",

@@ -55,7 +55,7 @@ def frees_room(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Conca
         try:
             return operation(tree, *args, **kwargs)
         except OSError as exc:
-            if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not tree.store.use_reserve():
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not tree.store.reserve.use():
                 raise
         return operation(tree, *args, **kwargs)
 

@@ -118,12 +118,12 @@ def seek(inode: Inode, offset: int, whence: int) -> int:
 
 
 def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, length: int) -> int:
-    """copy_file_range(2): shares blocks where the file system can. Bytes copied, perhaps fewer than *length*."""
+    """copy_file_range(2): shares blocks where the backstore does. Bytes copied, perhaps fewer than *length*."""
     if source.file is None and source.lower_fd < 0:
         open_source(source)
     written = _writable(target, True)
     fd = source.lower_fd if source.file is None else source.file.fileno()
-    return os.copy_file_range(fd, written.fileno(), length, from_offset, to_offset)
+    return written.copy_from(fd, from_offset, to_offset, length)
 
 
 def changed_since(inode: Inode, time_ns: int) -> bool:

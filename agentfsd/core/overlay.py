@@ -10,6 +10,8 @@ from agentfsd.core.past import Past
 from agentfsd.core.sameness import Verdicts
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
+from agentfsd.metadata import layers
+from agentfsd.metadata.store import GARBAGE
 from agentfsd.types import Change
 
 _ROUNDS = 3
@@ -74,6 +76,10 @@ class Overlay(Past):
     def loaded(self) -> int:
         """Inodes that are in memory now."""
         return sum(len(tree.loaded()) for tree in self._trees.values())
+
+    def garbage(self) -> list[int]:
+        """The objects that wait to be freed."""
+        return [number for layer in (GARBAGE, *layers.dead(self.store)) for number in self.store.objects_of(layer)]
 
     def usage(self) -> dict[str, int]:
         return {"branches": len(self._branches), "snapshots": len(self._snapshots), **self.backstore.usage()}

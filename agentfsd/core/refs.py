@@ -268,6 +268,10 @@ class Refs:
         tree = self._trees.get(origin.id)
         if tree is not None:
             tx.set(tree, head=new_head, chain=tree.chain | {new_head})
+            if self.backstore.native_snapshots != "none":  # a reflink waits for what is dirty: let the disk have all at once
+                for inode in tree.passed:
+                    if inode.file is not None:
+                        inode.file.start_writeback()
             for inode in list(tree.passed):
                 copyup.keep_original(tx, inode)
             for inode in tree.read_past_us.difference(tree.passed):

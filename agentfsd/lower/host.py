@@ -39,8 +39,10 @@ class _Directory:
 class HostLower:
     """See types.Lower. Any thread may call."""
 
-    def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = ()) -> None:
-        """OSError when *root* is no directory that can be entered. *masks*: see mask()."""
+    def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = (), share: bool = True) -> None:
+        """OSError when *root* is no directory that can be entered. *masks*: see mask(). *share*: what a commit writes here
+        may share blocks with what it is made of."""
+        self.share = share
         self._description = os.path.abspath(os.fsdecode(root))
         self._root = _Directory(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _FOREVER)
         self._masks: dict[bytes, _Directory] = {}  # the longest path first

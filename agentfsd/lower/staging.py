@@ -27,10 +27,11 @@ Told = Callable[[int], None]
 class Staging:
     """Fills the staging directory behind a descriptor, which stays the caller's."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, share: bool) -> None:
+        """*share*: files may share blocks with what they are made of."""
         self.fd = fd
         self._count = 0
-        self._no_reflink: set[int] = set()
+        self._no_reflink: set[int] | None = set() if share else None
         self._places: dict[bytes, bytes] = {}  # path of a new directory -> where it lies in staging
         self._links: dict[int, bytes] = {}  # link -> where its file lies in staging
         self._directories: list[tuple[bytes, Put]] = []  # parents first

@@ -77,7 +77,7 @@ class Commit:
         begun = self._file.journal
         fd = control.make(self._lower, begun.staging)
         try:
-            staging = Staging(fd)
+            staging = Staging(fd, self._lower.share)
             exchange = staging.probe()
             moves, changes = _stage_tops(survey, staging, telling)
             staging.put_inside(survey.inside, telling.step)

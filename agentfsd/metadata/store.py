@@ -15,13 +15,13 @@ from typing import Any
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 from agentfsd.metadata.database import Database
+from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
 _BUSY_S = 1.0  # nobody but us has business there
-_RESERVE, _RESERVE_BYTES = "-reserve", 4 << 20
 
 INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
@@ -104,13 +104,13 @@ class Store:
     Operations are acknowledged when the journal has them; the database commits many at once.
     """
 
-    def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool) -> None:
+    def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool, reserve: Reserve) -> None:
         self.db = Database(db)
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
         self._syncing = threading.Lock()
-        self._has_reserve = False
+        self.reserve = reserve
         self.ended_cleanly = ended_cleanly
 
     @classmethod
@@ -120,15 +120,16 @@ class Store:
         Refusal when it was made for another lower, by a newer version, or cannot be read.
         """
         ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
+        reserve = Reserve("" if path == ":memory:" else path + "-reserve")  # before: the database may need that room
         db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256)
-        store = cls(db, path, ended_cleanly)
+        store = cls(db, path, ended_cleanly, reserve)
         try:
             store._configure()
             store._migrate(lower_identity)
             store._check_lower(lower_identity)
             if path != ":memory:":
                 store.db.open_journal(path)
-            store.keep_reserve()
+            store.reserve.keep()
         except sqlite3.DatabaseError as exc:
             db.close()
             raise unreadable(path, exc) from exc
@@ -186,28 +187,6 @@ class Store:
     def commit(self) -> None:
         """Has the database take over what the journal holds; sqlite3.Error when that fails, and nothing is lost."""
         self.db.commit()
-
-    # -- room
-
-    def keep_reserve(self) -> None:
-        """Takes some room in advance, if there is any: with a full disk files must still be removable."""
-        path = self._path + _RESERVE
-        if self._path == ":memory:" or self._has_reserve:
-            return
-        try:
-            with open(path, "wb") as file:
-                os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
-            self._has_reserve = True
-        except OSError:
-            os.unlink(path)
-
-    def use_reserve(self) -> bool:
-        """Gives that room back to the disk, for the next transaction; False when there is none."""
-        if not self._has_reserve:
-            return False
-        os.unlink(self._path + _RESERVE)
-        self._has_reserve = False
-        return True
 
     def close(self) -> None:
         if self._wal_fd >= 0:
@@ -399,6 +378,11 @@ def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
+    if code == sqlite3.SQLITE_FULL:
+        return Refusal(
+            errno.ENOSPC, "no-room", f"there is no room to open the metadata database {path}",
+            "make room on its file system; a ramdisk grows with a larger --ramdisk-size",
+        )  # fmt: skip
     return Refusal(
         errno.EIO,
         "state-corrupt",

@@ -35,6 +35,11 @@ class Operations:
         return ask(wire.Capabilities(), wire.CapabilitiesReply, lambda reply: reply.capabilities)
 
     @operation
+    def backstore_status(self) -> Question[wire.BackstoreReply]:
+        """Where contents are kept, and how much of them there is."""
+        return ask(wire.BackstoreStatus(), wire.BackstoreReply)
+
+    @operation
     def fsck(self, on_progress: OnProgress | None = None) -> Question[list[str]]:
         """Problems in the stored state; empty when it is sound."""
         request = wire.Fsck(progress=on_progress is not None)

@@ -334,10 +334,37 @@ class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
     data: bytes
 
 
+class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):
+    """``why``: for what reason it is not the kind that was asked for; ``place``: the directory of its files, with memory of those
+    that are too large for it. ``native_snapshots``: reflink or none. Sizes count what is allocated; blocks that objects share
+    count for each.
+
+    ``garbage_...``: what nothing refers to, freed in the next quiet moment, part of the whole. ``reserve_bytes``: taken in
+    advance so that with a full disk files can be removed.
+    """
+
+    kind: str
+    why: str
+    place: str
+    filesystem: str  # its type, such as btrfs
+    native_snapshots: str
+    objects: int
+    size_bytes: int
+    spilled_objects: int
+    spilled_bytes: int
+    garbage_objects: int
+    garbage_bytes: int
+    reserve_bytes: int
+    free_bytes: int  # of that file system
+    total_bytes: int
+
+
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
 
-    ``session_why``: why that session, in words. ``fd_forwarding``: off, or shim where real descriptors are given out.
+    ``session_why``: why that session, in words; ``backstore_why`` likewise, where it is not the one asked for.
+    ``cap_backstore``: its kind and abilities, as capabilities have them. ``fd_forwarding``: off, or shim where real descriptors
+    are given out.
     """
 
     daemon: str
@@ -355,6 +382,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     usage: dict[str, int]
     resources: dict[str, int] = {}
     session_why: str = ""
+    cap_backstore: str = ""
+    backstore_why: str = ""
     fd_forwarding: str = "off"
 
 
@@ -388,5 +417,5 @@ AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
     | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
-    | StatusReply | FdReply | InterposeReply
+    | BackstoreReply | StatusReply | FdReply | InterposeReply
 )  # fmt: skip

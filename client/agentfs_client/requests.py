@@ -32,6 +32,10 @@ class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
     pass
 
 
+class BackstoreStatus(Request, frozen=True, kw_only=True, tag="backstore.status"):
+    """Where contents are kept, and how much of them there is; of all branches, so not for a bound caller."""
+
+
 class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
     name: str
     source: str | None = None  # any ref; None: main as it is now
@@ -377,8 +381,9 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 
 
 AnyRequest = (
-    Hello | Status | Capabilities | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete | Discard
-    | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
+    Hello | Status | Capabilities | BackstoreStatus | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete
+    | Discard | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow
+    | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
     | FileClose | FileCount | FileMkdir | FileRename | FileDelete | FdOpen | FdDup | FdSync | InterposeGet | InterposeSet

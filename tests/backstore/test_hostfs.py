@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.backstore.hostfs import HostBackstore
+from tests.disks import REFLINKING, reflinking_disk
 from tests.mounted import needs_root
 
 MIB = 1 << 20
@@ -195,18 +196,11 @@ def test_a_clone_that_is_killed_leaves_complete_objects_only(tmp_path: Path) -> 
 # -- real file systems
 
 
-@pytest.fixture(params=["btrfs", "xfs"])
-def reflinking(request: pytest.FixtureRequest, mount: Mount, tmp_path: Path) -> Path:
+@pytest.fixture(params=REFLINKING)
+def reflinking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A file system that can share blocks, on a loop device; empty."""
-    make = f"mkfs.{request.param}"
-    if shutil.which(make) is None:
-        pytest.skip(f"{make} is missing: apt-get install btrfs-progs xfsprogs")
-    if not os.path.exists("/dev/loop-control"):
-        pytest.skip("no loop devices here")
-    with open(tmp_path / "image", "wb") as image:
-        image.truncate(320 * MIB)
-    subprocess.run([make, "-q", str(tmp_path / "image")], check=True)
-    return mount("-o", "loop", str(tmp_path / "image"))
+    with reflinking_disk(tmp_path, request.param) as where:
+        yield where
 
 
 def test_clones_share_their_blocks(reflinking: Path) -> None:
@@ -231,12 +225,28 @@ def test_clones_share_their_blocks(reflinking: Path) -> None:
 def test_what_comes_from_another_file_system_is_copied(reflinking: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"x" * MIB)
     store = HostBackstore(str(reflinking / "objects"))
+    assert store.native_snapshots == "reflink"
     clone(store, tmp_path / "elsewhere", 1)
     assert store._no_reflink == {tmp_path.stat().st_dev}
     (reflinking / "source").write_bytes(b"y" * MIB)
     clone(store, reflinking / "source", 2)  # its own device is asked all the same
     assert store._no_reflink == {tmp_path.stat().st_dev}
     assert [store.stat(number).st_size for number in (1, 2)] == [MIB, MIB]
+    store.close()
+
+
+def test_a_file_system_without_reflinks_says_so(mount: Mount) -> None:
+    store = HostBackstore(str(mount("-t", "tmpfs", "none") / "objects"))
+    assert store.native_snapshots == "none"
+    store.close()
+
+
+def test_a_full_file_system_with_reflinks_still_says_so(reflinking: Path) -> None:
+    with (reflinking / "filler").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(MIB))
+    store = HostBackstore(str(reflinking / "objects"))
+    assert store.native_snapshots == "reflink"
     store.close()
 
 

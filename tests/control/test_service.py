@@ -195,7 +195,20 @@ BOUND_MAY_NOT: list[wire.Request] = [
     wire.SnapshotShow(ref="s2"), wire.Diff(b="two"), wire.Diff(a="main", b="one"), wire.Log(ref="two"),
     wire.DiffPatch(b="two"), wire.DiffPatch(a="main", b="one"),
     wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(), wire.Events(branch="two"),
+    wire.BackstoreStatus(),
 ]  # fmt: skip
+
+
+def test_backstore_status_counts_contents_and_what_is_to_be_freed(service: ControlService, opened: Opened) -> None:
+    opened.write("large", b"x" * 8192, "two")
+    opened.overlay.discard("two", keep=False)
+    found = ask(service, wire.BackstoreStatus())
+    assert isinstance(found, wire.BackstoreReply)
+    assert (found.objects, found.garbage_objects, found.garbage_bytes) == (2, 1, 8192)
+    opened.reap()
+    found = ask(service, wire.BackstoreStatus())
+    assert isinstance(found, wire.BackstoreReply)
+    assert (found.kind, found.objects, found.garbage_objects, found.garbage_bytes) == ("hostfs", 1, 0, 0)
 
 
 @pytest.mark.parametrize("request_", BOUND_MAY, ids=repr)

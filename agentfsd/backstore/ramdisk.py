@@ -1,0 +1,77 @@
+"""A tmpfs for contents and rows: it outlives a daemon that is killed, and goes with an orderly end.
+
+It knows nothing of what is kept there. The mount table is all that tells of an earlier one.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+
+from agentfsd import mounts
+
+log = logging.getLogger(__name__)
+
+_SOURCE = "agentfsd-ramdisk"  # as the mount table shows it
+
+
+def is_there(place: str) -> bool:
+    """Whether one is mounted at a resolved path."""
+    mounted = mounts.mount_at(place)
+    return mounted is not None and _is_ours(mounted)
+
+
+def all_places() -> list[str]:
+    """Where any are mounted."""
+    return [mounted.mountpoint for mounted in mounts.mount_table() if _is_ours(mounted)]
+
+
+def _is_ours(mounted: mounts.Mounted) -> bool:
+    return (mounted.fstype, mounted.source) == ("tmpfs", _SOURCE)
+
+
+def provide(place: str, size_bytes: int) -> bool:
+    """Mounts one, or takes the one that a killed daemon has left over, with that size; True when it is new.
+
+    OSError when there can be none. Its memory is taken as it is filled.
+    """
+    if is_there(place):
+        try:
+            mounts.mount_tmpfs(place, _SOURCE, size_bytes, again=True)
+        except OSError as exc:
+            log.warning("%s keeps the size it had: %s", place, exc.strerror)
+        return False
+    if mounts.mount_at(place) is not None:
+        raise OSError(errno.EBUSY, f"something else is mounted on {place}")
+    available = _available_bytes()
+    if size_bytes > available:
+        found = f"{size_bytes >> 20} MiB were asked for, and {available >> 20} MiB of memory are available"
+        raise OSError(errno.ENOMEM, found)
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    try:
+        mounts.mount_tmpfs(place, _SOURCE, size_bytes)
+    except OSError as exc:
+        _remove_mountpoint(place)
+        if exc.errno == errno.EPERM:
+            raise OSError(errno.EPERM, "mounting a tmpfs needs root, or CAP_SYS_ADMIN") from exc
+        raise
+    return True
+
+
+def take_away(place: str) -> None:
+    """Unmounts it, and everything in it is gone. OSError when that is refused."""
+    mounts.unmount(place, lazy=True)
+    _remove_mountpoint(place)
+
+
+def _remove_mountpoint(place: str) -> None:
+    """The kernel takes copies of a mount in other namespaces away with the directory that they are mounted on."""
+    with contextlib.suppress(OSError):
+        os.rmdir(place)
+
+
+def _available_bytes() -> int:
+    """Of memory and swap, by the kernel's own estimate."""
+    with open("/proc/meminfo") as file:
+        found = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in file)}
+    return found["MemAvailable"] + found.get("SwapFree", 0)

@@ -1,0 +1,119 @@
+"""What a daemon keeps, and where: opens the backstore that was asked for, or the one that stands in for it, and its database.
+
+It must never know what the contents are, nor who asks for them.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Iterator
+
+from agentfsd.backstore import ramdisk
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.backstore.memory import MemoryBackstore
+from agentfsd.config import BackstoreKind, DaemonConfig
+from agentfsd.errors import Refusal
+from agentfsd.metadata.store import Store
+from agentfsd.runtime import State
+from agentfsd.types import Backstore
+
+log = logging.getLogger("agentfsd")
+
+
+class Contents:
+    """``why``: for what reason it is not the backstore that was asked for. ``in_use``: there was a mount, so this counts."""
+
+    def __init__(self, backstore: Backstore, store: Store, place: State, why: str) -> None:
+        self.backstore, self.store, self.place, self.why = backstore, store, place, why
+        self.in_use = False
+
+    @property
+    def capability(self) -> str:
+        """``cap.backstore`` of the specification."""
+        kind = self.backstore.kind
+        return kind if kind == "memory" else f"{kind}(native-snapshots={self.backstore.native_snapshots})"
+
+    @property
+    def notice(self) -> str:
+        """What whoever mounts should know; "" when everything stays."""
+        if self.why:
+            return f"{self.why}; contents are in the daemon's memory instead, and every branch goes with the mount"
+        if self.backstore.kind == "hostfs":
+            return ""
+        return f"the {self.backstore.kind} backstore keeps nothing: every branch goes with the mount"
+
+
+@contextlib.contextmanager
+def opened(orders: DaemonConfig, state: State) -> Iterator[Contents]:
+    """Refusal when they cannot be had. A ramdisk goes at an orderly end; after an error it stays, unless it was never used."""
+    kind, why, is_new = _provide(orders, state)
+    found = None
+    try:
+        found = _open(orders, state, kind, why)
+        yield found
+    except BaseException:
+        if found is not None:
+            _close(found)
+        if kind == "ramdisk" and is_new and (found is None or not found.in_use):
+            ramdisk.take_away(state.ramdisk)
+        raise
+    _close(found)
+    if kind == "ramdisk":
+        ramdisk.take_away(state.ramdisk)
+
+
+def _provide(orders: DaemonConfig, state: State) -> tuple[BackstoreKind, str, bool]:
+    """Kind of backstore, why it is not the one asked for, and whether there is a new ramdisk."""
+    if orders.backstore == "ramdisk":
+        try:
+            return "ramdisk", "", ramdisk.provide(state.ramdisk, orders.ramdisk_size_bytes)
+        except OSError as exc:
+            why = f"there is no ramdisk: {exc.strerror}"
+            log.warning("%s", why)
+            return "memory", why, False
+    if ramdisk.is_there(state.ramdisk):
+        raise Refusal(
+            errno.EBUSY, "ramdisk-left", f"a daemon that was killed has left branches in the ramdisk {state.ramdisk}",
+            "mount with --backstore ramdisk to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
+        )  # fmt: skip
+    return orders.backstore, "", False
+
+
+def _open(orders: DaemonConfig, state: State, kind: BackstoreKind, why: str) -> Contents:
+    place = state.on_ramdisk() if kind == "ramdisk" else state
+    backstore = _open_backstore(orders, place, kind)
+    try:
+        return Contents(backstore, _open_store(orders, place, backstore), place, why)
+    except BaseException:
+        backstore.close()
+        raise
+
+
+def _open_backstore(orders: DaemonConfig, place: State, kind: BackstoreKind) -> Backstore:
+    native = orders.prefer_native_snapshots
+    if kind != "memory":
+        return HostBackstore(place.objects, kind=kind, native_snapshots=native)
+    return MemoryBackstore(
+        place.spill,
+        spill_object_bytes=orders.memory_object_limit_bytes,
+        spill_total_bytes=orders.memory_total_limit_bytes,
+        share=native,
+    )
+
+
+def _open_store(orders: DaemonConfig, place: State, backstore: Backstore) -> Store:
+    """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
+    path = place.metadata if backstore.persistent else ":memory:"
+    is_missing = backstore.persistent and (not os.path.exists(path) or os.path.getsize(path) == 0)
+    if is_missing and next(backstore.ids(), None) is not None:
+        raise Refusal(
+            errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
+            "restore it from a backup, or move the state directory away to start afresh",
+        )  # fmt: skip
+    return Store.open(path, orders.lower)
+
+
+def _close(contents: Contents) -> None:
+    contents.store.close()
+    contents.backstore.close()

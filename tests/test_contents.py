@@ -1,0 +1,83 @@
+"""When a ramdisk stays and when it goes, whatever ends its use; and whom it is refused."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.backstore import ramdisk
+from agentfsd.config import MIB, DaemonConfig
+from agentfsd.contents import opened
+from agentfsd.runtime import State
+from tests.mounted import needs_root
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    needs_root()
+    made = State(str(tmp_path / "state"))
+    made.create()
+    yield made
+    while ramdisk.is_there(made.ramdisk):
+        ramdisk.take_away(made.ramdisk)
+
+
+@pytest.fixture
+def orders(state: State) -> DaemonConfig:
+    return DaemonConfig(lower="/l", mountpoint="/m", state=state.path, backstore="ramdisk", ramdisk_size_bytes=16 * MIB)
+
+
+def test_a_mount_that_fails_leaves_no_ramdisk(state: State, orders: DaemonConfig) -> None:
+    with pytest.raises(RuntimeError), opened(orders, state):
+        raise RuntimeError
+    assert not os.path.exists(state.ramdisk)
+
+
+def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: State, orders: DaemonConfig) -> None:
+    with pytest.raises(RuntimeError), opened(orders, state) as held:
+        held.in_use = True
+        held.backstore.create(7).close()
+        raise RuntimeError
+    with pytest.raises(RuntimeError), opened(orders, state) as held:
+        assert list(held.backstore.ids()) == [7]
+        raise RuntimeError  # what was there before stays, though nothing was mounted this time
+    with opened(orders, state) as held:
+        assert list(held.backstore.ids()) == [7]
+    assert not os.path.exists(state.ramdisk)
+
+
+def test_what_somebody_else_has_mounted_there_is_left_alone(state: State, orders: DaemonConfig) -> None:
+    ramdisk.provide(state.ramdisk, 16 * MIB)
+    os.mkdir(f"{state.ramdisk}/ramdisk")
+    inner = State(state.ramdisk)
+    ramdisk.mounts.mount_tmpfs(inner.ramdisk, "theirs", MIB)
+    try:
+        with opened(orders, inner) as held:
+            assert held.backstore.kind == "memory"
+            assert "something else is mounted" in held.notice
+    finally:
+        ramdisk.mounts.unmount(inner.ramdisk)
+
+
+def test_an_ordinary_user_gets_a_sentence_and_no_ramdisk(tmp_path: Path) -> None:
+    needs_root()
+    (tmp_path / "own").mkdir()
+    os.chown(tmp_path / "own", 65534, 65534)
+    for directory in (tmp_path, *tmp_path.parents):
+        if not directory.stat().st_mode & 0o001:
+            directory.chmod(directory.stat().st_mode | 0o011)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            ramdisk.provide(str(tmp_path / "own" / "ramdisk"), MIB)
+        except OSError as exc:
+            code = 0 if exc.errno == errno.EPERM and "CAP_SYS_ADMIN" in str(exc) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert os.listdir(tmp_path / "own") == []
