@@ -265,10 +265,8 @@ class Forwarding:
     # -- afterwards
 
     def object_of(self, inode: Inode) -> os.stat_result:
-        """What fstat(2) of the descriptors shows; FileNotFoundError where none was given out."""
-        if inode not in self._loans or inode.file is None:
-            raise FileNotFoundError(errno.ENOENT, "no descriptor was given out of it")
-        return inode.file.stat()
+        """What fstat(2) shows of a descriptor that was given out of a file now."""
+        return inode.tree.data_stat(inode)
 
     def behind(self, found: os.stat_result) -> Inode | None:
         """The file that a descriptor was given out of."""
