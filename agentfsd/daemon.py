@@ -19,8 +19,7 @@ import msgspec
 import trio
 import trio.lowlevel
 
-from agentfsd import __version__, config, contents, kernel, mounts, process, readonly, runtime
-from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd import __version__, config, contents, kernel, mounts, process, runtime
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.contents import Contents
@@ -35,6 +34,7 @@ from agentfsd.fuse.native import forward
 from agentfsd.fuse.native.session import Unsupported
 from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.handoff.views import Views
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
@@ -82,13 +82,12 @@ class Daemon:
         self.mount = Mount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session
         )
-        self._given_away = list[int]()  # what is given away is opened through these
-        why_not = self._prepare_to_give()
+        self.views = Views(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
             self.mount.settled_soon,
-            why_not,
+            self.views.why_not,
             _open_files_limit() // 2,
             "ro" in orders.mount_options,
         )
@@ -98,24 +97,6 @@ class Daemon:
         self._now = False  # told by a signal: whoever still uses the mount loses it
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._end = trio.Event()
-
-    def _prepare_to_give(self) -> str:
-        """What descriptors for others are opened through, before there are threads; why not, "" when there are some."""
-        store, objects = self.held.backstore, self.held.place.objects
-        if not isinstance(store, HostBackstore):
-            return f"the {store.kind} backstore has no files that could be given out"
-        try:
-            probe = store.create_unnamed()
-            leased = not probe.is_open_elsewhere()
-            probe.close()
-            found = readonly.views((self.orders.lower, False), (objects, False), (objects, True))
-        except OSError as exc:
-            return f"there are no mounts here to give files out through: {exc.strerror}"
-        if not leased:
-            return "the file system of the state directory knows no leases: nobody could tell who still has a file"
-        self._given_away = found
-        self.lower.reader_root, store.reader_root, store.writer_root = found
-        return ""
 
     def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
@@ -146,8 +127,7 @@ class Daemon:
         mounted = mounts.mount_at(self.orders.mountpoint)
         self.mount.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
         self.doorway.close()
-        for fd in self._given_away:
-            os.close(fd)
+        self.views.close()
         self.bindings.close()
         self.watch.close()
         self.lower.close()
