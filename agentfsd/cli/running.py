@@ -43,7 +43,9 @@ _branch_options = (
     click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
     click.option("--no-namespace", is_flag=True, help="Rely on the view by process, without a private mount namespace."),
     click.option(
-        "--interpose", "forwarded", is_flag=True,
+        "--interpose",
+        "forwarded",
+        is_flag=True,
         help="Preload a library that gets the real descriptors of files: they are then read and written past the daemon.",
     ),
 )
@@ -97,8 +99,8 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
 
 
 def _in_branch(
-    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *, around: bool = False,
-    forwarded: bool = False,
+    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
+    around: bool = False, forwarded: bool = False,
 ) -> int:  # fmt: skip
     """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
     directory = _current_directory()
@@ -127,11 +129,11 @@ def _preloaded(daemon: ControlClient) -> dict[str, str]:
     if library is None:
         raise Failure(
             "the library for --interpose is not part of this installation",
-            "install gcc, then agentfsd anew: scripts/install in a checkout, else pip install --no-binary agentfsd --force-reinstall",
+            "install gcc; then scripts/install in a checkout, else pip install --force-reinstall --no-binary agentfsd agentfsd",
         )
     found = daemon.interpose()
     if not found.possible:
-        raise Failure(f"this overlay gives out no real descriptors: {found.why}", "leave out --interpose: the mount serves all files")
+        raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")
     if found.settings["enabled"] != "on":
         raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled on")
     return interpose.environment(os.environ, library, found.socket, int(found.settings["min_read_bytes"]))

@@ -14,7 +14,9 @@ EXPORT int __fxstat(int version, int fd, struct stat *found) { return REAL(__fxs
 EXPORT int __fxstat64(int version, int fd, struct stat64 *found) { return REAL(__fxstat64)(version, where(fd), found); }
 
 /* The file that (*fd*, *path*) means; an empty path with AT_EMPTY_PATH means fd itself. */
-static int meant(int fd, const char *path, int flags) { return flags & AT_EMPTY_PATH && path[0] == '\0' ? where(fd) : fd; }
+static int meant(int fd, const char *path, int flags) {
+    return flags & AT_EMPTY_PATH && (path == NULL || path[0] == '\0') ? where(fd) : fd;
+}
 
 EXPORT int fstatat(int fd, const char *restrict path, struct stat *restrict found, int flags) {
     return REAL(fstatat)(meant(fd, path, flags), path, found, flags);

@@ -52,7 +52,7 @@ static bool connect_to(int socket, const char *path) {
     if (strlen(path) < sizeof address.sun_path) {
         strcpy(address.sun_path, path);
     } else { /* too long for an address: by its directory */
-        char start[PATH_MAX];
+        static char start[PATH_MAX]; /* not on the stack, which may be a signal handler's */
         memcpy(start, path, (size_t)(name - path));
         start[name - path] = '\0';
         directory = (int)KERNEL(openat, AT_FDCWD, start, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -16,31 +16,23 @@ static bool is_foreign(uint64_t device) {
     return false;
 }
 
-/* How the kernel calls what fd has open; the length, 0 when it does not say. */
-static size_t path_of(int fd, char path[PATH_MAX]) {
-    char link[LINK_SIZE];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    long length = KERNEL(readlinkat, AT_FDCWD, link, path, PATH_MAX - 1);
-    path[length < 0 ? 0 : length] = '\0';
-    return length < 0 ? 0 : (size_t)length;
-}
-
 /* Memory that processes share through a file is one only when they all map the same file: the mount's, since some of them may
  * run without this library. That is so with the index of SQLite's write-ahead log (https://sqlite.org/walformat.html); its other
  * files are read and written, and locked. */
-static bool is_shared_memory(int fd) {
+static bool is_shared_memory(const char *path) {
     static const char ending[] = "-shm";
-    char path[PATH_MAX];
-    size_t length = path_of(fd, path), needed = sizeof ending - 1;
+    size_t length = strlen(path), needed = sizeof ending - 1;
     return length >= needed && memcmp(path + length - needed, ending, needed) == 0;
 }
 
 static void trace(int fd, int error) {
-    char line[PATH_MAX + 128], path[PATH_MAX], name[32] = "?";
+    char line[PATH_MAX + 128], link[LINK_SIZE], path[PATH_MAX], name[32] = "?";
     int file = (int)KERNEL(openat, AT_FDCWD, settings.trace, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
         return;
-    path_of(fd, path);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long length = KERNEL(readlinkat, AT_FDCWD, link, path, PATH_MAX - 1);
+    path[length < 0 ? 0 : length] = '\0';
     int comm = (int)KERNEL(openat, AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC, 0);
     long got = comm < 0 ? -1 : KERNEL(read, comm, name, sizeof name - 1);
     if (got > 0)
@@ -82,7 +74,7 @@ static void try(int fd) {
     uint64_t device;
     struct object object;
     int flags = (int)KERNEL(fcntl, fd, F_GETFL, 0);
-    if (!is_worth_it(fd, flags, &device) || !is_owner() || is_shared_memory(fd))
+    if (!is_worth_it(fd, flags, &device) || !is_owner())
         return;
     int content = ask_for_content(fd, flags, &object), error = content < 0 ? errno : 0;
     if (content >= 0 && !put(content, fd, &object))
@@ -95,12 +87,13 @@ static void try(int fd) {
         trace(error ? fd : settings.base + fd, error);
 }
 
-int forward(int fd) {
+int forward(int fd, const char *path) {
     if (fd < 0 || fd >= settings.limit || !enter())
         return fd;
     int saved = errno;
     shadow_fresh(fd);
-    try(fd);
+    if (!is_shared_memory(path))
+        try(fd);
     errno = saved;
     leave();
     return fd;

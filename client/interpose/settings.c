@@ -43,7 +43,7 @@ static const char *kept(char *place, const char *value) { /* the program may cha
 
 __attribute__((constructor)) static void begin(void) {
     resolve();
-    const char *text = getenv("AGENTFS_INTERPOSE"), *trace = getenv("AGENTFS_INTERPOSE_TRACE");
+    const char *text = secure_getenv("AGENTFS_INTERPOSE"), *trace = secure_getenv("AGENTFS_INTERPOSE_TRACE");
     uint64_t version, base;
     if (text == NULL || !number_before_colon(&text, &version) || version != 1)
         return;

@@ -121,7 +121,8 @@ void conversation_after_fork(void);
 #define IOC_OBJECT _IOR(0xAF, 3, struct object)
 
 /* forward.c */
-int forward(int fd); /* fd was just opened; returns it. Does nothing when there is nothing to be gained. To be called outside. */
+/* fd was just opened by that name; returns it. Does nothing where nothing is to be gained. To be called outside. */
+int forward(int fd, const char *path);
 
 /* locks.c, attributes.c */
 int lock_by_record(__typeof__(fcntl) *call, int fd, int command, struct flock *lock);

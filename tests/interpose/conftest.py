@@ -3,14 +3,14 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agentfs_client.control import ControlClient
 from agentfs_client.interpose import library
-from tests.mounted import Mounted, agentfsd
+from tests.mounted import Mounted, agentfsd, needs_fuse
 
 
 class Forwarding:
@@ -18,15 +18,18 @@ class Forwarding:
 
     def __init__(self, mounted: Mounted, base: Path) -> None:
         self.mounted, self.path, self.trace = mounted, mounted.path, base / "trace"
+        self._places = {name: os.environ[name] for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR")}
+        self._branches = set[str]()
         with ControlClient.open_mount(str(mounted.path)) as daemon:
             daemon.set_interpose("enabled", "on")
             daemon.set_interpose("min_read_bytes", "64k")
 
     def run(self, branch: str, *command: str, plain: bool = False, io: str = "auto") -> str:
         """What the command prints, in a branch that is made if need be; *plain*: without the library."""
-        known = branch in {found["name"] for found in self.mounted.json("branch list")}
-        options = ["-m", str(self.path), "-b", branch, *["--new"] * (not known), "--io", io, *["--interpose"] * (not plain)]
-        environment = os.environ | {"AGENTFS_INTERPOSE_TRACE": str(self.trace), "LC_ALL": "C"}
+        new = ["--new"] * (branch not in self._branches)
+        self._branches.add(branch)
+        options = ["-m", str(self.path), "-b", branch, *new, "--io", io, *["--interpose"] * (not plain)]
+        environment = os.environ | self._places | {"AGENTFS_INTERPOSE_TRACE": str(self.trace), "LC_ALL": "C"}
         return agentfsd("run", *options, "--", *command, cwd=self.path, env=environment, stdin=subprocess.DEVNULL).stdout
 
     def forwarded(self) -> set[str]:
@@ -41,15 +44,31 @@ class Forwarding:
         return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-@pytest.fixture
-def forwarding(tmp_path: Path, make_mount: Callable[..., Mounted]) -> Forwarding:
+@pytest.fixture(scope="module")
+def mount_that_forwards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forwarding]:
+    """Made once for all: each test has branches of its own."""
+    needs_fuse()
     if library() is None:
         pytest.skip("the preloaded library was not compiled: apt-get install gcc, then scripts/install")
-    lower = tmp_path / "lower"
+    base = tmp_path_factory.mktemp("forwarding")
+    lower = base / "lower"
     lower.mkdir()
     (lower / "small").write_text("lower\n")
     (lower / "large").write_bytes(bytes(range(256)) * 1024)
-    return Forwarding(make_mount(lower), tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTFS_STATE_HOME", str(base / "places"))
+        patch.setenv("AGENTFS_RUNTIME_DIR", str(base / "run"))
+        mounted = Mounted(base, lower).mount()
+        try:
+            yield Forwarding(mounted, base)
+        finally:
+            mounted.end()
+
+
+@pytest.fixture
+def forwarding(mount_that_forwards: Forwarding) -> Forwarding:
+    mount_that_forwards.trace.unlink(missing_ok=True)
+    return mount_that_forwards
 
 
 @pytest.fixture

