@@ -23,33 +23,19 @@ EXPORT int close(int fd) {
     return REAL(close)(fd);
 }
 
-/* Before fd ends or becomes something else: its shadow, which nobody uses from now on, or -1. */
-static int detached(int fd) {
-    int shadow = -1;
-    if (enter()) {
-        int saved = errno;
-        shadow = shadow_detach(fd);
-        yield_number(fd);
-        errno = saved;
-        leave();
-    }
-    return shadow;
-}
-
-static void ended(int fd, int shadow) {
-    int saved = errno;
-    if (shadow >= 0)
-        shadow_end(fd);
-    errno = saved;
-}
-
-/* What the stream still holds is written by libc; the daemon shall hear of the end after that. */
+/* What the stream still holds is written before the shadow goes: the daemon shall hear of the end after that. */
 EXPORT int fclose(FILE *stream) {
-    int saved = errno, fd = fileno(stream), shadow = fd >= 0 ? detached(fd) : -1;
+    int saved = errno, fd = fileno(stream);
     errno = saved;
-    int done = REAL(fclose)(stream);
-    ended(fd, shadow);
-    return done;
+    if (fd >= 0 && where(fd) != fd) {
+        fflush(stream); /* what fails here fails there again */
+        if (enter()) {
+            shadow_drop(fd);
+            leave();
+        }
+        errno = saved;
+    }
+    return REAL(fclose)(stream);
 }
 
 /* -- many at once -- */
@@ -122,11 +108,26 @@ static int copied(int old, int fd) {
     return fd;
 }
 
+/* Before fd becomes something else: its shadow, which nobody uses from now on, or -1. */
+static int detached(int fd) {
+    int shadow = -1;
+    if (enter()) {
+        int saved = errno;
+        shadow = shadow_detach(fd);
+        yield_number(fd);
+        errno = saved;
+        leave();
+    }
+    return shadow;
+}
+
 static int replaced(int old, int fd, int done, int shadow) {
-    if (done >= 0)
-        ended(fd, shadow);
+    int saved = errno;
+    if (shadow >= 0 && done >= 0)
+        shadow_end(fd);
     else if (shadow >= 0)
         shadow_reattach(fd);
+    errno = saved;
     return copied(old, done);
 }
 

@@ -12,7 +12,7 @@ enum state {
     UNKNOWN, /* after an exec: perhaps inherited */
     NONE,
     PAIRED,
-    DETACHED, /* somebody is closing the file, and will close the shadow */
+    DETACHED, /* somebody is putting another file under the number, and will close the shadow */
 };
 static struct {
     _Atomic unsigned state;

@@ -65,6 +65,7 @@ static void *work(void *argument) {
         CHECK(close(high) == 0);
         FILE *shared = fopen("shared", "a");
         CHECK(shared != NULL);
+        CHECK(round == 0 || lseek(fileno(shared), 0, SEEK_CUR) > 0); /* it goes to the end at once */
         CHECK(fprintf(shared, "%ld %d\n", me, round) > 0);
         CHECK(is_file(fileno(shared), "shared"));
         CHECK(fclose(shared) == 0);
