@@ -1,4 +1,8 @@
-/* Whether a file that was just opened is worth forwarding, and the exchange of descriptors when it is. */
+/* Whether a file that was just opened is worth forwarding, and the exchange of descriptors when it is.
+ *
+ * What is only written, or large and only read, is. A file that is opened for both is left to the mount unless this open made or
+ * emptied it: it may be a database, and processes that map it (as SQLite does for its write-ahead log) must all map the same
+ * file, the mount's, since some of them may run without this library. */
 #include "shim.h"
 
 #include <stdatomic.h>
@@ -14,15 +18,6 @@ static bool is_foreign(uint64_t device) {
         if (atomic_load_explicit(&foreign[place], memory_order_relaxed) == device)
             return true;
     return false;
-}
-
-/* Memory that processes share through a file is one only when they all map the same file: the mount's, since some of them may
- * run without this library. That is so with the index of SQLite's write-ahead log (https://sqlite.org/walformat.html); its other
- * files are read and written, and locked. */
-static bool is_shared_memory(const char *path) {
-    static const char ending[] = "-shm";
-    size_t length = strlen(path), needed = sizeof ending - 1;
-    return length >= needed && memcmp(path + length - needed, ending, needed) == 0;
 }
 
 static void trace(int fd, int error) {
@@ -43,8 +38,10 @@ static void trace(int fd, int error) {
     KERNEL(close, file);
 }
 
-static bool is_worth_it(int fd, int flags, uint64_t *device) {
+static bool is_worth_it(int fd, bool is_new, int flags, uint64_t *device) {
     struct statx found;
+    if ((flags & O_ACCMODE) == O_RDWR && !is_new)
+        return false;
     if (flags < 0 || flags & (O_PATH | O_DIRECT | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY)))
         return false;
     if (KERNEL(statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE, &found) != 0 || !S_ISREG(found.stx_mode))
@@ -70,11 +67,11 @@ static bool put(int content, int fd, const struct object *object) {
     return false;
 }
 
-static void try(int fd) {
+static void try(int fd, bool is_new) {
     uint64_t device;
     struct object object;
     int flags = (int)KERNEL(fcntl, fd, F_GETFL, 0);
-    if (!is_worth_it(fd, flags, &device) || !is_owner())
+    if (!is_worth_it(fd, is_new, flags, &device) || !is_owner())
         return;
     int content = ask_for_content(fd, flags, &object), error = content < 0 ? errno : 0;
     if (content >= 0 && !put(content, fd, &object))
@@ -87,13 +84,12 @@ static void try(int fd) {
         trace(error ? fd : settings.base + fd, error);
 }
 
-int forward(int fd, const char *path) {
+int forward(int fd, bool is_new) {
     if (fd < 0 || fd >= settings.limit || !enter())
         return fd;
     int saved = errno;
     shadow_fresh(fd);
-    if (!is_shared_memory(path))
-        try(fd);
+    try(fd, is_new);
     errno = saved;
     leave();
     return fd;

@@ -121,8 +121,9 @@ void conversation_after_fork(void);
 #define IOC_OBJECT _IOR(0xAF, 3, struct object)
 
 /* forward.c */
-/* fd was just opened by that name; returns it. Does nothing where nothing is to be gained. To be called outside. */
-int forward(int fd, const char *path);
+/* fd was just opened, by an open that made or emptied the file if *is_new*; returns it. Does nothing where nothing is to be
+ * gained. To be called outside. */
+int forward(int fd, bool is_new);
 
 /* locks.c, attributes.c */
 int lock_by_record(__typeof__(fcntl) *call, int fd, int command, struct flock *lock);

@@ -55,7 +55,8 @@ def attributes() -> None:
 
 
 def copies() -> None:
-    fd = os.open("a", os.O_RDWR)
+    fd = os.open("a", os.O_RDWR | os.O_TRUNC)
+    os.write(fd, b"copied")
     copy = os.dup(fd)
     os.close(fd)
     os.dup2(copy, 40, inheritable=False)
@@ -68,7 +69,7 @@ def copies() -> None:
         print(is_file(again, "a"), os.read(again, 9), fcntl.fcntl(again, fcntl.F_GETFL) & os.O_ACCMODE)
         os.close(again)
     os.close(40)
-    fd = os.open("a", os.O_RDWR)
+    fd = os.open("a", os.O_RDWR | os.O_TRUNC)
     os.closerange(fd + 1, 5000)  # others than ours
     print(is_file(fd, "a"))
     os.close(fd)
@@ -80,7 +81,7 @@ def copies() -> None:
 
 
 def locks() -> None:
-    fd = os.open("a", os.O_RDWR)
+    fd = os.open("a", os.O_RDWR | os.O_TRUNC)
     fcntl.lockf(fd, fcntl.LOCK_EX)
     print(python(TRY_LOCK), python(TRY_LOCK, env=NOT_PRELOADED))
     os.close(os.open("a", os.O_RDWR))  # which ends them all, as POSIX has it
@@ -98,12 +99,12 @@ def locks() -> None:
 def streams() -> None:
     with open("b", "w") as file:
         file.write("one\n")
-    with open("b", "a+") as file:
+    with open("b", "a") as file:
         print(file.tell())
         file.write("two\n")
-        file.seek(0)
+    with open("b", "r+") as file:  # for both: not forwarded
         print(file.read())
-    with open("b", "r+b") as raw:
+    with open("b", "w+b") as raw:
         raw.truncate(100_000)
         with mmap.mmap(raw.fileno(), 0) as mapped:
             mapped[5:8] = b"map"
@@ -119,7 +120,7 @@ def children() -> None:
     program = [sys.executable, "-c", SAME.format(fd=1, path="spawned")]
     os.waitpid(os.posix_spawn(sys.executable, program, os.environ, file_actions=actions), 0)
     os.close(fd)
-    fd = os.open("forked", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    fd = os.open("forked", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
     for number in range(5):
         child = os.fork()
         if child == 0:

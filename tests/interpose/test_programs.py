@@ -67,7 +67,7 @@ def test_compilers_archivers_and_copies_make_the_same_files(forwarding: Forwardi
     )
     with_it, without = forwarding.tree("compilers-with"), forwarding.tree("compilers-without")
     assert {path for path in with_it | without if with_it.get(path) != without.get(path)} == set()
-    assert {"main.o", "main", "copy", "l2", "shell.db", "u/t/main", "lib.a", "large"} <= forwarding.forwarded()
+    assert {"main.o", "main", "copy", "l2", "u/t/main", "lib.a", "large"} <= forwarding.forwarded()
 
 
 def test_node_works_as_without_the_library(forwarding: Forwarding) -> None:
@@ -82,14 +82,14 @@ def test_node_works_as_without_the_library(forwarding: Forwarding) -> None:
 def test_sqlite_writers_with_and_without_the_library_exclude_each_other(forwarding: Forwarding, mode: str) -> None:
     said = forwarding.run(f"sqlite-{mode}", sys.executable, str(HERE / "sqlite_writers.py"), mode)
     assert said.splitlines() == ["[0, 0, 0]", "[('a', 25), ('b', 25), ('c', 25)]", "[('ok',)]"]
-    assert "db" in forwarding.forwarded()
+    assert not forwarding.forwarded()  # what is read and written in place stays with the mount
 
 
 @pytest.mark.parametrize("io", ["zero-message", "cached"])
 def test_descriptors_are_the_files_that_were_opened(forwarding: Forwarding, io: str) -> None:
     program = (sys.executable, str(HERE / "descriptors.py"))
     assert forwarding.run(f"{io}-with", *program, io=io) == forwarding.run(f"{io}-without", *program, io=io, plain=True)
-    assert {"a", "b", "out", "spawned", "forked", "own4", "moved"} <= forwarding.forwarded()
+    assert {"a", "b", "out", "spawned", "forked", "own4"} <= forwarding.forwarded()
 
 
 def test_threads_signals_forks_and_spawns_at_once(forwarding: Forwarding, compiled: Callable[[str], str]) -> None:
