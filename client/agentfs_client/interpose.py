@@ -7,7 +7,7 @@ import os
 import resource
 from collections.abc import Mapping
 
-LIBRARY = "libagentfs-interpose.so"
+LIBRARY = "libagentfs-interpose.so.1"  # ending in .so alone it would pass for a module
 
 _VERSION = 1
 _HIGHEST_SHADOWS = 1024  # fork copies the table of descriptors up to the highest one

@@ -8,7 +8,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NAME = "libagentfs-interpose.so"
+NAME = "libagentfs-interpose.so.1"
 
 
 class InterposeHook(BuildHookInterface):  # type: ignore[type-arg]
