@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from agentfs_client import wire
+from agentfs_client import interpose, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfsd import mounts, runtime
@@ -42,6 +42,12 @@ _branch_options = (
     ),
     click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
     click.option("--no-namespace", is_flag=True, help="Rely on the view by process, without a private mount namespace."),
+    click.option(
+        "--interpose",
+        "forwarded",
+        is_flag=True,
+        help="Preload a library that gets the real descriptors of files: they are then read and written past the daemon.",
+    ),
 )
 
 
@@ -52,12 +58,13 @@ _branch_options = (
 @_branch_options[3]
 @_branch_options[4]
 @_branch_options[5]
+@_branch_options[6]
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(
     ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
-    named: str | None, command: tuple[str, ...],
+    forwarded: bool, named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path.
 
@@ -69,8 +76,10 @@ def run(
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
       agentfsd run -b fix-1 --snapshot -- make
+      agentfsd interpose set enabled on && agentfsd run -b fix-1 --interpose -- make
     """
-    ctx.exit(_in_branch(branch, new, source, "none" if no_namespace else io, named, command, around=around))
+    io = "none" if no_namespace else io
+    ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded))
 
 
 @click.command()
@@ -90,7 +99,8 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
 
 
 def _in_branch(
-    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *, around: bool = False
+    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
+    around: bool = False, forwarded: bool = False,
 ) -> int:  # fmt: skip
     """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
     directory = _current_directory()
@@ -99,8 +109,9 @@ def _in_branch(
         shown_at, *others = _targets(mount, directory)
         if shown_at != mount.mountpoint:
             _check_namespace(shown_at, io == "none")
+        preloaded = _preloaded(daemon) if forwarded else {}
         chosen = _choose_branch(daemon, branch, new, source)
-        env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name}
+        env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         views = [] if io == "none" else _views(mount, daemon, chosen, [shown_at, *others], io)
         order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
         if around:
@@ -110,6 +121,22 @@ def _in_branch(
             daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
         _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+def _preloaded(daemon: ControlClient) -> dict[str, str]:
+    """The variables by which the command gets real descriptors."""
+    library = interpose.library()
+    if library is None:
+        raise Failure(
+            "the library for --interpose is not part of this installation",
+            "install gcc; then scripts/install in a checkout, else pip install --force-reinstall --no-binary agentfsd agentfsd",
+        )
+    found = daemon.interpose()
+    if not found.possible:
+        raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")
+    if found.settings["enabled"] != "on":
+        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled on")
+    return interpose.environment(os.environ, library, found.socket, int(found.settings["min_read_bytes"]))
 
 
 def _shown_command(command: Sequence[str]) -> str:
