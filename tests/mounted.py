@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentfs_client import interpose
 from agentfsd import mounts, runtime
 from agentfsd.cli import namespace
 
@@ -53,6 +54,13 @@ def agentfsd(*arguments: str, check: bool = True, **options: Any) -> subprocess.
     return done
 
 
+def needs_interposing(mounted: "Mounted") -> None:
+    """Switches forwarding on; skips where there is no compiler for the preloaded library."""
+    if interpose.library() is None:
+        pytest.skip("the preloaded library is not there: gcc is missing")
+    mounted.cli("interpose set", "enabled=on", "min_read_bytes=1")
+
+
 class Mounted:
     """One overlay. ``path`` is the mount point as an unbound process sees it: the branch main."""
 
@@ -85,9 +93,12 @@ class Mounted:
     def sh(self, branch: str, script: str, **options: Any) -> str:
         return self.run(branch, "sh", "-ec", script, **options).stdout
 
-    def start(self, branch: str, *command: str, view: str = "pid", **options: Any) -> subprocess.Popen[str]:
-        """Like run, without waiting for its end."""
-        arguments = ["run", "-m", str(self.path), "-b", branch, *["--no-namespace"] * (view == "pid"), "--", *command]
+    def start(
+        self, branch: str, *command: str, view: str = "pid", interposed: bool = False, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Like run, without waiting for its end. *interposed*: with the preloaded library, whose settings are to be on."""
+        arguments = ["run", "-m", str(self.path), "-b", branch, *["--no-namespace"] * (view == "pid")]
+        arguments += [*["--interpose"] * interposed, "--", *command]
         self.started.append(subprocess.Popen([*AGENTFSD, *arguments], text=True, cwd=self.path, **options))
         return self.started[-1]
 

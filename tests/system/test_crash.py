@@ -9,21 +9,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from tests.mounted import Mounted
+from tests.mounted import Mounted, needs_interposing
 
 LOAD = str(Path(__file__).parent / "crash_load.py")
 KILLS = int(os.environ.get("AGENTFSD_KILLS", "12"))
 BRANCHES = ("main", "one", "two")
 
 
-def start_loads(mounted: Mounted, reports: Path, kill: int) -> list[subprocess.Popen[str]]:
+def start_loads(mounted: Mounted, reports: Path, kill: int, *, interposed: bool) -> list[subprocess.Popen[str]]:
     started = []
     for number, branch in enumerate(BRANCHES):
         report = reports / f"{kill}-{branch}"
         command = [sys.executable, LOAD, branch, str(report), str(kill * 10 + number)]
-        started.append(mounted.start(branch, *command, view="pid", stderr=subprocess.DEVNULL))
+        started.append(mounted.start(branch, *command, view="pid", interposed=interposed, stderr=subprocess.DEVNULL))
     deadline = time.monotonic() + 30
     while not all((reports / f"{kill}-{branch}.started").exists() for branch in BRANCHES):
         assert time.monotonic() < deadline
@@ -60,14 +62,18 @@ def check_branch(mounted: Mounted, branch: str, expected: dict[str, Any]) -> Non
     assert set(found) - under_way == (set(expected["files"]) | set(expected["dirs"])) - under_way
 
 
-def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path) -> None:
+@pytest.mark.parametrize("interposed", [False, True])
+def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path, interposed: bool) -> None:
+    """*interposed*: whoever writes has real descriptors, and goes on for a moment after the daemon has gone."""
+    if interposed:
+        needs_interposing(mounted)
     chance = random.Random(1)
     snapshots: list[str] = []
     steps = 0
     for branch in BRANCHES[1:]:
         mounted.cli("branch create", branch)
-    for kill in range(KILLS):
-        loads = start_loads(mounted, tmp_path, kill)
+    for kill in range(KILLS // 3 if interposed else KILLS):
+        loads = start_loads(mounted, tmp_path, kill, interposed=interposed)
         made = snapshot_until(mounted, time.monotonic() + chance.uniform(0.02, 0.3))
         mounted.kill()
         for load in loads:

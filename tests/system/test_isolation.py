@@ -7,25 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from tests.mounted import Mounted, needs_interposing
 
 HAMMER = str(Path(__file__).parent / "hammer.py")
 OPERATIONS = int(os.environ.get("AGENTFSD_HAMMER", "10000"))  # for each of the two
 
 
+@pytest.mark.parametrize("interposed", [False, True])
 @pytest.mark.parametrize("views", [("pid", "pid"), ("pid", "namespace")])
-def test_hammering_the_same_paths_in_two_branches(mounted: Mounted, views: tuple[str, str]) -> None:
-    operations = OPERATIONS if views == ("pid", "pid") else OPERATIONS // 10
+def test_hammering_the_same_paths_in_two_branches(mounted: Mounted, views: tuple[str, str], interposed: bool) -> None:
+    if interposed:
+        needs_interposing(mounted)
+    operations = OPERATIONS if views == ("pid", "pid") and not interposed else OPERATIONS // 10
     running = []
     for branch in ("one", "two"):
         mounted.cli("branch create", branch)
         (mounted.subtree(branch) / "both").mkdir()
     for branch, view in zip(("one", "two"), views, strict=True):
         command = [sys.executable, HAMMER, branch, str(operations)]
-        running.append(mounted.start(branch, *command, view=view, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        running.append(
+            mounted.start(branch, *command, view=view, interposed=interposed, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
     for process in running:
         said, complaint = process.communicate(timeout=900)
         assert process.returncode == 0, complaint
         assert f"{operations} operations" in said
     assert sorted(path.name for path in mounted.path.iterdir()) == ["file", "link", "sub"]
     assert mounted.fsck() == []
+    assert interposed == (mounted.json("status")["resources"]["forwardings"] > operations // 10)
