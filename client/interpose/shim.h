@@ -6,7 +6,7 @@
  *   shadow.c       which descriptor of the mount belongs to which forwarded number
  *   conversation.c the socket over which descriptors arrive
  *   forward.c      whether a file that was just opened is worth it; the exchange of descriptors
- *   opens.c descriptors.c attributes.c locks.c spawning.c paths.c   the interposed functions
+ *   opens.c descriptors.c attributes.c locks.c copying.c spawning.c paths.c   the interposed functions
  *
  * The real open comes first, on the mount: permissions, O_EXCL, umask and events are the kernel's and the daemon's. The mount's
  * descriptor lives on at number base + fd, as the *shadow* of fd: what is about the file and not its bytes goes there. Since it
@@ -51,7 +51,7 @@ extern ssize_t __readlinkat_chk(int, const char *, char *, size_t, size_t);
     each(open) each(open64) each(openat) each(openat64) each(__open_2) each(__open64_2) each(__openat_2) each(__openat64_2)       \
     each(creat) each(creat64) each(fopen) each(fopen64) each(freopen) each(freopen64) each(fclose)                                \
     each(close) each(close_range) each(closefrom) each(dup) each(dup2) each(dup3) each(fcntl) each(fcntl64) each(ioctl)           \
-    each(syscall) each(flock) each(lockf) each(lockf64)                                                                           \
+    each(syscall) each(flock) each(lockf) each(lockf64) each(copy_file_range)                                                                           \
     each(fstat) each(fstat64) each(__fxstat) each(__fxstat64) each(fstatat) each(fstatat64) each(__fxstatat) each(__fxstatat64)   \
     each(statx) each(fchmod) each(fchown) each(fchownat) each(futimens) each(futimes)                                             \
     each(fgetxattr) each(fsetxattr) each(flistxattr) each(fremovexattr) each(fsync) each(fdatasync)                               \

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, needs_interposing, needs_namespaces
 
 ROOT = Path(__file__).parents[2]
 NOT_ABOUT_A_DIRECTORY = ["--ignore=tests/posix/test_branches.py"]
@@ -16,17 +16,20 @@ NOT_ABOUT_A_DIRECTORY = ["--ignore=tests/posix/test_branches.py"]
 
 # cached is how the mount point itself is served
 @pytest.mark.parametrize("io", ["zero-message", "passthrough"] if os.environ.get("AGENTFSD_LONG") else ["zero-message"])
-def test_behaviour_suite(make_mount: Callable[..., Mounted], io: str) -> None:
+@pytest.mark.parametrize("interposed", [False, True])
+def test_behaviour_suite(make_mount: Callable[..., Mounted], io: str, interposed: bool) -> None:
     needs_namespaces()
     options = ["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else []
     mounted = make_mount(None, *options)
+    if interposed:
+        needs_interposing(mounted)
     mounted.path.parent.chmod(0o755)
     for above in mounted.path.parents:
         if above.owner() == mounted.path.owner() and not above.stat().st_mode & 1:
             above.chmod(above.stat().st_mode | 0o711)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NOT_ABOUT_A_DIRECTORY, "tests/posix"]
     done = subprocess.run(
-        [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "suite", "--new", "--io", io, "--",
+        [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "suite", "--new", "--io", io, *["--interpose"] * interposed, "--",
          "env", "-C", str(ROOT), f"AGENTFSD_POSIX_HERE={mounted.path}",
          f"AGENTFSD_POSIX_NOATIME={int(io == 'zero-message')}", *command],
         cwd=mounted.path, capture_output=True, text=True, timeout=600, check=False,
