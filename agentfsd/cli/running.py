@@ -76,7 +76,7 @@ def run(
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
       agentfsd run -b fix-1 --snapshot -- make
-      agentfsd interpose set enabled on && agentfsd run -b fix-1 --interpose -- make
+      agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
     """
     io = "none" if no_namespace else io
     ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded))
@@ -135,7 +135,7 @@ def _preloaded(daemon: ControlClient) -> dict[str, str]:
     if not found.possible:
         raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")
     if found.settings["enabled"] != "on":
-        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled on")
+        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled=on")
     return interpose.environment(os.environ, library, found.socket, int(found.settings["min_read_bytes"]))
 
 

@@ -103,4 +103,4 @@ def test_run_refuses_where_forwarding_is_off_and_says_how_to_switch_it_on(forwar
         refused = forwarding.mounted.cli("run", "-b", "main", "--interpose", "--", "true", check=False)
         daemon.set_interpose("enabled", "on")
     assert refused.returncode == 1
-    assert "agentfsd interpose set enabled on" in refused.stderr
+    assert "agentfsd interpose set enabled=on" in refused.stderr
