@@ -1,6 +1,8 @@
 """The map agrees with the territory: rooms in ARCHITECTURE.md, commands in the README, and what an installation contains."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -51,5 +53,8 @@ def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    compiled = shutil.which(os.environ.get("CC", "gcc")) is not None
+    assert ("agentfs_client/libagentfs-interpose.so.1" in names) == compiled
+    assert wheel.name.endswith("-any.whl") != compiled
     assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", "agentfsd-0.1.0.dist-info"}
     assert "agentfs_client/py.typed" in names

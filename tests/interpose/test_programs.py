@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.control import ControlClient
+from agentfs_client.interpose import environment
 from tests.interpose.conftest import Forwarding
+from tests.mounted import Mounted
 
 HERE = Path(__file__).parent
 
@@ -104,3 +106,17 @@ def test_run_refuses_where_forwarding_is_off_and_says_how_to_switch_it_on(forwar
         daemon.set_interpose("enabled", "on")
     assert refused.returncode == 1
     assert "agentfsd interpose set enabled=on" in refused.stderr
+
+
+def test_run_refuses_where_contents_have_no_descriptors(make_mount: Callable[..., Mounted]) -> None:
+    refused = make_mount(None, "--backstore", "memory").cli("run", "-b", "main", "--interpose", "--", "true", check=False)
+    assert refused.returncode == 1
+    assert "memory" in refused.stderr
+    assert "leave out --interpose" in refused.stderr
+
+
+def test_what_the_user_preloads_stays_preloaded() -> None:
+    made = environment({"LD_PRELOAD": "/lib/one.so /lib/two.so:/lib/ours.so"}, "/lib/ours.so", "/state: here/handoff.sock", 4096)
+    assert made["LD_PRELOAD"] == "/lib/ours.so:/lib/one.so:/lib/two.so"
+    version, _, least, socket = made["AGENTFS_INTERPOSE"].split(":", 3)
+    assert (version, least, socket) == ("1", "4096", "/state: here/handoff.sock")
