@@ -50,6 +50,13 @@ static bool is_worth_it(int fd, bool is_new, int flags, uint64_t *device) {
     return !is_foreign(*device) && ((flags & O_ACCMODE) != O_RDONLY || found.stx_size >= settings.min_read_size);
 }
 
+/* Whether anybody has a record lock on the file. To put a descriptor under fd is to close what is there, and a process that closes
+ * any descriptor of a file loses its record locks on that file. (Asked as an open file description, which meets this process's, too.) */
+static bool is_locked(int fd) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return KERNEL(fcntl, fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
 /* *content* takes the number fd, whose descriptor becomes its shadow. */
 static bool put(int content, int fd, const struct object *object) {
     struct object real_one;
@@ -71,7 +78,7 @@ static void try(int fd, bool is_new) {
     uint64_t device;
     struct object object;
     int flags = (int)KERNEL(fcntl, fd, F_GETFL, 0);
-    if (!is_worth_it(fd, is_new, flags, &device) || !is_owner())
+    if (!is_worth_it(fd, is_new, flags, &device) || is_locked(fd) || !is_owner())
         return;
     int content = ask_for_content(fd, flags, &object), error = content < 0 ? errno : 0;
     if (content >= 0 && !put(content, fd, &object))

@@ -103,8 +103,10 @@ bool shadow_put(int fd, int mount, bool cloexec, const struct object *object) {
     if (!in_table(fd) || atomic_load(&table[fd].state) == DETACHED)
         return false;
     int wanted = settings.base + fd;
+    if (KERNEL(fcntl, wanted, F_GETFD, 0) >= 0) /* the program has something of its own there */
+        return false;
     int number = (int)KERNEL(fcntl, mount, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, wanted);
-    if (number != wanted) { /* the program has something of its own there */
+    if (number != wanted) {
         if (number >= 0)
             close_number(number);
         return false;

@@ -84,8 +84,11 @@ def locks() -> None:
     fd = os.open("a", os.O_RDWR | os.O_TRUNC)
     fcntl.lockf(fd, fcntl.LOCK_EX)
     print(python(TRY_LOCK), python(TRY_LOCK, env=NOT_PRELOADED))
+    second = os.open("a", os.O_WRONLY)  # which ends no lock
+    print(python(TRY_LOCK), python(TRY_LOCK, env=NOT_PRELOADED), is_file(second, "a"))
     os.close(os.open("a", os.O_RDWR))  # which ends them all, as POSIX has it
     print(python(TRY_LOCK, env=NOT_PRELOADED))
+    os.close(second)
     os.lseek(fd, 1, os.SEEK_SET)
     fcntl.lockf(fd, fcntl.LOCK_EX, 2, 0, os.SEEK_CUR)
     print(python(GET_LOCK), python(GET_LOCK, env=NOT_PRELOADED))
