@@ -50,7 +50,9 @@ EXPORT int futimens(int fd, const struct timespec times[2]) { return REAL(futime
 
 EXPORT int futimes(int fd, const struct timeval times[2]) { return REAL(futimes)(where(fd), times); }
 
-EXPORT ssize_t fgetxattr(int fd, const char *name, void *value, size_t size) { return REAL(fgetxattr)(where(fd), name, value, size); }
+EXPORT ssize_t fgetxattr(int fd, const char *name, void *value, size_t size) {
+    return REAL(fgetxattr)(where(fd), name, value, size);
+}
 
 EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags) {
     return REAL(fsetxattr)(where(fd), name, value, size, flags);
@@ -73,8 +75,8 @@ EXPORT int fstatvfs(int fd, struct statvfs *found) { return REAL(fstatvfs)(where
 EXPORT int fstatvfs64(int fd, struct statvfs64 *found) { return REAL(fstatvfs64)(where(fd), found); }
 
 bool is_about_the_file(unsigned long request) {
-    return request == FS_IOC_GETFLAGS || request == FS_IOC_SETFLAGS || request == FS_IOC_FSGETXATTR || request == FS_IOC_FSSETXATTR ||
-           request == FS_IOC_GETVERSION;
+    return request == FS_IOC_GETFLAGS || request == FS_IOC_SETFLAGS || request == FS_IOC_GETVERSION ||
+           request == FS_IOC_FSGETXATTR || request == FS_IOC_FSSETXATTR;
 }
 
 /* libuv and others call the kernel for what older libcs lack. */

@@ -1,6 +1,6 @@
-/* The socket over which the daemon sends descriptors: one per process, made when the first file is worth it. A file is named by an
- * ioctl on the mount's own descriptor, so that nothing but what the process has open can be asked for; the answer lies in the socket
- * when the ioctl returns. */
+/* The socket over which the daemon sends descriptors: one per process, made when the first file is worth it. A file is named by
+ * an ioctl on the mount's own descriptor, so that nothing but what the process has open can be asked for; the answer lies in the
+ * socket when the ioctl returns. */
 #include "shim.h"
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ struct parcel {
 };
 #define IOC_FORWARD _IOWR(0xAF, 2, struct request)
 enum { VERSION = 1 };
-_Static_assert(sizeof(struct hello) == 24 && sizeof(struct request) == 40 && sizeof(struct parcel) == 24, "packets without padding");
+_Static_assert(sizeof(struct hello) == 24 && sizeof(struct request) == 40 && sizeof(struct parcel) == 24, "no padding");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -109,9 +109,11 @@ static int receive(struct parcel *parcel) {
     struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     long length = KERNEL(recvmsg, talk.socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     struct cmsghdr *header = length < 0 ? NULL : CMSG_FIRSTHDR(&message);
-    if (header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len < CMSG_LEN(sizeof(int)))
-        return -1;
     int descriptor;
+    if (header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+        return -1;
+    if (header->cmsg_len < CMSG_LEN(sizeof descriptor))
+        return -1;
     memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
     if (length != sizeof *parcel)
         parcel->ticket = 0;

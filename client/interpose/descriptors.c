@@ -181,22 +181,25 @@ static int controlled(__typeof__(fcntl) *call, int fd, int command, void *argume
     }
 }
 
-/* Any argument is fetched as a pointer, as libc does itself. */
-#define ARGUMENT_AFTER(last)                                                                                                       \
-    ({                                                                                                                             \
-        va_list list_;                                                                                                             \
-        va_start(list_, last);                                                                                                     \
-        void *argument_ = va_arg(list_, void *);                                                                                   \
-        va_end(list_);                                                                                                             \
-        argument_;                                                                                                                 \
-    })
+/* Declares the argument, whose type depends; it is fetched as a pointer, as libc does itself. */
+#define ARGUMENT_AFTER(last)              \
+    va_list list;                         \
+    va_start(list, last);                 \
+    void *argument = va_arg(list, void *); \
+    va_end(list);
 
-EXPORT int fcntl(int fd, int command, ...) { return controlled(REAL(fcntl), fd, command, ARGUMENT_AFTER(command)); }
+EXPORT int fcntl(int fd, int command, ...) {
+    ARGUMENT_AFTER(command)
+    return controlled(REAL(fcntl), fd, command, argument);
+}
 
-EXPORT int fcntl64(int fd, int command, ...) { return controlled(REAL(fcntl64), fd, command, ARGUMENT_AFTER(command)); }
+EXPORT int fcntl64(int fd, int command, ...) {
+    ARGUMENT_AFTER(command)
+    return controlled(REAL(fcntl64), fd, command, argument);
+}
 
 EXPORT int ioctl(int fd, unsigned long request, ...) {
-    void *argument = ARGUMENT_AFTER(request);
+    ARGUMENT_AFTER(request)
     if (is_about_the_file(request))
         return REAL(ioctl)(where(fd), request, argument);
     int done = REAL(ioctl)(fd, request, argument);

@@ -44,14 +44,17 @@ static bool is_worth_it(int fd, bool is_new, int flags, uint64_t *device) {
         return false;
     if (flags < 0 || flags & (O_PATH | O_DIRECT | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY)))
         return false;
-    if (KERNEL(statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE, &found) != 0 || !S_ISREG(found.stx_mode))
+    if (KERNEL(statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE, &found) != 0)
+        return false;
+    if (!S_ISREG(found.stx_mode))
         return false;
     *device = makedev(found.stx_dev_major, found.stx_dev_minor);
     return !is_foreign(*device) && ((flags & O_ACCMODE) != O_RDONLY || found.stx_size >= settings.min_read_size);
 }
 
-/* Whether anybody has a record lock on the file. To put a descriptor under fd is to close what is there, and a process that closes
- * any descriptor of a file loses its record locks on that file. (Asked as an open file description, which meets this process's, too.) */
+/* Whether anybody has a record lock on the file. To put a descriptor under fd is to close what is there, and a process that
+ * closes any descriptor of a file loses its record locks on that file. (Asked for an open file description, which this
+ * process's own locks are in the way of, too.) */
 static bool is_locked(int fd) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return KERNEL(fcntl, fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;

@@ -1,45 +1,48 @@
 /* Opening by path. The real function first; then forward() looks at what came of it.
  *
- * mkstemp(3), tmpfile(3) and their kin stay with the mount: libc opens inside itself there, and what they make is short-lived or
- * renamed at once by programs that read it again through other names. Nothing is lost but speed. So it is with openat2(2), for
- * which libc has no function. */
+ * mkstemp(3), tmpfile(3) and their kin stay with the mount: libc opens inside itself there, and what they make is mostly small
+ * and soon gone, so that the exchange of descriptors would cost more than it saves. So does openat2(2), for which libc has no
+ * function. */
 #include "shim.h"
 
 #include <stdarg.h>
 
 static bool is_new(int flags) { return flags & O_TRUNC || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL); }
 
-/* The mode, which is there only when the flags say so. */
-#define MODE_AFTER(flags)                                                                                                          \
-    ({                                                                                                                             \
-        mode_t mode_ = 0;                                                                                                          \
-        if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) {                                                           \
-            va_list list_;                                                                                                         \
-            va_start(list_, flags);                                                                                                \
-            mode_ = va_arg(list_, mode_t);                                                                                         \
-            va_end(list_);                                                                                                         \
-        }                                                                                                                          \
-        mode_;                                                                                                                     \
-    })
+static bool has_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE; }
+
+/* Declares the mode, which is there only when the flags say so. */
+#define MODE_AFTER(flags)             \
+    mode_t mode = 0;                  \
+    if (has_mode(flags)) {            \
+        va_list list;                 \
+        va_start(list, flags);        \
+        mode = va_arg(list, mode_t);  \
+        va_end(list);                 \
+    }
 
 EXPORT int open(const char *path, int flags, ...) {
+    MODE_AFTER(flags)
     char link[LINK_SIZE];
-    return forward(REAL(open)(translated(path, link), flags, MODE_AFTER(flags)), is_new(flags));
+    return forward(REAL(open)(translated(path, link), flags, mode), is_new(flags));
 }
 
 EXPORT int open64(const char *path, int flags, ...) {
+    MODE_AFTER(flags)
     char link[LINK_SIZE];
-    return forward(REAL(open64)(translated(path, link), flags, MODE_AFTER(flags)), is_new(flags));
+    return forward(REAL(open64)(translated(path, link), flags, mode), is_new(flags));
 }
 
 EXPORT int openat(int directory, const char *path, int flags, ...) {
+    MODE_AFTER(flags)
     char link[LINK_SIZE];
-    return forward(REAL(openat)(directory, translated(path, link), flags, MODE_AFTER(flags)), is_new(flags));
+    return forward(REAL(openat)(directory, translated(path, link), flags, mode), is_new(flags));
 }
 
 EXPORT int openat64(int directory, const char *path, int flags, ...) {
+    MODE_AFTER(flags)
     char link[LINK_SIZE];
-    return forward(REAL(openat64)(directory, translated(path, link), flags, MODE_AFTER(flags)), is_new(flags));
+    return forward(REAL(openat64)(directory, translated(path, link), flags, mode), is_new(flags));
 }
 
 EXPORT int __open_2(const char *path, int flags) {

@@ -47,17 +47,17 @@ extern ssize_t __readlink_chk(const char *, char *, size_t, size_t);
 extern ssize_t __readlinkat_chk(int, const char *, char *, size_t, size_t);
 
 /* real.c */
-#define INTERPOSED(each)                                                                                                           \
-    each(open) each(open64) each(openat) each(openat64) each(__open_2) each(__open64_2) each(__openat_2) each(__openat64_2)       \
-    each(creat) each(creat64) each(fopen) each(fopen64) each(freopen) each(freopen64) each(fclose)                                \
-    each(close) each(close_range) each(closefrom) each(dup) each(dup2) each(dup3) each(fcntl) each(fcntl64) each(ioctl)           \
-    each(syscall) each(flock) each(lockf) each(lockf64) each(copy_file_range)                                                                           \
-    each(fstat) each(fstat64) each(__fxstat) each(__fxstat64) each(fstatat) each(fstatat64) each(__fxstatat) each(__fxstatat64)   \
-    each(statx) each(fchmod) each(fchown) each(fchownat) each(futimens) each(futimes)                                             \
-    each(fgetxattr) each(fsetxattr) each(flistxattr) each(fremovexattr) each(fsync) each(fdatasync)                               \
-    each(fstatfs) each(fstatfs64) each(fstatvfs) each(fstatvfs64) each(fexecve) each(linkat)                                      \
-    each(readlink) each(readlinkat) each(realpath) each(canonicalize_file_name)                                                   \
-    each(__readlink_chk) each(__readlinkat_chk) each(__realpath_chk)                                                              \
+#define INTERPOSED(each)                                                                                                        \
+    each(open) each(open64) each(openat) each(openat64) each(__open_2) each(__open64_2) each(__openat_2) each(__openat64_2)     \
+    each(creat) each(creat64) each(fopen) each(fopen64) each(freopen) each(freopen64) each(fclose)                              \
+    each(close) each(close_range) each(closefrom) each(dup) each(dup2) each(dup3) each(fcntl) each(fcntl64) each(ioctl)         \
+    each(syscall) each(flock) each(lockf) each(lockf64) each(copy_file_range)                                                   \
+    each(fstat) each(fstat64) each(__fxstat) each(__fxstat64) each(fstatat) each(fstatat64) each(__fxstatat) each(__fxstatat64) \
+    each(statx) each(fchmod) each(fchown) each(fchownat) each(futimens) each(futimes)                                           \
+    each(fgetxattr) each(fsetxattr) each(flistxattr) each(fremovexattr) each(fsync) each(fdatasync)                             \
+    each(fstatfs) each(fstatfs64) each(fstatvfs) each(fstatvfs64) each(fexecve) each(linkat)                                    \
+    each(readlink) each(readlinkat) each(realpath) each(canonicalize_file_name)                                                 \
+    each(__readlink_chk) each(__readlinkat_chk) each(__realpath_chk)                                                            \
     each(posix_spawn_file_actions_adddup2) each(posix_spawn_file_actions_addclose) each(posix_spawn_file_actions_addopen)
 
 struct real {
@@ -100,7 +100,7 @@ struct object {
     uint64_t dev, ino;
 };
 int shadow_of(int fd);                 /* its number, or -1 */
-int where(int fd);                     /* the descriptor that knows the file's attributes: the shadow of fd, or fd. To be called outside. */
+int where(int fd);                     /* what knows the file's attributes: the shadow, or fd. To be called outside. */
 bool shadow_put(int fd, int mount, bool cloexec, const struct object *object); /* makes a copy of *mount* the shadow of fd */
 void shadow_drop(int fd);              /* fd is about to be closed */
 int shadow_detach(int fd);             /* the number of the shadow, which belongs to the caller until shadow_end; or -1 */

@@ -19,12 +19,12 @@
 enum { THREADS = 6, ROUNDS = 60, SPAWNS = 15 };
 extern char **environ;
 
-#define CHECK(what)                                                                                                                \
-    do {                                                                                                                           \
-        if (!(what)) {                                                                                                             \
-            printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno));                                                         \
-            exit(1);                                                                                                               \
-        }                                                                                                                          \
+#define CHECK(what)                                                                                                             \
+    do {                                                                                                                        \
+        if (!(what)) {                                                                                                          \
+            printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno));                                                      \
+            exit(1);                                                                                                            \
+        }                                                                                                                       \
     } while (0)
 
 static void on_alarm(int number) {
