@@ -12,6 +12,7 @@ static void move(int fd, off64_t *offset, off64_t at) {
 }
 
 EXPORT ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t length, unsigned flags) {
+    int saved = errno;
     ssize_t done = REAL(copy_file_range)(in, in_offset, out, out_offset, length, flags);
     if (done >= 0 || errno != EXDEV)
         return done;
@@ -22,6 +23,8 @@ EXPORT ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out
     if (in_at < 0 || out_at < 0)
         return done;
     done = REAL(copy_file_range)(from, &in_at, to, &out_at, length, flags);
+    if (done >= 0)
+        errno = saved;
     if (done > 0) {
         move(in, in_offset, in_at);
         move(out, out_offset, out_at);
