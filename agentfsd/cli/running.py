@@ -131,6 +131,8 @@ def _preloaded(daemon: ControlClient) -> dict[str, str]:
             "the library for --interpose is not part of this installation",
             "install gcc; then scripts/install in a checkout, else pip install --force-reinstall --no-binary agentfsd agentfsd",
         )
+    if not {" ", ":"}.isdisjoint(library):
+        raise Failure(f"the library lies at {library}, which LD_PRELOAD cannot name", "install it where no name has a space")
     found = daemon.interpose()
     if not found.possible:
         raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")

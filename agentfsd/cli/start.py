@@ -22,6 +22,11 @@ _JOIN_TIMEOUT_S = 15.0
 _IDLE_EXIT_S = 30.0
 
 
+def _environment() -> dict[str, str]:
+    """Without what would have the daemon ask another one for its files: it may be started inside `run --interpose`."""
+    return {name: value for name, value in os.environ.items() if name != "AGENTFS_INTERPOSE"}
+
+
 def start(orders: DaemonConfig) -> Readiness:
     """Starts a daemon; returns when its mount is ready. Refusal when it could not."""
     mounts.clear_dead(orders.mountpoint)
@@ -33,7 +38,7 @@ def start(orders: DaemonConfig) -> Readiness:
         for fd in (orders_fd, ready_write):
             os.set_inheritable(fd, True)
         pid = os.posix_spawn(
-            sys.executable, _arguments(orders_fd, ready_write), os.environ, setsid=True,
+            sys.executable, _arguments(orders_fd, ready_write), _environment(), setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
@@ -56,7 +61,7 @@ def become(orders: DaemonConfig) -> NoReturn:
     fd = _orders_fd(orders)
     os.set_inheritable(fd, True)
     sys.stdout.flush()
-    os.execv(sys.executable, _arguments(fd, -1))
+    os.execve(sys.executable, _arguments(fd, -1), _environment())
 
 
 def join_hidden(lower: str, state: runtime.State) -> runtime.DaemonRecord:

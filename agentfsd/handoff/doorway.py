@@ -79,14 +79,16 @@ class Doorway:
         return len(self._conversations)
 
     def find(self, cookie: int, pid: int, version: int, settings: Settings) -> Conversation:
-        """The conversation that a request of process *pid* names. EPROTO; EPERM for whom the settings do not let in."""
+        """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
         found = self._conversations.get(cookie)
         if found is None:
             self._accept()
             found = self._conversations.get(cookie)
         if version != VERSION or (found is not None and found.version != VERSION):
             raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
-        if found is None or found.pid != pid or found.uid not in (0, self._owner_uid):
+        if found is None:  # of an earlier daemon, perhaps: it begins anew
+            raise OSError(errno.ENOTCONN, "no conversation of that name")
+        if found.pid != pid or found.uid not in (0, self._owner_uid):
             raise PermissionError(errno.EPERM, "no conversation of that process")
         if not settings.enabled or not settings.allows(found.program):
             raise PermissionError(errno.EPERM, "forwarding is off for that program")

@@ -125,6 +125,11 @@ static int exchange(int mount, int flags, struct object *object) {
     if (KERNEL(ioctl, mount, IOC_FORWARD, &request) != 0) {
         if (errno == EPERM || errno == EPROTO)
             talk.state = OFF; /* the socket stays: its number is ours, and closing it here tells nobody anything */
+        if (errno == ENOTCONN) { /* the daemon is another one now: next time from the beginning */
+            KERNEL(close, talk.socket);
+            talk.state = NOT_YET;
+            errno = ENOTCONN;
+        }
         return -1;
     }
     struct parcel parcel;
