@@ -17,7 +17,7 @@ from benchmark.measure import Measurement, Stages, measure
 from benchmark.places import Place
 from benchmark.progress import Progress
 from benchmark.settings import FULL, MIB, QUICK, Settings, fitted
-from benchmark.site import Site, compile_ops, environment
+from benchmark.site import Site, compile_programs, environment
 from benchmark.targets import Target
 
 _INTERRUPTED = 130
@@ -43,9 +43,9 @@ def _size(ctx: click.Context, parameter: click.Parameter, values: Sequence[str])
     "names",
     metavar="NAME",
     multiple=True,
-    help="Only this besides bare: run, run:IO, pid, subtree, VIEW@SESSION, overlayfs, fuse-overlayfs, a peer.",
+    help="Only this besides bare: run, run:IO, interposed, pid, subtree, VIEW@SESSION, overlayfs, fuse-overlayfs, a peer.",
 )
-@click.option("--io", metavar="MODE", multiple=True, help="Also run:MODE, as `agentfsd run --io MODE` has it.")
+@click.option("--io", metavar="MODE", multiple=True, help="Also run:MODE and interposed:MODE: see `agentfsd run --io`.")
 @click.option("--session", metavar="NAME", multiple=True, help="agentfsd as `agentfsd mount --session NAME` has it.")
 @click.option("--peer", "peers", metavar="NAME=COMMAND", multiple=True,
               help="Another overlay; in COMMAND, {lower}, {upper}, {work} and {mountpoint} are replaced.")  # fmt: skip
@@ -70,6 +70,7 @@ def main(
       scripts/bench --quick
       scripts/bench --only stat --only 'git*' --place tmpfs
       scripts/bench -t run -t pid -t overlayfs --only open --rounds 21
+      scripts/bench -t run -t interposed --only 'stream-*' --only descriptors --size 4G
       scripts/bench --io zero-message --io passthrough --only 'io-*' --size 256M
       scripts/bench --peer 'mine=my-overlay --lower {lower} --upper {upper} {mountpoint}'
     """
@@ -117,24 +118,24 @@ class _Run:
         """Whether it was interrupted. Nothing is left of it afterwards: no mount, no process, no file."""
         with _signals_interrupt(), tempfile.TemporaryDirectory(prefix="agentfsd-bench-") as base:
             try:
-                ops = compile_ops(Path(base))
-                if not ops:
+                programs = compile_programs(Path(base))
+                if not programs:
                     self.notes.append("there is no C compiler (cc): single operations were not measured")
                 for name in chosen:
                     with places.tmpfs() if name == "tmpfs" else places.disk(disk) as place:
-                        self._take_in(place, Path(base), ops)
+                        self._take_in(place, Path(base), programs)
             except KeyboardInterrupt:
                 self.notes.append("interrupted: the rest was not measured")
                 return True
         return False
 
-    def _take_in(self, place: Place, base: Path, ops: str) -> None:
+    def _take_in(self, place: Place, base: Path, programs: str) -> None:
         self.places.append(place)
         settings, notes = fitted(self.settings, place)
         self.notes += notes
         materials = base / "materials"
         materials.mkdir(exist_ok=True)
-        site = Site(place, settings, environment(base), ops, materials)
+        site = Site(place, settings, environment(base), programs, materials)
         site.lower.mkdir()
         wanted = catalogue.measurements(settings, self.only)
         with contextlib.closing(Stages(site)) as stages, Progress(place.name, len(wanted)) as progress:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from agentfs_client import interpose
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from benchmark.places import unmount, used_bytes
@@ -17,7 +18,8 @@ from benchmark.site import AGENTFSD, Site
 from benchmark.targets import Stage, View
 from benchmark.worker import BenchError, Worker
 
-VIEWS = ("run", "pid", "subtree")
+VIEWS = ("run", "interposed", "pid", "subtree")
+NAMESPACED = ("run", "interposed")  # views that `run --io` applies to
 _QUIET_S = 0.06
 _SETTLE_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 20.0
@@ -40,10 +42,17 @@ class Agentfs:
         """Stands for its daemon in what does not depend on the view."""
         return self.view == "run" and not self.io
 
+    @property
+    def forwards(self) -> bool:
+        """Programs get real descriptors."""
+        return self.view == "interposed"
+
     def why_not(self) -> str:
         for command, option, value in (("run", "--io", self.io), ("mount", "--session", self.session)):
             if value and value not in choices(command, option):
                 return f"this agentfsd has no `{command} {option} {value}`"
+        if self.forwards and interpose.library() is None:
+            return "this agentfsd was installed without the library for `run --interpose`"
         return "" if Path("/dev/fuse").exists() else "/dev/fuse is missing"
 
     @contextlib.contextmanager
@@ -83,6 +92,8 @@ class AgentfsStage:
         record = json.loads((self.state / "daemon.json").read_text())
         self._pid, self._start_ticks = int(record["pid"]), int(record["start_ticks"])
         self.control = ControlClient.connect(record["socket"], timeout_s=600.0)
+        if self._target.forwards:
+            self.allow_descriptors()
 
     def cli(self, *arguments: str) -> str:
         return self._site.command(AGENTFSD, *arguments)
@@ -107,6 +118,7 @@ class AgentfsStage:
         if self._target.view != "subtree":
             prefix = [AGENTFSD, "run", "-m", str(self.mountpoint), "-b", branch]
             prefix += ["--no-namespace"] * (self._target.view == "pid")
+            prefix += ["--interpose"] * self._target.forwards
             prefix += ["--io", self._target.io] * bool(self._target.io) + ["--"]
         return Worker("/", self._site.environment, prefix)
 
@@ -121,6 +133,15 @@ class AgentfsStage:
     def rss_bytes(self) -> int:
         with _refusals():
             return self.control.status().resources["rss_bytes"]
+
+    def allow_descriptors(self) -> None:
+        with _refusals():
+            self.control.set_interpose("enabled", "on")
+
+    def forwardings(self) -> int:
+        """How many real descriptors the daemon has given out so far."""
+        with _refusals():
+            return self.control.status().resources["forwardings"]
 
     def remount(self) -> float:
         self.control.close()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from benchmark import changes, history, latency, throughput, work
-from benchmark.agentfs import VIEWS, Agentfs
+from benchmark import changes, forwarding, history, latency, throughput, work
+from benchmark.agentfs import NAMESPACED, VIEWS, Agentfs
 from benchmark.measure import Measurement
 from benchmark.settings import Settings
 from benchmark.targets import Bare, Peer, Target
@@ -21,7 +21,7 @@ _FUSE_OVERLAYFS = f"fuse-overlayfs -o {_OVERLAY_OPTIONS} {{mountpoint}}"
 
 def measurements(settings: Settings, only: Sequence[str] = ()) -> list[Measurement]:
     """In the order of the table. A pattern is one of the shell, for the name or the title of a row."""
-    found = [found for room in (latency, throughput, history, changes, work) for found in room.measurements(settings)]
+    found = [found for room in (latency, throughput, forwarding, history, changes, work) for found in room.measurements(settings)]
     return [one for one in found if not only or any(_matches(one, pattern) for pattern in only)]
 
 
@@ -44,7 +44,7 @@ def targets(names: Sequence[str], io: Sequence[str], sessions: Sequence[str], pe
 
 
 def _variants(target: Agentfs, io: Sequence[str], sessions: Sequence[str]) -> list[Target]:
-    modes = ["", *io] if target.view == "run" and not target.io else [target.io]
+    modes = ["", *io] if target.view in NAMESPACED and not target.io else [target.io]
     chosen = sessions if sessions and not target.session else [target.session]
     return [Agentfs(target.view, mode, session) for session in chosen for mode in modes]
 
@@ -52,9 +52,10 @@ def _variants(target: Agentfs, io: Sequence[str], sessions: Sequence[str]) -> li
 def _agentfs(name: str, others: list[str]) -> Agentfs:
     rest, _, session = name.partition("@")
     view, _, io = rest.partition(":")
-    if view not in VIEWS or (io and view != "run"):
+    if view not in VIEWS or (io and view not in NAMESPACED):
         known = ", ".join([BASELINE, *VIEWS, *others])
-        raise click.BadParameter(f"{name!r} is no target; there are {known}, and run:IO, VIEW@SESSION", param_hint="--target")
+        more = "run:IO, interposed:IO, VIEW@SESSION"
+        raise click.BadParameter(f"{name!r} is no target; there are {known}, and {more}", param_hint="--target")
     return Agentfs(view, io, session)
 
 

@@ -9,6 +9,7 @@ from benchmark.settings import MIB
 from benchmark.site import Site, program
 
 FLAT_FILES = 1_000
+OPENED_SMALL, OPENED_LARGE = 100, 16  # files of opened()
 _LONG_AGO_S = 1_600_000_000  # a git index does not trust files that are as new as itself
 _DIRECTORY_FILES = 100
 _LINE = "int value_{number} = {number}; /* the quick brown fox jumps over the lazy dog */\n"
@@ -59,6 +60,15 @@ def large(size_bytes: int, path: Path) -> None:
     with (path / "f0").open("wb") as file:
         for _ in range(size_bytes // MIB):
             file.write(block)
+
+
+def opened(path: Path, site: Site) -> None:
+    """In ``small`` files of 1 KiB, in ``large`` such of 4 MiB, which are worth a descriptor of their content."""
+    for name in ("small", "large"):
+        (path / name).mkdir()
+    small(OPENED_SMALL, path / "small")
+    for number in range(OPENED_LARGE):
+        (path / "large" / f"f{number}").write_bytes(b"x" * (4 * MIB))
 
 
 def repository(path: Path, site: Site) -> None:

@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONTENT_BYTES = 1024, FILES_PER_DIRECTORY = 1000, NAME_BYTES = 64 };
+enum { CONTENT_BYTES = 1024, LARGE_BYTES = 1 << 20, FILES_PER_DIRECTORY = 1000, NAME_BYTES = 64 };
 
-static char content[CONTENT_BYTES];
+static char content[LARGE_BYTES];
 static long seen;
 
 static void fail(const char *what) {
@@ -59,10 +59,38 @@ static long open_read_close(long count) {
     for (long i = 0; i < count; i++) {
         snprintf(name, sizeof name, "f%ld", i);
         int fd = open(name, O_RDONLY);
-        if (fd < 0 || read(fd, content, sizeof content) < 0 || close(fd) != 0) fail(name);
+        if (fd < 0 || read(fd, content, CONTENT_BYTES) < 0 || close(fd) != 0) fail(name);
     }
     return count;
 }
+
+static long open_close(long count, int flags) {
+    char name[NAME_BYTES];
+    for (long i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "f%ld", i);
+        int fd = open(name, flags);
+        if (fd < 0 || close(fd) != 0) fail(name);
+    }
+    return count;
+}
+
+static long open_to_read(long count) { return open_close(count, O_RDONLY); }
+
+static long open_to_write(long count) { return open_close(count, O_WRONLY); }
+
+static long rewrite_all(long count, size_t size) {
+    char name[NAME_BYTES];
+    for (long i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "f%ld", i);
+        int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (fd < 0 || write(fd, content, size) != (ssize_t)size || close(fd) != 0) fail(name);
+    }
+    return count;
+}
+
+static long rewrite_small(long count) { return rewrite_all(count, CONTENT_BYTES); }
+
+static long rewrite_large(long count) { return rewrite_all(count, LARGE_BYTES); }
 
 static void write_file(const char *name, size_t size) {
     int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
@@ -150,6 +178,7 @@ static const struct operation {
     {"stat", stat_all, 1},         {"stat-cold", stat_all, 0}, {"enoent", stat_missing, 1}, {"open", open_read_close, 1},
     {"create", create, 0},         {"unlink", unlink_all, 0},  {"scan", scan, 1},           {"walk", walk, 0},
     {"first-write", first_write, 0}, {"fill", fill, 0},
+    {"open-close", open_to_read, 1}, {"open-write", open_to_write, 1}, {"rewrite", rewrite_small, 1}, {"rewrite-mib", rewrite_large, 1},
 };
 
 int main(int argc, char **argv) {

@@ -9,6 +9,10 @@ MIB = 1 << 20
 _ROOM_FACTOR = 3  # beside the lower file: what is written, a copy-up, and some for everything else
 
 
+def shown_size(size_bytes: int) -> str:
+    return f"{size_bytes >> 30}GiB" if size_bytes >= 1 << 30 else f"{size_bytes // MIB}MiB"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``rounds``: how often each target is measured. After ``budget_s``, and two rounds, no further one begins.

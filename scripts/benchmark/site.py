@@ -1,6 +1,5 @@
 """One place made ready for measuring: its lower directory with the data sets, the environment of commands, the C program."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -13,25 +12,39 @@ from benchmark.places import Place
 from benchmark.settings import Settings
 from benchmark.worker import COMMAND_TIMEOUT_S, BenchError
 
-_SOURCE = Path(__file__).parent / "ops.c"
+_SOURCES = (Path(__file__).parent / "ops.c", Path(__file__).parent / "blocks.c")
 _SCRIPTS = Path(sys.executable).parent
 AGENTFSD = str(_SCRIPTS / "agentfsd")
 
 
 @dataclass(slots=True)
 class Site:
-    """``materials``: what measurements bring along (archives, wheels), outside of every lower."""
+    """``programs``: where those in C are, "" where there is no compiler. ``materials``: what measurements bring along (archives,
+    wheels), outside of every lower."""
 
     place: Place
     settings: Settings
     environment: Mapping[str, str]
-    ops: str
+    programs: str
     materials: Path
     _built: dict[str, str] = field(default_factory=dict)
 
     @property
     def lower(self) -> Path:
         return self.place.path / "lower"
+
+    @property
+    def ops(self) -> str:
+        return self._program("ops")
+
+    @property
+    def blocks(self) -> str:
+        return self._program("blocks")
+
+    def _program(self, name: str) -> str:
+        if not self.programs:
+            raise BenchError(f"there is no C compiler (cc) to build {name}.c with")
+        return f"{self.programs}/{name}"
 
     def build(self, name: str, builder: Callable[[Path, "Site"], None]) -> str:
         """Makes a data set in the lower, once. Why it could not be made; "" when it is there."""
@@ -73,13 +86,14 @@ def environment(base: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def compile_ops(directory: Path) -> str:
-    """The C program's path; "" where there is no compiler."""
-    with contextlib.suppress(OSError):
-        done = subprocess.run(["cc", "-O2", "-o", str(directory / "ops"), str(_SOURCE)], check=False, capture_output=True)
-        if done.returncode == 0:
-            return str(directory / "ops")
-    return ""
+def compile_programs(directory: Path) -> str:
+    """The directory in which the programs in C are; "" where there is no compiler."""
+    try:
+        for source in _SOURCES:
+            subprocess.run(["cc", "-O2", "-o", str(directory / source.stem), str(source)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return str(directory)
 
 
 def program(name: str) -> str:

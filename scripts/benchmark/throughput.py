@@ -5,13 +5,15 @@ Buffered writes are measured up to the kernel's cache, mapped ones with the msyn
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmark import datasets
+from benchmark.forwarding import forwarded
 from benchmark.measure import Measurement, Row, Scene
-from benchmark.settings import MIB, Settings
+from benchmark.settings import MIB, Settings, shown_size
 from benchmark.site import Site, program
 
 _MODES = {
@@ -39,17 +41,13 @@ def measurements(settings: Settings) -> list[Measurement]:
 def _transfer(size: int, mode: str) -> Measurement:
     rows = tuple(Row(_title(pattern, size, mode), "MiB/s", more=True) for pattern, _ in _PATTERNS)
     return Measurement(
-        f"io-{mode}-{_shown(size)}", rows, f"large-{size}", partial(_build, size=size),
+        f"io-{mode}-{shown_size(size)}", rows, f"large-{size}", partial(_build, size=size),
         partial(_sample, size=size, mode=mode), linked=True, warm_up=True, rounds=5,
     )  # fmt: skip
 
 
-def _shown(size: int) -> str:
-    return f"{size >> 30}GiB" if size >= 1 << 30 else f"{size // MIB}MiB"
-
-
 def _title(pattern: str, size: int, mode: str) -> str:
-    return f"{_WORDS[pattern]}, {mode}, {_shown(size)}"
+    return f"{_WORDS[pattern]}, {mode}, {shown_size(size)}"
 
 
 def _build(path: Path, site: Site, size: int) -> None:
@@ -63,7 +61,8 @@ def _sample(scene: Scene, size: int, mode: str) -> Mapping[str, float]:
     for pattern, name in _PATTERNS:
         argv += _job(pattern, f"{scene.view.root}/{name}", size, mode)
     try:
-        out = scene.view.worker.run(argv, scene.view.root).out
+        with nullcontext() if mode == "direct" else forwarded(scene):  # past the kernel's cache nobody is given descriptors
+            out = scene.view.worker.run(argv, scene.view.root).out
     finally:
         scene.run("rm", "-f", f"{scene.view.root}/out")
     jobs = {job["jobname"]: job for job in json.loads(out[out.index("{") :])["jobs"]}
@@ -96,10 +95,10 @@ def _rate(job: dict[str, Any], pattern: str, mode: str) -> float:
 
 
 def _copy_up(size: int) -> Measurement:
-    row = Row(f"first write to a file of {_shown(size)} (bare: cp)", "ms")
+    row = Row(f"first write to a file of {shown_size(size)} (bare: cp)", "ms")
     return Measurement(
-        f"copy-up-{_shown(size)}", (row,), f"large-{size}", partial(_build, size=size), partial(_first_write, title=row.title),
-        fresh=True, linked=True, warm_up=True, rounds=5,
+        f"copy-up-{shown_size(size)}", (row,), f"large-{size}", partial(_build, size=size),
+        partial(_first_write, title=row.title), fresh=True, linked=True, warm_up=True, rounds=5,
     )  # fmt: skip
 
 
