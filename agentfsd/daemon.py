@@ -86,7 +86,7 @@ class Daemon:
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
-            self.mount.settled_soon,
+            self.mount.pages_back_soon,
             self.views.why_not,
             _open_files_limit() // 2,
             "ro" in orders.mount_options,

@@ -121,6 +121,7 @@ class FileHandlers(Virtual, Base):
     def read(self, handle_number: int, size: int, offset: int) -> bytes:
         handle = self.handle(handle_number)
         if isinstance(handle, FileHandle):
+            self.nodes.note_pages(handle.inode)
             return data.read(handle.inode, size, offset)
         return self.read_text(handle_number, size, offset)
 
@@ -144,6 +145,7 @@ class FileHandlers(Virtual, Base):
 
         *tid*: who writes, where the kernel says so.
         """
+        self.nodes.note_pages(inode)
         written = data.write(inode, buffer, offset, privileged=keeps_setid, append=append)
         self.file_changed(inode, data=True)
         if self.overlay.listeners:

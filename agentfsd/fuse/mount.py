@@ -8,6 +8,7 @@ import trio
 
 from agentfsd import mounts
 from agentfsd.config import SessionKind
+from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
@@ -156,9 +157,20 @@ class Mount:
         """Returns when the kernel has taken every notification of what changed so far. *patient*: see Notifier."""
         await self.operations.settled(patient=patient)
 
-    def settled_soon(self, patience_s: float) -> bool:
-        """Likewise, if that takes no longer than this; the event loop waits."""
-        return all(connection.notifier.settled_soon(patience_s) for connection in self.connections.all)
+    def pages_back_soon(self, inode: Inode, patience_s: float) -> bool:
+        """Whether the kernel gives back a file's pages, so that we have what was changed in mappings, within that time on each
+        connection; the event loop waits. Where it has none this costs nothing."""
+        asked = []
+        for connection in self.connections.all:
+            node = connection.nodes.find_file(inode)
+            if node is not None and node.has_pages:
+                connection.notifier.expire_inode(node.id, data=True)
+                asked.append((connection.notifier, node))
+        if not all([notifier.settled_soon(patience_s) for notifier, _ in asked]):
+            return False
+        for _, node in asked:
+            node.has_pages = False
+        return True
 
     def close(self, *, unmount: bool) -> None:
         """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""

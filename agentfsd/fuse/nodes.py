@@ -43,13 +43,15 @@ class Node:
 
 
 class FileNode(Node):
-    """Anything but a directory; its inode belongs to one tree."""
+    """Anything but a directory; its inode belongs to one tree. ``has_pages``: the kernel may have some of its content, and
+    somebody may have changed that in a mapping."""
 
-    __slots__ = ("inode",)
+    __slots__ = ("has_pages", "inode")
 
     def __init__(self, number: int, inode: Inode) -> None:
         super().__init__(number)
         self.inode = inode
+        self.has_pages = False
 
 
 class DirNode(Node):
@@ -140,6 +142,12 @@ class NodeTable:
     def find_file(self, inode: Inode) -> FileNode | None:
         """The node of a file, if the kernel knows one."""
         return self._files.get(inode)
+
+    def note_pages(self, inode: Inode) -> None:
+        """Call when the kernel reads or writes content: it keeps what goes through its hands."""
+        node = self._files.get(inode)
+        if node is not None:
+            node.has_pages = True
 
     def files(self) -> Iterator[FileNode]:
         """Every node that is no directory."""

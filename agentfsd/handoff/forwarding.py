@@ -108,18 +108,18 @@ class Forwarding:
         self,
         overlay: Overlay,
         write_back: Callable[[], Awaitable[None]],
-        written_back_soon: Callable[[float], bool],
+        pages_back_soon: Callable[[Inode, float], bool],
         why_not: str,
         most: int,
         read_only: bool = False,
     ) -> None:
-        """*write_back*: returns when the kernel has written what it had of files that changed; *written_back_soon*: whether it
-        has, for which the event loop waits so many seconds at most. *most*: files at a time. *read_only*: nothing is to be
-        changed here, not even where content lies."""
+        """*write_back*: returns when the kernel has written what it had of files that changed; *pages_back_soon*: whether it
+        has of one file, for which the event loop waits so many seconds or a little more. *most*: files at a time. *read_only*:
+        nothing is to be changed here, not even where content lies."""
         self.overlay, self.why_not = overlay, why_not
         self.settings: Settings = settings.load(overlay.store)
         self.given = 0  # descriptors, ever
-        self._write_back, self._written_back_soon, self._most = write_back, written_back_soon, most
+        self._write_back, self._pages_back_soon, self._most = write_back, pages_back_soon, most
         self._read_only = read_only
         self._expected: dict[int, Inode | None] = {}
         self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
@@ -191,10 +191,8 @@ class Forwarding:
             _run(copy)
             copy.install()
         self._enter(inode, opener, wanted.flags)
-        if inode.tree.data_stat(inode).st_size:
-            self.overlay.file_changed(inode, data=True)  # what a mapping has changed comes to us before the descriptor is used
-            if not self._written_back_soon(_SOON_S):
-                return None
+        if not self._pages_back_soon(inode, _SOON_S):  # what a mapping has changed comes to us before the descriptor is used
+            return None
         return self._reopen(inode, wanted)
 
     def _limit(self, wanted: Wanted) -> int:

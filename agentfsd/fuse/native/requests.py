@@ -309,6 +309,7 @@ class Requests:
         inode = self._file(node, handle, ctx)
         if inode is None:
             return [self.ops.read_text(handle, size, offset)]
+        self.ops.nodes.note_pages(inode)
         if size > _READ_BYTES:
             size = _READ_BYTES
         return [self._page_view[: data.read_into(inode, self._page_view[:size], offset)]]
