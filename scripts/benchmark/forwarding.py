@@ -7,6 +7,7 @@ the target `run` has rows. The plain directory does the same with open(2). It kn
 import itertools
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ _ASKED = {  # title: name, flags
     "fd.open + close, 1 KiB, for writing (bare: open)": ("small/f0", os.O_WRONLY),
     "fd.open + close, new file (bare: open)": ("asked/{round}-{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL),
 }
-_NS_PER_MS, _NS_PER_US, _NS_PER_S = 1_000_000, 1_000, 1_000_000_000
+_NS_PER_MS, _NS_PER_US = 1_000_000, 1_000
 Opener = Callable[[str, int], int]  # path below the view's root, flags
 
 
@@ -112,47 +113,49 @@ def _repeated(scene: Scene, opener: Opener, name: str, flags: int) -> float:
 def _streaming(size: int) -> Measurement:
     rows = [_title(way, what, block, size) for way in ("open", "fd.open") for block in _BLOCKS for what in ("write", "read")]
     return Measurement(
-        f"stream-{shown_size(size)}", tuple(Row(title, "MiB/s", more=True) for title in rows), "empty", datasets.empty,
-        partial(_stream, size=size), prepare=_prepare, warm_up=True,
-        about="one program for all, from the first block to the last; what it reads is what it has just written",
+        f"stream-{shown_size(size)}", tuple(Row(title, "of a plain file's throughput", more=True) for title in rows), "empty",
+        datasets.empty, partial(_stream, size=size), prepare=_prepare, warm_up=True,
+        about="one program goes through the file and a plain one in turns of 8 MiB; what it reads is what it has just written",
     )  # fmt: skip
 
 
 def _title(way: str, what: str, block: int, size: int) -> str:
-    bare = " (bare: open)" if way == "fd.open" else ""
-    return f"{what} of {shown_size(size)} by {way}, {block >> 10} KiB blocks{bare}"
+    return f"{what} of {shown_size(size)} by {way}, {block >> 10} KiB blocks, beside a plain file"
 
 
 def _stream(scene: Scene, size: int) -> Mapping[str, float]:
-    ways: dict[str, Callable[[str, int], int]] = {"open": partial(_by_name, scene, size)}
+    ways: dict[str, Callable[[str, int, Path], str]] = {"open": partial(_by_name, scene, size)}
     opener = _opener(scene)
     if opener is not None:
         ways["fd.open"] = partial(_by_descriptor, scene, size, opener)
     found = {}
-    with forwarded(scene):
+    with forwarded(scene), tempfile.TemporaryDirectory(dir=scene.site.place.path) as directory:
+        plain = Path(directory, "plain")
         for way, transfer in ways.items():
             for block in _BLOCKS:
                 for what in ("write", "read"):
-                    found[_title(way, what, block, size)] = size / MIB / transfer(what, block) * _NS_PER_S
-                scene.run("rm", f"{scene.view.root}/out")
+                    own_ns, plain_ns = map(int, transfer(what, block, plain).split())
+                    found[_title(way, what, block, size)] = plain_ns / own_ns
+                scene.run("rm", f"{scene.view.root}/out", str(plain))
     return found
 
 
-def _by_name(scene: Scene, size: int, what: str, block: int) -> int:
-    """Nanoseconds; the program opens the file in the view."""
-    return int(scene.view.worker.run([scene.site.blocks, what, f"{scene.view.root}/out", str(block), str(size)], "/").out)
+def _by_name(scene: Scene, size: int, what: str, block: int, plain: Path) -> str:
+    """What the program says, which opens the file in the view."""
+    command = [scene.site.blocks, what, f"{scene.view.root}/out", str(plain), str(block), str(size)]
+    return scene.view.worker.run(command, "/").out
 
 
-def _by_descriptor(scene: Scene, size: int, opener: Opener, what: str, block: int) -> int:
-    """Nanoseconds; the program gets the descriptor."""
+def _by_descriptor(scene: Scene, size: int, opener: Opener, what: str, block: int, plain: Path) -> str:
+    """What the program says, which gets the descriptor."""
     fd = opener("out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC if what == "write" else os.O_RDONLY)
     try:
         done = subprocess.run(
-            [scene.site.blocks, what, "-", str(block), str(size)], stdin=fd, capture_output=True, text=True, check=False,
-            timeout=COMMAND_TIMEOUT_S,
+            [scene.site.blocks, what, f"@{fd}", str(plain), str(block), str(size)], pass_fds=[fd], capture_output=True, text=True,
+            check=False, timeout=COMMAND_TIMEOUT_S,
         )  # fmt: skip
     finally:
         os.close(fd)
     if done.returncode != 0:
         raise BenchError(done.stderr.strip())
-    return int(done.stdout)
+    return done.stdout
