@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentfs_client import interpose
 from tests.mounted import needs_fuse
 
 BENCH = Path(__file__).parent.parent / "scripts" / "bench"
@@ -79,6 +80,23 @@ def test_a_target_that_fails_has_its_cell_and_stops_nobody(places: Path) -> None
     assert found["stat, warm", "broken"]["failed"]
     assert "nonsense" in found["stat, warm", "run@nonsense"]["reason"]
     assert found["stat, warm", "bare"]["value"]["median"] > 0
+    assert left_behind(places) == []
+
+
+def test_descriptors_are_forwarded_and_compared_with_the_mount_and_a_plain_file(places: Path) -> None:
+    if interpose.library() is None:
+        pytest.skip("the library for run --interpose was not built")
+    chosen = ["--only", "descriptors", "--only", "stream-*", "--only", "create", "--size", "1M", "--place", "tmpfs"]
+    bench(places, *chosen, "-t", "run", "-t", "interposed")
+    found = results(places)
+    assert not [series for series in found.values() if series["failed"]]  # it would be, had interposed not forwarded any
+    for target in ("bare", "run", "interposed"):
+        assert found["open + close, 4 MiB, for reading", target]["value"]["count"] == 2
+        assert 0 < found["write of 1MiB by open, 128 KiB blocks, beside a plain file", target]["value"]["median"]
+        assert found["create + write 1 KiB + close", target]["samples"]
+    for target, asks in (("bare", True), ("run", True), ("interposed", False)):
+        for row in ("fd.open + close, new file (bare: open)", "read of 1MiB by fd.open, 1024 KiB blocks, beside a plain file"):
+            assert [sample is not None for sample in found[row, target]["samples"]] == [asks, asks]
     assert left_behind(places) == []
 
 

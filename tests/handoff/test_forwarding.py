@@ -128,6 +128,35 @@ def test_a_mapping_of_a_descriptor_is_the_file(mounted: Mounted) -> None:
     done(mounted, op="snapshot.delete", ref="mapped")
 
 
+def test_what_a_mapping_on_the_mount_has_changed_is_in_each_new_descriptor(mounted: Mounted) -> None:
+    shim, file = Shim(mounted.state / "handoff.sock"), open_on(mounted, "file4", os.O_RDWR)
+    with mmap.mmap(file, 6) as mapped:
+        for word in (b"one", b"two"):
+            mapped[:3] = word
+            fd = shim.forward(file, os.O_RDONLY)
+            assert os.pread(fd, 6, 0) == word + b"er\n"
+            drop(fd)
+        mapped[:3] = b"end"
+        fd, _ = open_fd(mounted, "file4", os.O_RDWR)
+        assert os.pread(fd, 6, 0) == b"ender\n"
+        os.pwrite(fd, b"by fd\n", 0)
+        assert mapped[:] == b"by fd\n"
+        drop(fd)
+        fd = shim.forward(file, os.O_RDWR)
+        assert os.pread(fd, 6, 0) == b"by fd\n"
+
+
+def test_a_mapping_of_what_a_descriptor_has_written_comes_back(mounted: Mounted) -> None:
+    """Nothing of the file has gone through the kernel's hands until it is mapped."""
+    shim, file = Shim(mounted.state / "handoff.sock"), open_on(mounted, "new", os.O_RDWR | os.O_CREAT)
+    fd = shim.forward(file, os.O_WRONLY)
+    os.write(fd, b"descriptor")
+    drop(fd)
+    with mmap.mmap(file, 10) as mapped:
+        mapped[:3] = b"map"
+        assert os.read(shim.forward(file, os.O_RDONLY), 20) == b"mapcriptor"
+
+
 def test_reading_gets_the_branch_its_own_and_no_change(mounted: Mounted) -> None:
     fd, source = open_fd(mounted, "file3")
     assert source == "own"
