@@ -92,7 +92,7 @@ def test_descriptors_are_forwarded_and_compared_with_the_mount_and_a_plain_file(
     assert not [series for series in found.values() if series["failed"]]  # it would be, had interposed not forwarded any
     for target in ("bare", "run", "interposed"):
         assert found["open + close, 4 MiB, for reading", target]["value"]["count"] == 2
-        assert 0 < found["write of 1MiB by open, 128 KiB blocks, beside a plain file", target]["value"]["median"]
+        assert found["write of 1MiB by open, 128 KiB blocks, beside a plain file", target]["value"]["median"] > 0
         assert found["create + write 1 KiB + close", target]["samples"]
     for target, asks in (("bare", True), ("run", True), ("interposed", False)):
         for row in ("fd.open + close, new file (bare: open)", "read of 1MiB by fd.open, 1024 KiB blocks, beside a plain file"):
