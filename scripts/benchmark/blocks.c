@@ -1,5 +1,6 @@
-/* Writes or reads two files of the same size from beginning to end in equal blocks, in turns of some megabytes, and prints how
- * many nanoseconds each took: what disturbs one in an instant disturbs the other in the next.
+/* Writes or reads two files of the same size from beginning to end in equal blocks, in turns of two megabytes, and prints how
+ * often the first one's throughput is the second one's: the median of the turns, so that it does not matter which of the two was
+ * interrupted by something else.
  *
  * Usage: blocks write|read FILE FILE BLOCK_BYTES BYTES. "@N" for a FILE: descriptor N. What is written to a name is emptied first.
  * Opening and closing do not count.
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TURN_BYTES = 8 << 20 };
+enum { TURN_BYTES = 2 << 20 };
 
 static void fail(const char *what) {
     fprintf(stderr, "blocks: %s: %s\n", what, strerror(errno));
@@ -37,6 +38,11 @@ static long long transfer(int fd, int writes, char *content, size_t block, long 
     return now_ns() - begin;
 }
 
+static int compare(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
 int main(int argc, char **argv) {
     if (argc != 6) {
         fputs("usage: blocks write|read FILE FILE BLOCK_BYTES BYTES\n", stderr);
@@ -44,22 +50,25 @@ int main(int argc, char **argv) {
     }
     int writes = strcmp(argv[1], "write") == 0, files[2];
     size_t block = strtoul(argv[4], NULL, 10);
-    long long size = atoll(argv[5]), taken[2] = {0, 0};
+    long long size = atoll(argv[5]), turns = (size + TURN_BYTES - 1) / TURN_BYTES, taken[2];
     char *content = malloc(block);
-    if (content == NULL) fail("malloc");
+    double *shares = malloc(turns * sizeof *shares);
+    if (content == NULL || shares == NULL || turns == 0) fail("malloc");
     memset(content, 'x', block);
     for (int i = 0; i < 2; i++) {
         const char *name = argv[2 + i];
         files[i] = name[0] == '@' ? atoi(name + 1) : open(name, writes ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0644);
         if (files[i] < 0) fail(name);
     }
-    for (long long done = 0, turn = 0; done < size; done += TURN_BYTES, turn++) {
-        long long bytes = size - done < TURN_BYTES ? size - done : TURN_BYTES;
+    for (long long turn = 0; turn < turns; turn++) {
+        long long left = size - turn * TURN_BYTES, bytes = left < TURN_BYTES ? left : TURN_BYTES;
         for (int i = 0; i < 2; i++) {
             int which = (i + turn) % 2; /* another one is the first in each turn */
-            taken[which] += transfer(files[which], writes, content, block, bytes);
+            taken[which] = transfer(files[which], writes, content, block, bytes);
         }
+        shares[turn] = (double)taken[1] / taken[0];
     }
-    printf("%lld %lld\n", taken[0], taken[1]);
+    qsort(shares, turns, sizeof *shares, compare);
+    printf("%f\n", shares[turns / 2]);
     return 0;
 }
