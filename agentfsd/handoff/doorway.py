@@ -22,6 +22,8 @@ _HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
 _PUSH = struct.Struct("=QQQ")  # ticket, st_dev and st_ino of the object
 _PEER = struct.Struct("iII")
 _BACKLOG = 1024
+_UNHEARD_MOST = 64  # who says its first word with connecting is never among them for long
+_OF_ONE_PROCESS = 8  # conversations; it needs one
 
 
 class Conversation:
@@ -55,8 +57,10 @@ class Conversation:
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def has_ended(self) -> bool:
+        """Also when it has said more than it should: behind that its end would not be seen."""
         try:
-            return not self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return True
         except BlockingIOError:
             return False
         except OSError:
@@ -73,22 +77,22 @@ class Doorway:
         self.path, self._owner_uid = path, owner_uid
         self._listener = _listen(path)
         self._unheard: list[Conversation] = []  # who has come in and said nothing yet
-        self._conversations: dict[int, Conversation] = {}
+        self._conversations: dict[int, dict[int, Conversation]] = {}  # by process and cookie, the oldest of a process first
 
     def __len__(self) -> int:
-        return len(self._conversations)
+        return sum(map(len, self._conversations.values()))
 
     def find(self, cookie: int, pid: int, version: int, settings: Settings) -> Conversation:
         """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
-        found = self._conversations.get(cookie)
+        found = self._conversations.get(pid, {}).get(cookie)
         if found is None:
             self._accept()
-            found = self._conversations.get(cookie)
+            found = self._conversations.get(pid, {}).get(cookie)
         if version != VERSION or (found is not None and found.version != VERSION):
             raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
-        if found is None:  # of an earlier daemon, perhaps: it begins anew
-            raise OSError(errno.ENOTCONN, "no conversation of that name")
-        if found.pid != pid or found.uid not in (0, self._owner_uid):
+        if found is None:  # with an earlier daemon, perhaps: it begins anew
+            raise OSError(errno.ENOTCONN, "that process has no such conversation")
+        if found.uid not in (0, self._owner_uid):
             raise PermissionError(errno.EPERM, "no conversation of that process")
         if not settings.enabled or not settings.allows(found.program):
             raise PermissionError(errno.EPERM, "forwarding is off for that program")
@@ -101,32 +105,51 @@ class Doorway:
                 connection, _ = self._listener.accept()
             except OSError:
                 break
-            self._unheard.append(Conversation(connection))
-        for conversation in self._unheard[:]:
-            try:
-                conversation.listen()
-            except BlockingIOError:
-                continue
-            except (OSError, ValueError):
-                conversation.close()
-            else:
-                self._conversations[conversation.cookie] = conversation
-            self._unheard.remove(conversation)
+            conversation = Conversation(connection)
+            if not self._hears(conversation):
+                self._unheard.append(conversation)
+                if len(self._unheard) > _UNHEARD_MOST:
+                    self._unheard.pop(0).close()
+        self._unheard = [conversation for conversation in self._unheard if not self._hears(conversation)]
+
+    def _hears(self, conversation: Conversation) -> bool:
+        """False while it has said nothing."""
+        try:
+            conversation.listen()
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError):
+            conversation.close()
+            return True
+        others = self._conversations.setdefault(conversation.pid, {})
+        replaced = others.pop(conversation.cookie, None)
+        if replaced is None and len(others) >= _OF_ONE_PROCESS:
+            replaced = others.pop(next(iter(others)))
+        if replaced is not None:
+            replaced.close()
+        others[conversation.cookie] = conversation
+        return True
 
     def sweep(self) -> None:
         """Forgets the processes that have gone. Call now and then."""
         self._accept()
-        for cookie, conversation in list(self._conversations.items()):
-            if conversation.has_ended():
-                del self._conversations[cookie]
-                conversation.close()
+        for pid, those in list(self._conversations.items()):
+            for cookie, conversation in list(those.items()):
+                if conversation.has_ended():
+                    del those[cookie]
+                    conversation.close()
+            if not those:
+                del self._conversations[pid]
 
     def close(self) -> None:
-        for conversation in [*self._conversations.values(), *self._unheard]:
+        heard = [conversation for those in self._conversations.values() for conversation in those.values()]
+        for conversation in [*heard, *self._unheard]:
             conversation.close()
         self._conversations.clear()
         self._unheard.clear()
         self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
 
 
 def _listen(path: str) -> socket.socket:
