@@ -13,6 +13,7 @@ from agentfsd.copying import copy_content, copy_part, reflink_error, touch_atime
 from agentfsd.types import ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 
@@ -114,7 +115,14 @@ class HostBackstore:
         return HostFile(self, "", self._open(".", _UNNAMED))
 
     def open(self, object_id: int) -> ContentFile:
-        return HostFile(self, _name(object_id), self._open(_name(object_id), _OPEN))
+        """For reading alone while somebody has a read lease on it, by a descriptor that was given out: that would take 45 s."""
+        name = _name(object_id)
+        for flags in (_OPEN, _READ):
+            try:
+                return HostFile(self, name, self._open(name, flags | os.O_NONBLOCK))
+            except BlockingIOError:
+                continue
+        return HostFile(self, name, self._open(name, _OPEN))
 
     def stat(self, object_id: int) -> os.stat_result:
         return os.stat(_name(object_id), dir_fd=self._root, follow_symlinks=False)
