@@ -6,6 +6,7 @@ Source: include/uapi/linux/fuse.h, FUSE_DEV_IOC_BACKING_OPEN (Linux 6.9, CAP_SYS
 """
 
 import fcntl
+import os
 import stat
 import struct
 
@@ -58,9 +59,17 @@ class Backings:
         if inode.mode & _SET_ID or CAPABILITIES in (inode.xattrs or ()):
             return False
         try:
-            ways.backing = fcntl.ioctl(self._fd, _OPEN, bytearray(_MAP.pack(inode.file.fileno(), 0, 0)), True)
+            # Opened once more: the kernel holds this until the last close, so the object counts as open elsewhere from before the
+            # reply to the first OPEN, upon which the opener acts when it comes to run (copyup.keep_original).
+            held = os.open(f"/proc/self/fd/{inode.file.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return False
+        try:
+            ways.backing = fcntl.ioctl(self._fd, _OPEN, bytearray(_MAP.pack(held, 0, 0)), True)
+        except OSError:
+            return False
+        finally:
+            os.close(held)
         return True
 
     def leave(self, inode: Inode, passed: bool) -> None:
