@@ -22,6 +22,8 @@ _HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
 _PUSH = struct.Struct("=QQQ")  # ticket, st_dev and st_ino of the object
 _PEER = struct.Struct("iII")
 _BACKLOG = 1024
+_UNHEARD_MOST = 64  # who says its first word with connecting is never among them for long
+_OF_ONE_PROCESS = 8  # conversations; it needs one
 
 
 class Conversation:
@@ -55,8 +57,10 @@ class Conversation:
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def has_ended(self) -> bool:
+        """Also when it has said more than it should: behind that its end would not be seen."""
         try:
-            return not self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return True
         except BlockingIOError:
             return False
         except OSError:
@@ -101,25 +105,40 @@ class Doorway:
                 connection, _ = self._listener.accept()
             except OSError:
                 break
-            self._unheard.append(Conversation(connection))
-        for conversation in self._unheard[:]:
-            try:
-                conversation.listen()
-            except BlockingIOError:
-                continue
-            except (OSError, ValueError):
-                conversation.close()
-            else:
-                self._conversations[conversation.cookie] = conversation
-            self._unheard.remove(conversation)
+            conversation = Conversation(connection)
+            if not self._hears(conversation):
+                self._unheard.append(conversation)
+                if len(self._unheard) > _UNHEARD_MOST:
+                    self._unheard.pop(0).close()
+        self._unheard = [conversation for conversation in self._unheard if not self._hears(conversation)]
+
+    def _hears(self, conversation: Conversation) -> bool:
+        """False while it has said nothing."""
+        try:
+            conversation.listen()
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError):
+            conversation.close()
+            return True
+        self._leave(conversation.cookie)
+        older = [cookie for cookie, other in self._conversations.items() if other.pid == conversation.pid]
+        for cookie in older[: max(len(older) + 1 - _OF_ONE_PROCESS, 0)]:
+            self._leave(cookie)
+        self._conversations[conversation.cookie] = conversation
+        return True
+
+    def _leave(self, cookie: int) -> None:
+        left = self._conversations.pop(cookie, None)
+        if left is not None:
+            left.close()
 
     def sweep(self) -> None:
         """Forgets the processes that have gone. Call now and then."""
         self._accept()
         for cookie, conversation in list(self._conversations.items()):
             if conversation.has_ended():
-                del self._conversations[cookie]
-                conversation.close()
+                self._leave(cookie)
 
     def close(self) -> None:
         for conversation in [*self._conversations.values(), *self._unheard]:
@@ -127,6 +146,8 @@ class Doorway:
         self._conversations.clear()
         self._unheard.clear()
         self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
 
 
 def _listen(path: str) -> socket.socket:
