@@ -25,7 +25,8 @@ from agentfsd.handoff.forwarding import Forwarding, Wanted, check_mode, declined
 if TYPE_CHECKING:
     from agentfsd.handoff.doorway import Doorway
 
-_ASK_S = 5.0
+_ASK_S = 2.0
+_LOOKS = 16  # descriptors of a file system that does not answer keep as many threads, and no others
 _NEEDED = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
 
 
@@ -35,6 +36,7 @@ class ForwardHandlers(FileHandlers):
     forwarding: Forwarding | None = None
     doorway: "Doorway | None" = None
     tell_command = 0
+    _lookers = trio.CapacityLimiter(_LOOKS)
     _settle: Callable[[], Awaitable[None]]
 
     def _forwarding(self, asker: Asker | None = None) -> Forwarding:
@@ -127,11 +129,17 @@ class ForwardHandlers(FileHandlers):
         """The file of a branch that a descriptor stands for, and its flags. A bound process names its own branch's only."""
         if not asker.descriptors:
             raise Refusal(errno.EINVAL, "no-descriptor", "no descriptor came along", "send one with the request")
+        if not self._lookers.available_tokens:
+            raise declined("too many descriptors are being looked at", "try again")
         fd = asker.descriptors.pop(0)
-        token = forwarding.expect()
-        with trio.move_on_after(_ASK_S):
-            flags, found = await trio.to_thread.run_sync(_look, fd, self.tell_command, token, abandon_on_cancel=True)
-        inode = forwarding.heard(token)
+        token, flags, found = forwarding.expect(), os.O_PATH, None
+        try:
+            with trio.move_on_after(_ASK_S):
+                flags, found = await trio.to_thread.run_sync(
+                    _look, fd, self.tell_command, token, abandon_on_cancel=True, limiter=self._lookers
+                )
+        finally:
+            inode = forwarding.heard(token)
         if inode is None and found is not None:
             inode = forwarding.behind(found)
         if inode is None or flags & os.O_PATH:

@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import select
+import threading
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -83,9 +84,11 @@ class Peer:
 
     def drop_descriptors(self) -> None:
         """Closes what no request has taken, and what has been sent."""
-        for some in (self.descriptors, self.outgoing):
-            while some:
-                os.close(some.pop())
+        while self.outgoing:
+            os.close(self.outgoing.pop())
+        if self.descriptors:
+            taken, self.descriptors = self.descriptors, []
+            threading.Thread(target=_close_all, args=(taken,), daemon=True).start()
 
     def close(self) -> None:
         self.drop_descriptors()
@@ -94,6 +97,13 @@ class Peer:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+
+
+def _close_all(descriptors: list[int]) -> None:
+    """In a thread: closing a file of this mount writes back what was changed through mappings, for which the loop must answer;
+    and a file system of somebody else's may never return."""
+    for fd in descriptors:
+        os.close(fd)
 
 
 def _open_pidfd(pid: int) -> int:

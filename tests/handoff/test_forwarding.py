@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -458,6 +459,70 @@ def test_a_bound_process_reaches_its_own_branch_only(mounted: Mounted, view: str
     assert (mounted.path / "file31").read_text() == (mounted.path / "file32").read_text() == "lower\n"
     assert (mounted.path / ".agentfs/branches/agent/file31").read_text() == "agent\n"
     done(mounted, op="discard", ref="agent")
+
+
+ASK_FOR_MORE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from tests.handoff.asking import Shim
+for flags in (os.O_RDONLY, os.O_RDWR, os.O_WRONLY):
+    try:
+        print(os.pread(Shim(sys.argv[2] + "/handoff.sock").forward(int(sys.argv[3]), flags), 20, 0))
+    except OSError as exc:
+        print(exc.strerror)
+"""
+
+
+def test_a_descriptor_handed_to_a_bound_process_grows_no_rights(mounted: Mounted) -> None:
+    (mounted.path / "file33").write_text("of main alone")
+    mains = open_on(mounted, "file33", os.O_WRONLY)
+    os.set_inheritable(mains, True)
+    root = str(Path(__file__).parents[2])
+    ran = mounted.run(
+        "agent", sys.executable, "-c", ASK_FOR_MORE, root, str(mounted.state), str(mains), new=True, view="pid", pass_fds=[mains]
+    )
+    assert ran.stdout.splitlines() == ["Permission denied", "Permission denied", "Bad file descriptor"]
+    done(mounted, op="discard", ref="agent")
+
+
+ASK_WITH = """
+import sys
+from tests.handoff.asking import ask
+ask(sys.argv[1], {"op": "status"}, int(sys.argv[2]))
+"""
+
+
+def test_a_descriptor_that_no_request_takes_is_closed_without_stopping_the_mount(mounted: Mounted) -> None:
+    fd = open_on(mounted, "file34", os.O_RDWR)
+    with mmap.mmap(fd, 6) as mapped:
+        mapped[:3] = b"map"  # to be written back at each close, by the mount
+        command = [sys.executable, "-c", ASK_WITH, str(mounted.state / "control.sock"), str(fd)]
+        asking = subprocess.Popen(command, pass_fds=[fd], cwd=Path(__file__).parents[2])
+        try:
+            assert asking.wait(10) == 0
+        except subprocess.TimeoutExpired:
+            mounted.kill()
+            raise
+    assert (mounted.path / "file34").read_bytes() == b"maper\n"
+
+
+def test_a_descriptor_of_a_file_system_that_does_not_answer(mounted: Mounted, tmp_path: Path) -> None:
+    silent = Mounted(tmp_path)
+    (silent.lower / "file").touch()
+    silent.mount()
+    fd = open_on(silent, "file", os.O_RDONLY)
+    pid = silent.record().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(45) as many:
+            asked = [many.submit(ask, mounted.state / "control.sock", {"op": "fd.dup"}, fd) for _ in range(45)]
+            assert {one.result()[0]["code"] for one in asked} <= {"not-ours", "not-forwarded"}
+        (mounted.lower / "large").write_bytes(b"x" * (5 * MIB))  # is copied up in a thread, of which there must be one
+        assert open_fd(mounted, "large", os.O_RDWR)[1] == "own"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        drop(fd)
+        silent.end()
 
 
 AS_A_USER = """

@@ -63,7 +63,8 @@ def _check_mode(ops: Operations, inode: Inode, handle: int, wanted: Wanted, ctx:
         needed = (permissions.READ if reads else 0) | (permissions.WRITE if wanted.writes else 0)
     if (ctx.uid, ctx.gid) != (conversation.uid, conversation.gid):
         raise PermissionError(errno.EACCES, "somebody else now than at the beginning of the conversation")
-    if needed:
+    if needed:  # more than what came with the descriptor: as at an open, of which another branch's process gets none
+        ops.check_caller(inode.tree, ctx)
         permissions.check(inode, needed, conversation.credentials())
 
 
