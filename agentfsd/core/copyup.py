@@ -213,14 +213,16 @@ def own_content(inode: Inode, *, empty: bool = False) -> None:
     _install(inode, number, create_object(tree, number))
 
 
-def keep_original(tx: Transaction, inode: Inode, max_copy_bytes: int | None = None) -> None:
-    """After its layer was sealed: the branch goes on with the object itself, and the sealed layer gets a clone of it.
+def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: int | None = None) -> None:
+    """After layer *sealed* was: the branch goes on with the object itself, and the sealed layer gets a clone of it.
 
     For a file that somebody writes past us: whoever has an object open cannot be moved to another one. Nor can a reader, who
     does no harm to what is sealed: that is worth *max_copy_bytes*.
     """
-    tree, original, sealed = inode.tree, inode.content, inode.content_layer
-    if not original or inode.file is None or sealed == tree.head or not inode.file.is_open_elsewhere():
+    tree, original = inode.tree, inode.content
+    if not original or inode.file is None or not inode.file.is_open_elsewhere():
+        return
+    if inode.content_layer != sealed:  # sealed long ago, with nobody writing: other trees show that object
         return
     number = tree.store.next_id("object")
     try:
@@ -229,6 +231,7 @@ def keep_original(tx: Transaction, inode: Inode, max_copy_bytes: int | None = No
         if exc.errno == errno.EFBIG and max_copy_bytes is not None:
             return
         raise
+    tx.when_undone(lambda: tree.backstore.remove(number))
     found = inode.file.stat()
     clone.utime(found.st_atime_ns, found.st_mtime_ns)
     clone.close()

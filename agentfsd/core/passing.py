@@ -6,7 +6,6 @@ sealed the writer keeps the object, which a clone replaces below (copyup.keep_or
 
 from collections.abc import Iterator
 
-from agentfsd.core import data
 from agentfsd.core.inode import Inode
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
@@ -33,7 +32,7 @@ def end(tree: Tree, inode: Inode) -> None:
 
 
 def left_over(refs: Refs) -> Iterator[Inode]:
-    """After a start: the files that somebody still has open since an earlier daemon gave them out, each opened once more."""
+    """After a start: the files that somebody still has open since an earlier daemon gave them out."""
     store = refs.store
     for _, branch_id in refs.list_names(True):
         if not store.fact(_fact(branch_id)):
@@ -44,7 +43,6 @@ def left_over(refs: Refs) -> Iterator[Inode]:
                 continue
             inode = tree.find_stored(inode_id)
             if inode is not None and inode.content == number:
-                data.open_(inode, 0)
                 found = True
                 yield inode
         if not found:

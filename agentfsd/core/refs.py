@@ -201,12 +201,15 @@ class Refs:
     # -- states that hold still
 
     @contextmanager
-    def frozen(self, ref: str | None) -> Iterator[Tree]:
-        """A read-only view of a ref as it is now (None: the bare lower), for work that takes longer than one step."""
+    def frozen(self, ref: str | None, *, readers_follow: bool = True) -> Iterator[Tree]:
+        """A read-only view of a ref as it is now (None: the bare lower), for work that takes longer than one step.
+
+        Not *readers_follow*: to put something else in its place, which is only done to a branch that has not changed since.
+        """
         layer = 0
         if ref is not None:
             with self.store.transaction() as tx:
-                layer = self._sealed_layer(tx, self.find(ref))
+                layer = self._sealed_layer(tx, self.find(ref), readers_follow=readers_follow)
         with self.pinned(layer, read_only=True) as tree:
             yield tree
 
@@ -255,8 +258,11 @@ class Refs:
         tx.put(self._branches, row.id, row)
         return row
 
-    def _sealed_layer(self, tx: Transaction, origin: BranchRow | SnapshotRow) -> int:
-        """The layer that holds the state of a ref now; a branch gets a new head above it unless its head is empty."""
+    def _sealed_layer(self, tx: Transaction, origin: BranchRow | SnapshotRow, *, readers_follow: bool = True) -> int:
+        """The layer that holds the state of a ref now; a branch gets a new head above it unless its head is empty.
+
+        *readers_follow*: who reads a file past us goes on with the branch's where that is cheap; the new head is not empty then.
+        """
         if isinstance(origin, SnapshotRow):
             return origin.layer
         head = origin.head
@@ -273,9 +279,9 @@ class Refs:
                     if inode.file is not None:
                         inode.file.start_writeback()
             for inode in list(tree.passed):
-                copyup.keep_original(tx, inode)
-            for inode in tree.read_past_us.difference(tree.passed):
-                copyup.keep_original(tx, inode, _READERS_COPY_BYTES)
+                copyup.keep_original(tx, inode, head)
+            for inode in tree.read_past_us.difference(tree.passed) if readers_follow else ():
+                copyup.keep_original(tx, inode, head, _READERS_COPY_BYTES)
         return head
 
     def _replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:

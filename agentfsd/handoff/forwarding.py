@@ -29,6 +29,7 @@ Source = Literal["own", "lower", "snapshot"]
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
+_FLAGS_MOST = (1 << 31) - 1  # open(2) takes an int
 _SWEEP = 500  # loans looked at in one go: some 3 us each
 _TRIES = 5
 _SOON_S = 0.0005
@@ -146,6 +147,8 @@ class Forwarding:
             raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled on`", errno.EPERM)
         if wanted is None:
             return
+        if not 0 <= wanted.flags <= _FLAGS_MOST:
+            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are no flags of open(2)", "give such as os.O_RDWR")
         if wanted.flags & os.O_DIRECT:
             raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
         if len(self._loans) >= self._most:
@@ -173,6 +176,7 @@ class Forwarding:
             await self._write_back()
             self.check(inode, wanted)
             if is_owned(inode):
+                self._enter(inode, opener, wanted.flags)  # nobody had it yet: a sweep may have ended the loan meanwhile
                 return self._reopen(inode, wanted)
         raise declined("the file is being changed", "try again")
 
@@ -227,6 +231,10 @@ class Forwarding:
     def _enter(self, inode: Inode, opener: int, flags: int) -> None:
         """The file is open here from now on, as if by the one who gets the descriptor."""
         loan = self._loans.get(inode)
+        if loan is not None and loan.tree is not inode.tree:  # a merge has put another tree in the place of that one
+            del self._loans[inode]
+            self._end(inode, loan)
+            loan = None
         if loan is None:
             data.open_(inode, os.O_RDONLY)
             loan = self._loans[inode] = Loan(inode.tree, opener)
@@ -236,8 +244,8 @@ class Forwarding:
         if mode != os.O_RDONLY:
             loan.opener, loan.since_ns = opener, copyup.now_ns()
             if not loan.writes:
-                loan.writes = True
                 passing.begin(inode)
+                loan.writes = True
                 for listener in self.overlay.on_passing:
                     listener(inode)
 
@@ -253,8 +261,9 @@ class Forwarding:
             self.given += 1
             return Given(fd, "snapshot")
         assert inode.lower_path is not None
+        there = inode.tree.identify(inode.tree.lower_stat(inode))
         fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
-        if inode.tree.identify(os.fstat(fd))[:2] != inode.tree.identify(inode.tree.lower_stat(inode))[:2]:
+        if inode.tree.identify(os.fstat(fd))[:2] != there[:2]:
             os.close(fd)
             raise declined("the lower file lies in a file system of its own")
         self.given += 1

@@ -76,7 +76,7 @@ def _attempt(
     """None when the target was changed meanwhile."""
     result = Merged()
     with ExitStack() as held:
-        ours = held.enter_context(overlay.frozen(target_id))
+        ours = held.enter_context(overlay.frozen(target_id, readers_follow=False))
         seen, now, merged = ours.head, ours, list[tuple[str, int]]()
         for source in ids:
             theirs = held.enter_context(overlay.frozen(source))
@@ -146,7 +146,7 @@ def _restore_attempt(
     overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
 ) -> Generator[tuple[int, int, str], None, list[bytes] | None]:
     with ExitStack() as held:
-        ours, theirs = (held.enter_context(overlay.frozen(ref)) for ref in (target_id, source))
+        ours, theirs = (held.enter_context(overlay.frozen(ref, readers_follow=False)) for ref in (target_id, source))
         for path in wanted:
             if not (_exists(ours, path) or _exists(theirs, path)):
                 shown = path.decode("utf-8", "backslashreplace")
