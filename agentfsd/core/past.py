@@ -136,7 +136,8 @@ class Past(Snapshots, Branches):
         layer = self._sealed_layer(tx, branch)
         kept = next((row for row in self._snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
         if kept is None:
-            kept = self._add_snapshot(tx, self._branches[branch.id], None, f"before {kind}", author_pid, author, SAFETY)
+            now = self._branches[branch.id]
+            kept = self._add_snapshot(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
         deed = layers.put_deed(self.store, kind, branch, kept.id)
         tx.put(self._deeds, deed.id, deed)
 

@@ -223,6 +223,8 @@ class Forwarding:
         if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
             raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
         if wanted.writes:
+            if self._read_only:
+                raise OSError(errno.EROFS, "it is mounted read-only")
             copyup.check_writable(inode.tree)
             _check_privileges(inode)
         if not inode.nlink or inode.tree.detached:

@@ -1,6 +1,7 @@
 """Real descriptors while everything else happens: what comes in between, at the points where giving one out has to wait."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -231,3 +232,25 @@ def test_a_snapshot_that_finds_no_room_leaves_nothing(giving: Giving, monkeypatc
     with pytest.raises(OSError):
         giving.overlay.create_snapshot("main")
     assert sorted(giving.backstore.ids()) == before
+
+
+def test_nothing_is_given_for_writing_on_a_read_only_mount(giving: Giving) -> None:
+    """As by an ioctl where the kernel opens files without asking: nobody knows what for."""
+    giving.write("file", b"own")
+    giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda _: True, "", 1000, read_only=True)
+    with pytest.raises(OSError) as refused:
+        giving.give("file")
+    assert refused.value.errno == errno.EROFS
+    assert os.pread(giving.give("file", Wanted(os.O_RDONLY)), 9, 0) == b"own"
+
+
+def test_a_restore_copies_what_is_open_once(giving: Giving) -> None:
+    giving.overlay.create_snapshot("main", "before")
+    fd = giving.give("file")
+    os.pwrite(fd, b"FIRST", 0)
+    before = len(list(giving.backstore.ids()))
+    giving.overlay.restore("main", "before")
+    giving.drop(fd)
+    assert len(list(giving.backstore.ids())) == before + 1
+    assert giving.overlay.undo().kind == "restore"
+    assert giving.read("file") == b"FIRST\n"
