@@ -42,7 +42,7 @@ class Giving(Opened):
     def begin(self) -> None:
         self.at_once = True
         self.meanwhile: Callable[[], Awaitable[None]] = nothing
-        self.forwarding = Forwarding(self.overlay, self._write_back, lambda _: self.at_once, "", 1000)
+        self.forwarding = Forwarding(self.overlay, self._write_back, lambda *_: self.at_once, "", 1000)
         self.forwarding.set("enabled", "on")
         self.fds: list[int] = []
 
@@ -167,7 +167,7 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
     giving.close()
     giving.open()
     giving.views = Views(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
-    giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda _: True, "", 1000)
+    giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda *_: True, "", 1000)
     assert len(giving.forwarding) == 1
     inode = giving.file("file")
     giving.drop(fd)
@@ -237,7 +237,7 @@ def test_a_snapshot_that_finds_no_room_leaves_nothing(giving: Giving, monkeypatc
 def test_nothing_is_given_for_writing_on_a_read_only_mount(giving: Giving) -> None:
     """As by an ioctl where the kernel opens files without asking: nobody knows what for."""
     giving.write("file", b"own")
-    giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda _: True, "", 1000, read_only=True)
+    giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda *_: True, "", 1000, read_only=True)
     with pytest.raises(OSError) as refused:
         giving.give("file")
     assert refused.value.errno == errno.EROFS
