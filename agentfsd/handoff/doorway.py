@@ -77,22 +77,22 @@ class Doorway:
         self.path, self._owner_uid = path, owner_uid
         self._listener = _listen(path)
         self._unheard: list[Conversation] = []  # who has come in and said nothing yet
-        self._conversations: dict[int, Conversation] = {}
+        self._conversations: dict[int, dict[int, Conversation]] = {}  # by process and cookie, the oldest of a process first
 
     def __len__(self) -> int:
-        return len(self._conversations)
+        return sum(map(len, self._conversations.values()))
 
     def find(self, cookie: int, pid: int, version: int, settings: Settings) -> Conversation:
         """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
-        found = self._conversations.get(cookie)
+        found = self._conversations.get(pid, {}).get(cookie)
         if found is None:
             self._accept()
-            found = self._conversations.get(cookie)
+            found = self._conversations.get(pid, {}).get(cookie)
         if version != VERSION or (found is not None and found.version != VERSION):
             raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
-        if found is None:  # of an earlier daemon, perhaps: it begins anew
-            raise OSError(errno.ENOTCONN, "no conversation of that name")
-        if found.pid != pid or found.uid not in (0, self._owner_uid):
+        if found is None:  # with an earlier daemon, perhaps: it begins anew
+            raise OSError(errno.ENOTCONN, "that process has no such conversation")
+        if found.uid not in (0, self._owner_uid):
             raise PermissionError(errno.EPERM, "no conversation of that process")
         if not settings.enabled or not settings.allows(found.program):
             raise PermissionError(errno.EPERM, "forwarding is off for that program")
@@ -121,27 +121,29 @@ class Doorway:
         except (OSError, ValueError):
             conversation.close()
             return True
-        self._leave(conversation.cookie)
-        older = [cookie for cookie, other in self._conversations.items() if other.pid == conversation.pid]
-        for cookie in older[: max(len(older) + 1 - _OF_ONE_PROCESS, 0)]:
-            self._leave(cookie)
-        self._conversations[conversation.cookie] = conversation
+        others = self._conversations.setdefault(conversation.pid, {})
+        replaced = others.pop(conversation.cookie, None)
+        if replaced is None and len(others) >= _OF_ONE_PROCESS:
+            replaced = others.pop(next(iter(others)))
+        if replaced is not None:
+            replaced.close()
+        others[conversation.cookie] = conversation
         return True
-
-    def _leave(self, cookie: int) -> None:
-        left = self._conversations.pop(cookie, None)
-        if left is not None:
-            left.close()
 
     def sweep(self) -> None:
         """Forgets the processes that have gone. Call now and then."""
         self._accept()
-        for cookie, conversation in list(self._conversations.items()):
-            if conversation.has_ended():
-                self._leave(cookie)
+        for pid, those in list(self._conversations.items()):
+            for cookie, conversation in list(those.items()):
+                if conversation.has_ended():
+                    del those[cookie]
+                    conversation.close()
+            if not those:
+                del self._conversations[pid]
 
     def close(self) -> None:
-        for conversation in [*self._conversations.values(), *self._unheard]:
+        heard = [conversation for those in self._conversations.values() for conversation in those.values()]
+        for conversation in [*heard, *self._unheard]:
             conversation.close()
         self._conversations.clear()
         self._unheard.clear()
