@@ -48,11 +48,11 @@ def runtime_dir() -> str:
 
 
 def _runtime_candidates() -> Iterator[str]:
+    if os.geteuid() == 0:  # the same for a service and for root's own terminal, which has an XDG_RUNTIME_DIR
+        yield "/run/agentfsd"
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     if xdg and os.path.isdir(xdg):
         yield os.path.join(xdg, "agentfsd")
-    if os.geteuid() == 0:
-        yield "/run/agentfsd"
     yield f"/tmp/agentfsd-{os.geteuid()}"
 
 
