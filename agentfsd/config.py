@@ -41,6 +41,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     foreground: bool = False
     session: SessionKind = "auto"
     idle_exit_s: float = 0.0  # 0: never
+    settings: str = ""  # a file of settings, read at the start and at each reload; see preferences.py
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 

@@ -6,6 +6,7 @@ Started by the command line with its orders on one descriptor; says on another, 
 import argparse
 import contextlib
 import errno
+import faulthandler
 import logging
 import logging.handlers
 import os
@@ -19,7 +20,8 @@ import msgspec
 import trio
 import trio.lowlevel
 
-from agentfsd import __version__, config, contents, kernel, mounts, process, runtime
+from agentfs_client.control import ControlClient
+from agentfsd import __version__, config, contents, kernel, mounts, preferences, process, runtime
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.contents import Contents
@@ -28,6 +30,7 @@ from agentfsd.control.info import DaemonInfo
 from agentfsd.control.service import ControlService
 from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
+from agentfsd.ending import Ending
 from agentfsd.errors import Refusal
 from agentfsd.fuse.mount import IO_MODES, Mount
 from agentfsd.fuse.native import forward
@@ -38,16 +41,14 @@ from agentfsd.handoff.views import Views
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
+from agentfsd.supervision import ServiceManager
 
 log = logging.getLogger("agentfsd")
 
 _REAP_EVERY_S = 0.5
-_LOOK_EVERY_S = 1.0
 _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
-_LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
-_SHOWN_USERS = 5
 
 
 class Daemon:
@@ -66,6 +67,15 @@ class Daemon:
         self.bindings = Bindings()
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
+        self.manager = ServiceManager(awaited=orders.foreground)
+        self.ending = Ending(
+            orders.mountpoint,
+            self.bindings,
+            self.manager,
+            flush=self.flush,
+            withdraw=lambda: runtime.withdraw(self.record()),
+            terminate=lambda: self.mount.terminate(),
+        )
         self.service = ControlService(
             self.overlay,
             self.bindings,
@@ -73,7 +83,7 @@ class Daemon:
             flush=self.flush,
             settle=self.settle,
             write_back=self.write_back,
-            shutdown=self.ask_to_end,
+            shutdown=self.ending.ask,
             measure=self.measure,
             attach=self.attach,
         )
@@ -94,9 +104,8 @@ class Daemon:
         self.doorway = Doorway(self.state.doorway, os.geteuid())
         self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
-        self._now = False  # told by a signal: whoever still uses the mount loses it
-        self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
-        self._end = trio.Event()
+        self._hangup_ends = process.has_terminal()
+        self._is_ready = False
 
     def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
@@ -111,7 +120,8 @@ class Daemon:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Mounts; OSError with a sentence when that is refused."""
+        """Mounts; OSError with a sentence when that is refused, or the settings make no sense."""
+        self._read_settings()
         self.mount.mount()
         self.held.in_use = True
         self.service.info = self._info(self.mount.kind, self.mount.why)
@@ -157,11 +167,6 @@ class Daemon:
     async def write_back(self) -> None:
         await self.mount.settled(patient=True)
 
-    def users(self) -> list[int]:
-        """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
-        bound = [found.pid for found in self.bindings.bindings()]
-        return sorted({*bound, *mounts.users(self.orders.mountpoint)})
-
     def measure(self) -> dict[str, int]:
         """What the daemon takes: memory, descriptors, and what it remembers of the kernel's and of processes."""
         with open("/proc/self/statm", "rb") as file:
@@ -173,19 +178,6 @@ class Daemon:
             "database_bytes": self.store.size_bytes(), "forwarded": len(self.forwarding), "forwardings": self.forwarding.given,
         }  # fmt: skip
 
-    def ask_to_end(self, force: bool) -> None:
-        """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""
-        users = self.users()
-        self._unused = not users
-        if users and not force:
-            shown = ", ".join(f"{pid} {runtime.command_of(pid)}".rstrip() for pid in users[:_SHOWN_USERS])
-            more = f" and {len(users) - _SHOWN_USERS} more" if len(users) > _SHOWN_USERS else ""
-            raise Refusal(
-                errno.EBUSY, "mount-busy", f"{self.orders.mountpoint} is in use by process {shown}{more}",
-                "end them or leave it, or use `agentfsd umount --lazy`",
-            )  # fmt: skip
-        self._end.set()
-
     # -- living
 
     async def run(self, ready: process.Ready) -> None:
@@ -195,87 +187,67 @@ class Daemon:
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
             nursery.start_soon(self._follow_lower)
-            nursery.start_soon(self._unmount_when_asked)
+            nursery.start_soon(self.ending.unmount_when_asked)
             if self.orders.idle_exit_s:
-                nursery.start_soon(self._end_when_idle)
+                nursery.start_soon(self.ending.when_idle, self.orders.idle_exit_s, lambda: self.server.clients)
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()
+        self.ending.check_asked()
 
     async def _announce(self, ready: process.Ready, nursery: trio.Nursery) -> None:
         """Ready means: the mount has answered somebody."""
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
-        nursery.start_soon(self._watch_mount, root.st_dev)
+        nursery.start_soon(self.ending.watch_mount, root.st_dev)
         mounts.read_far_ahead(root.st_dev)
         runtime.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
         ready.tell(Readiness(notice=self.held.notice))
-        process.notify_service_manager(b"READY=1")
+        self.manager.ready(self._status())
+        self._is_ready = True
+        nursery.start_soon(self.manager.feed, self._be_answered)
         if not self.orders.foreground:
             process.stderr_to(self.state.log)
+
+    def _status(self) -> str:
+        return f"{self.orders.lower} is mounted on {self.orders.mountpoint}"
+
+    def _be_answered(self) -> None:
+        """Returns when the mount and the socket have answered; to be called in a thread. OSError."""
+        os.statvfs(self.orders.mountpoint)  # which the kernel never answers by itself
+        with ControlClient.connect(self.state.socket) as client:
+            client.capabilities()
+
+    def _read_settings(self) -> None:
+        """Refusal, and none is changed, where one makes no sense."""
+        if self.orders.settings:
+            preferences.apply(preferences.read(self.orders.settings), self.overlay, self.forwarding)
+
+    def reload(self) -> None:
+        """Reads the settings again; whoever is in the mount notices nothing."""
+        self.manager.reloading()
+        status = self._status()
+        try:
+            self._read_settings()
+        except (OSError, sqlite3.Error) as exc:  # of the latter a full disk, for example
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            log.error("the settings stay as they were: %s", why)
+            status += f"; the settings stay as they were: {why}"
+        else:
+            log.info("settings read: %s", self.orders.settings or "there is no file of them")
+        self.manager.ready(status)
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:
+                if number == signal.SIGHUP and not self._hangup_ends:
+                    if self._is_ready:  # before, they have just been read
+                        self.reload()
+                    continue
                 log.info("%s: unmounting", signal.Signals(number).name)
-                self._now = True
-                self._end.set()
-
-    async def _unmount_when_asked(self) -> None:
-        """Once unmounted, the kernel ends the session with the last user of the mount; a signal does not wait for that.
-
-        Nor do we when there was no user: a container or service started meanwhile may hold a copy of the mount for ever.
-        """
-        await self._end.wait()
-        with contextlib.suppress(OSError):  # what cannot be flushed any more is no reason to stay
-            await self.flush()
-        while not await self._unmount() and not self._now:
-            self._end = trio.Event()  # it can be asked again
-            await self._end.wait()
-        process.notify_service_manager(b"STOPPING=1")
-        runtime.withdraw(self.record())
-        if self._now or self._unused:
-            await trio.sleep(_LAST_REQUESTS_S)
-            self.mount.terminate()
-
-    async def _watch_mount(self, device: int) -> None:
-        """Ends when somebody else has unmounted us and nobody is left, though a namespace may hold a copy of the mount."""
-        while True:
-            await trio.sleep(_LOOK_EVERY_S)
-            if any(mounted.device == device for mounted in mounts.mount_table()) or self.bindings.bindings():
-                continue
-            if not await trio.to_thread.run_sync(mounts.users_of, device, abandon_on_cancel=True):
-                log.info("%s was unmounted and nobody uses it any more", self.orders.mountpoint)
-                self.mount.terminate()
-                return
-
-    async def _unmount(self) -> bool:
-        """Takes the mount away, lazily if it must be; False when that is refused altogether."""
-        for lazy in (False, True):
-            try:
-                await trio.to_thread.run_sync(mounts.unmount, self.orders.mountpoint, lazy)
-            except OSError as exc:
-                self._unused = False
-                what = "it stays mounted" if lazy else "unmounting it lazily"
-                log.warning("%s: %s; %s, for the processes %s", self.orders.mountpoint, exc.strerror, what, self.users())
-            else:
-                return True
-        return False
-
-    async def _end_when_idle(self) -> None:
-        """Ends when for that long no bound process has lived and no client has been connected."""
-        limit_s, idle_since = self.orders.idle_exit_s, trio.current_time()
-        while True:
-            await trio.sleep(min(1.0, limit_s / 4))
-            if self.server.clients or self.bindings.bindings():
-                idle_since = trio.current_time()
-            elif trio.current_time() - idle_since > limit_s and not self.users():
-                log.info("idle for %s s: unmounting", limit_s)
-                self._unused = True
-                self._end.set()
-                return
+                self.ending.now()
 
     async def _follow_lower(self) -> None:
         """Tells the kernel what others changed in the lower."""
@@ -354,6 +326,7 @@ def main() -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)
     process.raise_descriptor_limit()
+    faulthandler.enable()  # a service manager's SIGABRT then leaves in the log where we hung
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens a file while we ask by a lease who has it open
     try:
         orders = _read_orders(arguments.config_fd)

@@ -6,13 +6,10 @@ import logging
 import logging.handlers
 import os
 import resource
-import socket
-import traceback
-from typing import Any
 
 import msgspec
 
-from agentfsd import runtime
+from agentfsd import journal, runtime
 from agentfsd.config import DaemonConfig, Readiness
 
 _ALLOCATIONS = 50_000  # between two looks of the garbage collector
@@ -39,23 +36,29 @@ class Ready:
             os.close(fd)
 
 
-def notify_service_manager(message: bytes) -> None:
-    """sd_notify(3); nothing when nobody asked for it."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
-        channel.sendto(message, "\0" + address[1:] if address.startswith("@") else address)
-
-
 def start_log(orders: DaemonConfig, state: runtime.State) -> None:
-    handler: logging.Handler
-    if orders.foreground:
-        handler = logging.StreamHandler()
-    else:
-        handler = logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[handler])
+    """To the journal, the terminal, or STATE/daemon.log."""
+    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[_handler(orders, state)])
+
+
+def _handler(orders: DaemonConfig, state: runtime.State) -> logging.Handler:
+    if orders.foreground and journal.listens(2):
+        return journal.handler({"AGENTFS_MOUNT": orders.mountpoint, "AGENTFS_LOWER": orders.lower, "AGENTFS_STATE": state.path})
+    handler = (
+        logging.StreamHandler() if orders.foreground
+        else logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
+    )  # fmt: skip
+    handler.setFormatter(journal.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+def has_terminal() -> bool:
+    """Whether there is a terminal whose hangup would be told to us, by SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def stderr_to(path: str) -> None:
@@ -63,15 +66,6 @@ def stderr_to(path: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(fd, 2)
     os.close(fd)
-
-
-class _Formatter(logging.Formatter):
-    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
-        frames = traceback.walk_tb(ei[2])
-        where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
-        return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
 
 
 def collect_seldom() -> None:

@@ -39,11 +39,13 @@ _LINGER_S = 0.5
               help="Options of mount(8): ro, noexec, noatime; root may say suid,dev, too (default: nosuid,nodev).")  # fmt: skip
 @click.option("--session", type=click.Choice(["auto", "pyfuse3", "native"]), default="auto", show_default=True,
               help="What speaks with the kernel; auto takes native and falls back by itself.")  # fmt: skip
-@click.option("--foreground", is_flag=True, help="Stay, and log to the terminal.")
+@click.option("--settings", metavar="FILE", help="Lines NAME = VALUE, read at the start and at SIGHUP: the names of `policy`, "
+              "those of `interpose` after interpose., and log.level.")  # fmt: skip
+@click.option("--foreground", is_flag=True, help="Stay, and log to the terminal or the journal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
     memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
-    foreground: bool,
+    settings: str | None, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -59,6 +61,7 @@ def mount(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
         allow_other=allow_other, foreground=foreground, session=session,
+        settings=os.path.abspath(settings) if settings else "",
         mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Requests about what was and what comes of several branches: merge, restore, undo, prune."""
 
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -19,6 +20,18 @@ from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author
 from agentfsd.types import SnapshotInfo
 
+log = logging.getLogger(__name__)
+
+_WEIGHTY = (
+    "restore",
+    "merge",
+    "commit",
+    "undo",
+    "discard",
+    "branch-renamed",
+    "branch-deleted",
+)  # what somebody may ask about later
+
 
 class Flush(Protocol):
     async def __call__(self, branch_id: str | None = None) -> None: ...
@@ -36,6 +49,10 @@ class HistoryHandlers:
     def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "") -> None:
         """At once after it was done: before anything is awaited."""
         self.overlay.tell(Happening(kind, branch_id, pid, branch=branch, name=name))
+        level = logging.INFO if kind in _WEIGHTY else logging.DEBUG
+        if log.isEnabledFor(level):
+            of = branch or (self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else branch_id)
+            log.log(level, "%s: %s%s, by process %d", of, kind, f" {name}" if name else "", pid, extra={"branch": of})
 
     async def _merge(self, request: wire.Merge, asker: Asker) -> wire.MergeReply:
         target = self.overlay.branch_row(request.target or asker.branch)

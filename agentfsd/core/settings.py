@@ -75,8 +75,13 @@ def read(store: Store) -> dict[str, str]:
     return {name: store.fact(f"policy.{name}") or default for name, (default, _) in _SETTINGS.items()}
 
 
-def write(store: Store, name: str, value: str) -> None:
-    """In the open transaction. Refusal for an unknown name or a value that makes no sense."""
+def check(name: str, value: str) -> str:
+    """What is stored of a value. Refusal for an unknown name or a value that makes no sense."""
     if name not in _SETTINGS:
         raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_SETTINGS)}", "no-such-setting")
-    store.put_fact(f"policy.{name}", _SETTINGS[name][1](value))
+    return _SETTINGS[name][1](value)
+
+
+def write(store: Store, name: str, value: str) -> None:
+    """In the open transaction. Refusal like check()."""
+    store.put_fact(f"policy.{name}", check(name, value))

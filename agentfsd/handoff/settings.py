@@ -51,16 +51,22 @@ def load(store: Store) -> Settings:
     )  # fmt: skip
 
 
-def put(store: Store, name: str, value: str) -> None:
-    """Refusal for an unknown name, or a value that makes no sense."""
+def check(name: str, value: str) -> str:
+    """What is stored of a value. Refusal for an unknown name, or a value that makes no sense."""
     if name not in _DEFAULTS:
         raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_DEFAULTS)}", "no-such-setting")
     if name.endswith("_bytes"):
         value = str(_bytes(value))
     elif name != "allow":
         value = _switch(value)
+    return " ".join(value.split())
+
+
+def put(store: Store, name: str, value: str) -> None:
+    """Refusal like check()."""
+    checked = check(name, value)
     with store.transaction():
-        store.put_fact(f"interpose.{name}", " ".join(value.split()))
+        store.put_fact(f"interpose.{name}", checked)
 
 
 def _switch(value: str) -> str:

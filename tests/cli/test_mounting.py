@@ -345,10 +345,10 @@ def test_foreground_stays_until_told(tmp_path: Path) -> None:
             [*AGENTFSD, "mount", "--foreground", str(mounted.lower), str(mounted.path), "--state", str(mounted.state)],
             env={**os.environ, "NOTIFY_SOCKET": address}, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert manager.recv(100) == b"READY=1"
+        assert manager.recv(1000).startswith(b"READY=1\n")
         (mounted.path / "new").touch()
         daemon.send_signal(signal.SIGINT)
-        assert manager.recv(100) == b"STOPPING=1"
+        assert manager.recv(1000).startswith(b"STOPPING=1\n")
         _, said = daemon.communicate(timeout=20)
     assert daemon.returncode == 0, said
     assert not is_mounted(mounted.path)

@@ -1,0 +1,78 @@
+"""The settings file of a mount: read and checked as a whole, then in force. It knows no signal and no request.
+
+Lines are `name = value`; `#` begins a comment. Names are those of `agentfsd policy` and, after `interpose.`, of
+`agentfsd interpose`; `log.level` is a level of the log. What a file does not name stays as it is.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agentfsd.core import settings as policy
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff import settings as interpose
+from agentfsd.handoff.forwarding import Forwarding
+
+_LEVELS = ("debug", "info", "warning", "error")
+_INTERPOSE, _LEVEL = "interpose.", "log.level"
+_MOST_BYTES = 1 << 20
+
+
+class Preference(NamedTuple):
+    name: str
+    value: str
+
+
+def read(path: str) -> list[Preference]:
+    """What a file says, in its order; nothing where there is none. Refusal, with the line, for what makes no sense."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read(_MOST_BYTES).splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+        raise Refusal(errno.EINVAL, "bad-settings", f"cannot read the settings in {path}: {why}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if text:
+            found.append(_checked(text, f"{path}:{number}"))
+    return found
+
+
+def _checked(text: str, where: str) -> Preference:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    try:
+        if not equals:
+            raise invalid(f"{text!r} is no setting", "write NAME = VALUE")
+        _check_of(name)(value)
+    except Refusal as exc:
+        raise Refusal(errno.EINVAL, "bad-settings", f"{where}: {exc.message}", exc.hint) from None
+    return Preference(name, value)
+
+
+def _check_of(name: str) -> Callable[[str], object]:
+    if name == _LEVEL:
+        return _check_level
+    if name.startswith(_INTERPOSE):
+        return lambda value: interpose.check(name.removeprefix(_INTERPOSE), value)
+    return lambda value: policy.check(name, value)
+
+
+def _check_level(value: str) -> None:
+    if value not in _LEVELS:
+        raise invalid(f"{value!r} is no level of a log", f"give one of {', '.join(_LEVELS)}")
+
+
+def apply(found: list[Preference], overlay: Overlay, forwarding: Forwarding) -> None:
+    """Puts them in force, and stores those that are stored with the overlay."""
+    for name, value in found:
+        if name == _LEVEL:
+            logging.getLogger().setLevel(value.upper())
+        elif name.startswith(_INTERPOSE):
+            forwarding.set(name.removeprefix(_INTERPOSE), value)
+        else:
+            overlay.set_policy(name, value)
