@@ -48,7 +48,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert "Example:" in command.help
 
 
-def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_wheel_holds_the_two_packages_and_the_units_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -56,5 +56,10 @@ def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
     compiled = shutil.which(os.environ.get("CC", "gcc")) is not None
     assert ("agentfs_client/libagentfs-interpose.so.1" in names) == compiled
     assert wheel.name.endswith("-any.whl") != compiled
-    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", "agentfsd-0.1.0.dist-info"}
+    data = "agentfsd-0.1.0.data"
+    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", "agentfsd-0.1.0.dist-info", data}
+    assert {name for name in names if name.startswith(data)} == {
+        f"{data}/data/lib/systemd/system/agentfsd@.service", f"{data}/data/lib/systemd/user/agentfsd@.service",
+        f"{data}/data/share/doc/agentfsd/README.systemd",
+    }  # fmt: skip
     assert "agentfs_client/py.typed" in names
