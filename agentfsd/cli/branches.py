@@ -3,7 +3,7 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import output
+from agentfsd.cli import completion, output
 from agentfsd.cli.common import Group, client, json_option, mount_option, plain
 
 
@@ -28,7 +28,13 @@ def _show(found: list[wire.Branch], as_json: bool) -> None:
 
 @branch.command()
 @click.argument("name")
-@click.option("--from", "source", metavar="REF", help="A branch or snapshot to start from; else main as it is now.")
+@click.option(
+    "--from",
+    "source",
+    metavar="REF",
+    shell_complete=completion.refs,
+    help="A branch or snapshot to start from; else main as it is now.",
+)
 @mount_option
 def create(name: str, source: str | None, named: str | None) -> None:
     """Make a branch. Instant, whatever the size.
@@ -58,7 +64,7 @@ def list_(named: str | None, as_json: bool) -> None:
 
 
 @branch.command()
-@click.argument("ref", required=False)
+@click.argument("ref", required=False, shell_complete=completion.branches)
 @mount_option
 @json_option
 def show(ref: str | None, named: str | None, as_json: bool) -> None:
@@ -77,7 +83,7 @@ def show(ref: str | None, named: str | None, as_json: bool) -> None:
 
 
 @branch.command()
-@click.argument("ref")
+@click.argument("ref", shell_complete=completion.branches)
 @click.argument("new_name")
 @mount_option
 def rename(ref: str, new_name: str, named: str | None) -> None:
@@ -93,7 +99,7 @@ def rename(ref: str, new_name: str, named: str | None) -> None:
 
 
 @branch.command()
-@click.argument("ref")
+@click.argument("ref", shell_complete=completion.branches)
 @mount_option
 def delete(ref: str, named: str | None) -> None:
     """Remove a branch that holds no changes (see discard for one that does).

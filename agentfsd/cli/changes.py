@@ -3,15 +3,15 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import diffing, locate, output, pager, progress
+from agentfsd.cli import completion, diffing, locate, output, pager, progress
 from agentfsd.cli.common import WithPaths, converse, json_option, mount_option, plain
 
 _CONTEXT_LINES = 3
 
 
 @click.command(cls=WithPaths)
-@click.argument("a", required=False)
-@click.argument("b", required=False)
+@click.argument("a", required=False, shell_complete=completion.refs)
+@click.argument("b", required=False, shell_complete=completion.refs)
 @click.option("--name-status", "form", flag_value="name-status", help="A letter and a path for each change (the default).")
 @click.option("--stat", "form", flag_value="stat", help="Lines added and removed in each file, and a sum.")
 @click.option("-p", "--patch", "form", flag_value="patch", help="Patches in git's format, for people and for `git apply`.")

@@ -12,7 +12,7 @@ import msgspec
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
-from agentfsd.cli import locate, output
+from agentfsd.cli import completion, locate, output
 from agentfsd.errors import Refusal
 
 EXIT_REFUSED = 1
@@ -113,7 +113,14 @@ class WithPaths(click.Command):
 
 
 def mount_option(command: _F) -> _F:
-    return click.option("-m", "--mount", "named", metavar="MOUNTPOINT", help="Which mount, if not the one around you.")(command)
+    return click.option(
+        "-m",
+        "--mount",
+        "named",
+        metavar="MOUNTPOINT",
+        shell_complete=completion.mounts,
+        help="Which mount, if not the one around you.",
+    )(command)
 
 
 def json_option(command: _F) -> _F:

@@ -9,7 +9,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.trees.directory import Directory, count
 from agentfs_client.trees.equal import make_equal
 from agentfs_client.trees.tree import Tree
-from agentfsd.cli import locate, output
+from agentfsd.cli import completion, locate, output
 from agentfsd.cli.common import converse, mount_option
 from agentfsd.cli.progress import Step, is_shown, progress
 from agentfsd.cli.temporary import fixed, interruptible, is_ours, new_branch, resolve, snapshot_path
@@ -30,7 +30,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 
 @click.command()
-@click.argument("arguments", nargs=-1, metavar="[REF TARGET | --git REPO [REF...]]")
+@click.argument("arguments", nargs=-1, metavar="[REF TARGET | --git REPO [REF...]]", shell_complete=completion.refs_or_files)
 @click.option("--git", "repository", metavar="REPO", help="To git: a bare repository (made when missing), or any URL.")
 @click.option("--push", "url", metavar="URL", help="With --git PATH: then push to that remote as well.")
 @click.option("--full", is_flag=True, help="With --git: look at every file, not only at what a snapshot changed.")
@@ -104,10 +104,12 @@ def _check_target(mount: locate.Mount, target: str) -> None:
 
 
 @click.command("import")
-@click.argument("arguments", nargs=-1, metavar="[SOURCE | --git REPO [REF]]")
+@click.argument("arguments", nargs=-1, metavar="[SOURCE | --git REPO [REF]]", shell_complete=completion.files)
 @click.option("-b", "--branch", metavar="BRANCH", help="The branch to make. With --git and without: all branches.")
 @click.option("--git", "repository", metavar="REPO", help="From git: a path or any URL; REF is a branch, tag or commit.")
-@click.option("--from", "base", metavar="REF", help="What the branch starts from; else main as it is now.")
+@click.option(
+    "--from", "base", metavar="REF", shell_complete=completion.refs, help="What the branch starts from; else main as it is now."
+)
 @click.option("--max-size", callback=_size, default="16G", show_default=True, help="How much a ZIP may take.")
 @mount_option
 def import_(

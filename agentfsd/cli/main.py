@@ -8,6 +8,7 @@ from agentfsd.cli import (
     branches,
     changes,
     checks,
+    completion,
     exchange,
     interposing,
     mcp,
@@ -40,7 +41,7 @@ for _command in (
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
     merging.merge, merging.commit, watching.watch,
-    exchange.export, exchange.import_, mcp.mcp, interposing.interpose,
+    exchange.export, exchange.import_, mcp.mcp, interposing.interpose, completion.completion,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -8,14 +8,22 @@ import click
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
-from agentfsd.cli import locate, output
+from agentfsd.cli import completion, locate, output
 from agentfsd.cli.common import Failure, converse, mount_option
 
 
 @click.command()
-@click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else the one you are in.")
+@click.option(
+    "-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Which branch; else the one you are in."
+)
 @click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
-@click.option("--from", "source", metavar="REF", help="What a new branch starts from; else main as it is now.")
+@click.option(
+    "--from",
+    "source",
+    metavar="REF",
+    shell_complete=completion.refs,
+    help="What a new branch starts from; else main as it is now.",
+)
 @click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
 @click.option("--snapshot", "each", is_flag=True, help="Take a snapshot of the branch before each tool that changes something.")
 @mount_option

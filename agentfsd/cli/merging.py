@@ -5,15 +5,20 @@ from typing import Literal
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import locate, output, progress
+from agentfsd.cli import completion, locate, output, progress
 from agentfsd.cli.common import EXIT_REFUSED, WithPaths, client, converse, json_option, mount_option, plain
 
 _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False), "files": ("", True), "union": ("union", False)}
 
 
 @click.command()
-@click.argument("refs", metavar="SRC... [DST]", nargs=-1, required=True)
-@click.option("--into", metavar="BRANCH", help="The branch that gets the result; then every argument is merged, in order.")
+@click.argument("refs", metavar="SRC... [DST]", shell_complete=completion.refs, nargs=-1, required=True)
+@click.option(
+    "--into",
+    metavar="BRANCH",
+    shell_complete=completion.branches,
+    help="The branch that gets the result; then every argument is merged, in order.",
+)
 @click.option("--ours", "side", flag_value="ours", help="Where both changed the same, DST's change wins.")
 @click.option("--theirs", "side", flag_value="theirs", help="Where both changed the same, SRC's change wins.")
 @click.option(
@@ -58,7 +63,7 @@ def merge(
 
 
 @click.command(cls=WithPaths)
-@click.argument("branch", required=False)
+@click.argument("branch", required=False, shell_complete=completion.branches)
 @click.option("--dry-run", is_flag=True, help="Change nothing; show what would be written, and what moved meanwhile.")
 @click.option("--merge", "merging", is_flag=True, help="Where the target changed meanwhile, merge three-way.")
 @click.option("--force", is_flag=True, help="Where the target changed meanwhile, overwrite that.")

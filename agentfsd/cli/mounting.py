@@ -10,7 +10,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.backstore import ramdisk
-from agentfsd.cli import locate, output, start
+from agentfsd.cli import completion, locate, output, start
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
 from agentfsd.config import MIB, BackstoreKind, DaemonConfig, SessionKind
 from agentfsd.control import text
@@ -85,7 +85,7 @@ def _end_idle_one_step(state: runtime.State) -> None:
 
 
 @click.command()
-@click.argument("mountpoint", type=click.Path())
+@click.argument("mountpoint", type=click.Path(), shell_complete=completion.mounts)
 @click.option("--lazy", is_flag=True, help="Also while it is in use: the daemon ends with its last user.")
 def umount(mountpoint: str, lazy: bool) -> None:
     """Unmount, and end the daemon. Branches and snapshots stay in the state directory (not those in memory or on a ramdisk).

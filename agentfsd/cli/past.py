@@ -4,14 +4,14 @@ import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfsd.cli import graph, locate, output, progress
+from agentfsd.cli import completion, graph, locate, output, progress
 from agentfsd.cli.common import client, converse, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
 from agentfsd.control import text
 
 
 @click.command()
-@click.argument("ref", required=False)
+@click.argument("ref", required=False, shell_complete=completion.refs)
 @mount_option
 @json_option
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
@@ -70,9 +70,11 @@ def _snapshot_text(found: wire.Snapshot) -> str:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", shell_complete=completion.refs)
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=bytes))
-@click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else the one you are in.")
+@click.option(
+    "-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Which branch; else the one you are in."
+)
 @mount_option
 def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str | None) -> None:
     """Put a branch back to a snapshot, also for the processes inside it; or only PATHs (files, or directories with all below).
@@ -117,7 +119,7 @@ def undo(listing: bool, named: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("branch")
+@click.argument("branch", shell_complete=completion.branches)
 @click.option("--forget", is_flag=True, help="Free its room at once: no undo.")
 @mount_option
 def discard(branch: str, forget: bool, named: str | None) -> None:
@@ -133,7 +135,7 @@ def discard(branch: str, forget: bool, named: str | None) -> None:
 
 
 @click.command()
-@click.option("-b", "--branch", metavar="BRANCH", help="Only those of one branch.")
+@click.option("-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Only those of one branch.")
 @click.option("--max-count", type=click.IntRange(0), help="Keep the newest N of each branch; 0: all.")
 @click.option("--max-age", metavar="AGE", help="Keep what is younger, such as 12h or 30d; 0: all.")
 @click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep those that somebody named or tagged.")

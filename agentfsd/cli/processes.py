@@ -2,13 +2,13 @@
 
 import click
 
-from agentfsd.cli import output
+from agentfsd.cli import completion, output
 from agentfsd.cli.common import client, json_option, mount_option, plain
 
 
 @click.command()
 @click.argument("pid", type=int)
-@click.argument("branch")
+@click.argument("branch", shell_complete=completion.branches)
 @mount_option
 def bind(pid: int, branch: str, named: str | None) -> None:
     """Show a branch to a running process, and to its children from now on.

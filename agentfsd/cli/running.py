@@ -13,7 +13,7 @@ from agentfs_client import interpose, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfsd import mounts, runtime
-from agentfsd.cli import locate, namespace, output, runner, start
+from agentfsd.cli import completion, locate, namespace, output, runner, start
 from agentfsd.cli.common import Failure, converse, mount_option, refusals
 from agentfsd.config import is_within
 from agentfsd.errors import Refusal
@@ -30,9 +30,21 @@ _WORDS = (
 )  # fmt: skip
 
 _branch_options = (
-    click.option("-b", "--branch", metavar="BRANCH", help="Which branch; else a fresh one with a made-up name."),
+    click.option(
+        "-b",
+        "--branch",
+        metavar="BRANCH",
+        shell_complete=completion.branches,
+        help="Which branch; else a fresh one with a made-up name.",
+    ),
     click.option("--new", is_flag=True, help="Make the branch; refuse one that exists."),
-    click.option("--from", "source", metavar="REF", help="What a new branch starts from; else main as it is now."),
+    click.option(
+        "--from",
+        "source",
+        metavar="REF",
+        shell_complete=completion.refs,
+        help="What a new branch starts from; else main as it is now.",
+    ),
     click.option(
         "--io",
         type=click.Choice(["auto", "zero-message", "passthrough", "cached"]),
@@ -60,7 +72,7 @@ _branch_options = (
 @_branch_options[5]
 @_branch_options[6]
 @mount_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=completion.files)
 @click.pass_context
 def run(
     ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
@@ -83,7 +95,7 @@ def run(
 
 
 @click.command()
-@click.argument("branch", required=False)
+@click.argument("branch", required=False, shell_complete=completion.branches)
 @click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
 @mount_option
 @click.pass_context

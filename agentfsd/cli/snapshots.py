@@ -3,7 +3,7 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import output
+from agentfsd.cli import completion, output
 from agentfsd.cli.common import Group, client, json_option, mount_option, plain
 from agentfsd.control import text
 
@@ -31,7 +31,9 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
 
 @snapshot.command()
 @click.argument("name", required=False)
-@click.option("-b", "--branch", metavar="BRANCH", help="Of which branch; else the one you are in.")
+@click.option(
+    "-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Of which branch; else the one you are in."
+)
 @click.option("--tag", default="", help="A word of your own about it.")
 @mount_option
 def create(name: str | None, branch: str | None, tag: str, named: str | None) -> None:
@@ -47,7 +49,7 @@ def create(name: str | None, branch: str | None, tag: str, named: str | None) ->
 
 
 @snapshot.command("list")
-@click.option("-b", "--branch", metavar="BRANCH", help="Only those of one branch.")
+@click.option("-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Only those of one branch.")
 @mount_option
 @json_option
 def list_(branch: str | None, named: str | None, as_json: bool) -> None:
@@ -62,7 +64,7 @@ def list_(branch: str | None, named: str | None, as_json: bool) -> None:
 
 
 @snapshot.command()
-@click.argument("ref")
+@click.argument("ref", shell_complete=completion.snapshots)
 @mount_option
 @json_option
 def show(ref: str, named: str | None, as_json: bool) -> None:
@@ -81,7 +83,7 @@ def show(ref: str, named: str | None, as_json: bool) -> None:
 
 
 @snapshot.command()
-@click.argument("ref")
+@click.argument("ref", shell_complete=completion.snapshots)
 @mount_option
 def delete(ref: str, named: str | None) -> None:
     """Remove a snapshot, and what only it held.

@@ -3,12 +3,12 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli import output
+from agentfsd.cli import completion, output
 from agentfsd.cli.common import client, mount_option, plain
 
 
 @click.command()
-@click.argument("branch", required=False)
+@click.argument("branch", required=False, shell_complete=completion.branches)
 @mount_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line.")
 def watch(branch: str | None, named: str | None, as_json: bool) -> None:
