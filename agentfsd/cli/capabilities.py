@@ -4,9 +4,12 @@ It must never rely on version numbers where a trial is possible, and it leaves n
 """
 
 import ctypes
+import errno
 import importlib
+import importlib.util
 import os
 import shutil
+import stat
 import struct
 import subprocess
 import tempfile
@@ -15,8 +18,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agentfs_client import interpose
 from agentfsd import copying, kernel, mounts, readonly
-from agentfsd.cli import namespace
+from agentfsd.cli import namespace, remedies
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
 _SYS_OPENAT2 = 437
@@ -27,6 +31,13 @@ _FUSE_INIT = 26  # linux/fuse.h
 _FUSE_PASSTHROUGH = 1 << (37 - 32)  # in flags2
 _FUSE_NO_OPENDIR_SUPPORT = 1 << 24
 _CAP_SYS_ADMIN = 21
+_MTAB = "/etc/mtab"
+_NOT_NEEDED = "; not needed as root"
+_NAMESPACE_SETTINGS = (  # name, the value that forbids, one that permits
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("user.max_user_namespaces", "0", "10000"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -54,8 +65,10 @@ def survey(state_parent: str) -> list[Finding]:
     offer = _fuse_offer()
     return [
         _kernel(),
+        _packages(),
         _device(),
         _mount_right(),
+        _mount_table(),
         _binding(),
         _protocol(offer),
         _session(offer),
@@ -66,6 +79,8 @@ def survey(state_parent: str) -> list[Finding]:
         _backstore(state_parent),
         _ramdisk(),
         _forwarding(state_parent),
+        _library(),
+        _git(),
         _openat2(),
         _pidfd_thread(),
     ]
@@ -78,43 +93,88 @@ def _kernel() -> Finding:
     return Finding("kernel", recent, f"Linux {release}", "openat2 and pidfd are missing before 5.6", "boot a newer kernel")
 
 
+def _packages() -> Finding:
+    missing = [name for name in ("trio", "pygit2", "rich", "pygments") if importlib.util.find_spec(name) is None]
+    detail = f"missing: {', '.join(missing)}" if missing else "all there"
+    return Finding("Python packages", not missing, detail, "there is no daemon", remedies.pip("'agentfsd[native]'"), True)
+
+
 def _device() -> Finding:
     cost = "nothing can be mounted"
-    if not os.path.exists(mounts.FUSE_DEVICE):
-        remedy = "modprobe fuse (in a container: --device /dev/fuse)"
-        return Finding("fuse device", False, "/dev/fuse is missing", cost, remedy, True)
+    path = mounts.FUSE_DEVICE
+    if not os.path.exists(path):
+        return Finding("fuse device", False, f"{path} is missing", cost, _remedy_for_no_device(path), True)
     try:
-        os.close(os.open(mounts.FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except OSError as exc:
-        detail = f"/dev/fuse is there, opening it: {exc.strerror}"  # fusermount3 opens it as the user, too
-        return Finding("fuse device", False, detail, cost, "as root: chmod 666 /dev/fuse (as Debian's udev rule does)", True)
-    return Finding("fuse device", True, "/dev/fuse opens", cost, "", True)
+        remedy = remedies.as_root(f"chmod 666 {path}")  # fusermount3 opens it as the user, too
+        if exc.errno == errno.EPERM:  # a control group's rule
+            remedy = remedies.start_container("--device /dev/fuse")
+        elif exc.errno in (errno.ENODEV, errno.ENXIO):
+            remedy = remedies.as_root("modprobe fuse")
+        return Finding("fuse device", False, f"{path} is there, opening it: {exc.strerror}", cost, remedy, True)
+    return Finding("fuse device", True, f"{path} opens", cost, "", True)
+
+
+def _remedy_for_no_device(path: str) -> str:
+    if not _kernel_has_fuse():
+        return remedies.as_root("modprobe fuse") + (" (on the host)" if remedies.in_container() else "")
+    if remedies.in_container():
+        return remedies.start_container("--device /dev/fuse --cap-add SYS_ADMIN")
+    return remedies.as_root(f"mknod -m 666 {path} c 10 229")
+
+
+def _kernel_has_fuse() -> bool:
+    with open("/proc/filesystems") as file:
+        return any(line.split()[-1:] == ["fuse"] for line in file)
 
 
 def _mount_right() -> Finding:
+    """An ordinary user mounts by a program that is root for a moment, which takes all that is asked for here."""
     path = shutil.which("fusermount3")
-    version = ""
-    if path is not None:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
-        version = done.stdout.strip().rpartition(" ")[2]
-    found = path is not None and (_fusermount_is_setuid() or has_sys_admin())
-    detail = f"{path} {version}" if path else "not installed"
-    if path is not None and not found:
-        detail += ", not setuid root"
-    if not found and has_sys_admin():
-        return Finding("fusermount3", True, f"{detail}; not needed as root", "", "")
-    return Finding("fusermount3", found, detail, "an ordinary user cannot mount", "apt-get install fuse3", not has_sys_admin())
+    cost = "an ordinary user cannot mount"
+    if path is None:
+        return Finding("fusermount3", has_sys_admin(), "not installed" + _NOT_NEEDED * has_sys_admin(), cost,
+                       remedies.install("fusermount3"), not has_sys_admin())  # fmt: skip
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    reason, remedy = _fusermount_obstacle(path)
+    detail = f"{path} {said.rpartition(' ')[2]}{f', {reason}' if reason else ''}"
+    if has_sys_admin():
+        return Finding("fusermount3", True, detail + _NOT_NEEDED * bool(reason), cost, "")
+    return Finding("fusermount3", not reason, detail, cost, remedy, True)
+
+
+def _fusermount_obstacle(path: str) -> tuple[str, str]:
+    """Why it gets no privilege, and what mends that; "" for both when it does."""
+    if not os.stat(path).st_mode & stat.S_ISUID:
+        return "not setuid root", remedies.as_root(f"chmod u+s {path}")
+    if _status("NoNewPrivs") == "1":
+        return "setuid programs gain nothing here (no_new_privs)", remedies.start_container(
+            "--security-opt no-new-privileges=false"
+        )
+    if not int(_status("CapBnd"), 16) & 1 << _CAP_SYS_ADMIN:
+        return "without the right to mount, which was taken from all processes here", remedies.start_container(
+            "--cap-add SYS_ADMIN"
+        )
+    return "", ""
+
+
+def _mount_table() -> Finding:
+    found = os.path.lexists(_MTAB)
+    return Finding(
+        "mount table", found or has_sys_admin(), f"{_MTAB} {'is there' if found else 'is missing'}",
+        "an ordinary user cannot unmount: fusermount3 looks there", remedies.as_root(f"ln -s ../proc/self/mounts {_MTAB}"),
+    )  # fmt: skip
 
 
 def _binding() -> Finding:
+    cost = "nothing to fall back to where the native session fails"
     try:
         module = importlib.import_module("pyfuse3")
     except ImportError as exc:
-        return Finding(
-            "libfuse3", False, f"pyfuse3 cannot be imported: {exc}", "nothing to fall back to where the native session fails",
-            "apt-get install libfuse3-3, then pip install 'agentfsd[daemon]'",
-        )  # fmt: skip
-    return Finding("libfuse3", True, f"pyfuse3 {getattr(module, '__version__', '')}".strip(), "", "")
+        remedy = " && ".join([remedies.install("pyfuse3"), remedies.pip("'agentfsd[daemon]'")])
+        return Finding("libfuse3", False, f"pyfuse3 cannot be imported: {exc}", cost, remedy)
+    return Finding("libfuse3", True, f"pyfuse3 {getattr(module, '__version__', '')}".strip(), cost, "")
 
 
 def _protocol(offer: FuseOffer | None) -> Finding:
@@ -158,9 +218,23 @@ def _namespaces() -> Finding:
         reason == "",
         reason or ("as root" if has_sys_admin() else "by user namespaces"),
         "'run' relies on the slower view by process id, and one-step 'run' outside a mount is not possible",
-        "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 "
-        "kernel.apparmor_restrict_unprivileged_userns=0",
+        _remedy_for_namespaces(),
     )
+
+
+def _remedy_for_namespaces() -> str:
+    """What forbids user namespaces, where the kernel says so; else it is a container's filter of system calls, if anything."""
+    wrong = []
+    for key, bad, good in _NAMESPACE_SETTINGS:
+        try:
+            with open(f"/proc/sys/{key.replace('.', '/')}") as file:
+                if file.read().strip() == bad:
+                    wrong.append(f"{key}={good}")
+        except OSError:
+            continue  # this kernel has no such setting
+    if wrong:
+        return remedies.as_root(f"sysctl -w {' '.join(wrong)}") + (" (on the host)" if remedies.in_container() else "")
+    return remedies.start_container("--cap-add SYS_ADMIN") if remedies.in_container() else ""
 
 
 def _allow_other() -> Finding:
@@ -176,7 +250,7 @@ def _allow_other() -> Finding:
         allowed,
         "user_allow_other is set" if allowed else "user_allow_other is not set in /etc/fuse.conf",
         "other users cannot enter this user's mounts (mount --allow-other is refused)",
-        "echo user_allow_other | sudo tee -a /etc/fuse.conf",
+        remedies.as_root("sh -c 'echo user_allow_other >> /etc/fuse.conf'"),
     )
 
 
@@ -228,6 +302,20 @@ def _giving_error(directory: str) -> str:
     return ""
 
 
+def _library() -> Finding:
+    found = interpose.library() is not None
+    detail = "there" if found else "this installation was made without a C compiler"
+    again = remedies.pip("--force-reinstall --no-deps --no-binary agentfsd agentfsd")
+    cost = "'run --interpose' is refused (agentfs_client.open gives Python programs the same)"
+    return Finding("preloaded library", found, detail, cost, f"{remedies.install('compiler')} && {again}")
+
+
+def _git() -> Finding:
+    path = shutil.which("git")
+    cost = "an http remote that wants a password is refused: `git credential` is asked for it"
+    return Finding("git", path is not None, path or "not installed", cost, remedies.install("git"))
+
+
 def _openat2() -> Finding:
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_BENEATH)
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -263,14 +351,12 @@ def _pidfd_thread() -> Finding:
 
 
 def has_sys_admin() -> bool:
+    return bool(int(_status("CapEff"), 16) & 1 << _CAP_SYS_ADMIN)
+
+
+def _status(field: str) -> str:
     with open("/proc/self/status") as file:
-        bits = next(line.split()[1] for line in file if line.startswith("CapEff:"))
-    return bool(int(bits, 16) & 1 << _CAP_SYS_ADMIN)
-
-
-def _fusermount_is_setuid() -> bool:
-    path = shutil.which("fusermount3")
-    return path is not None and bool(os.stat(path).st_mode & 0o4000)
+        return next(line.split()[1] for line in file if line.startswith(f"{field}:"))
 
 
 def _fuse_offer() -> FuseOffer | None:

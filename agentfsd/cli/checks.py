@@ -33,7 +33,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
         for finding in findings:
             output.say(f"{'ok ' if finding.found else 'NO ' if finding.needed else ' - '} {finding.name}: {finding.detail}")
             if not finding.found:
-                output.say(f"      without it: {finding.cost}" if finding.cost else "")
+                if finding.cost:
+                    output.say(f"      without it: {finding.cost}")
                 if finding.remedy:
                     output.say(f"      to mend it: {finding.remedy}")
         output.say("mounting works here" if usable else "mounting does not work here")

@@ -14,7 +14,12 @@ def main() -> None:
     try:
         from agentfsd.cli.main import main as command
     except ModuleNotFoundError as exc:
-        sys.exit(f"agentfsd: the commands need the package {exc.name}\n  hint: pip install 'agentfsd[daemon]'")
+        from agentfsd.cli import remedies
+
+        way = " && ".join([remedies.install("fusermount3", "pyfuse3"), remedies.pip("'agentfsd[daemon]'")])
+        sys.exit(
+            f"agentfsd: the commands need the package {exc.name}\n  hint: {way}\n  or, without a compiler: 'agentfsd[native]'"
+        )
 
     signal.signal(signal.SIGINT, answer)
     try:

@@ -1,0 +1,68 @@
+"""The command that mends what is missing, as this machine's distribution and this user have to type it.
+
+It must never run one. It imports nothing but the standard library: it is also asked where nothing else is installed.
+"""
+
+import importlib.util
+import os
+import shlex
+import sys
+
+OS_RELEASE = "/etc/os-release"
+_CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
+
+_INSTALL = {"debian": "apt-get install -y", "fedora": "dnf install -y", "arch": "pacman -S --needed --noconfirm"}
+_PACKAGES = {  # what is wanted: its packages, by family
+    "fusermount3": {"debian": "fuse3", "fedora": "fuse3", "arch": "fuse3"},
+    "pyfuse3": {
+        "debian": "libfuse3-dev pkg-config gcc libc6-dev python3-dev",
+        "fedora": "fuse3-devel pkgconf-pkg-config gcc python3-devel",
+        "arch": "fuse3 pkgconf gcc",
+    },
+    "compiler": {"debian": "gcc libc6-dev", "fedora": "gcc glibc-devel", "arch": "gcc"},
+    "git": {"debian": "git", "fedora": "git", "arch": "git"},
+}
+
+
+def family() -> str:
+    """debian, fedora or arch, also for what derives from them; "" for any other."""
+    fields = {}
+    try:
+        with open(OS_RELEASE) as file:
+            for line in file:
+                name, _, value = line.strip().partition("=")
+                fields[name] = value.strip("\"'")
+    except OSError:
+        return ""
+    names = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
+    return next((known for name in names for known in _INSTALL if name == known or (name, known) == ("rhel", "fedora")), "")
+
+
+def install(*wanted: str) -> str:
+    """The command that installs the packages of all *wanted*; elsewhere Debian's names, to look for one's own by."""
+    here = family()
+    packages = " ".join(dict.fromkeys(" ".join(_PACKAGES[name][here or "debian"] for name in wanted).split()))
+    return as_root(f"{_INSTALL[here]} {packages}") if here else f"install what Debian calls {packages}"
+
+
+def pip(what: str) -> str:
+    """The command that installs a Python package where agentfsd is."""
+    has_pip = importlib.util.find_spec("pip") is not None
+    return f"{shlex.quote(sys.executable)} -m pip install {what}" if has_pip else f"pip install {what}"
+
+
+def as_root(command: str) -> str:
+    return command if os.geteuid() == 0 else f"sudo {command}"
+
+
+def in_container() -> bool:
+    """As far as container engines leave a mark."""
+    return any(os.path.exists(mark) for mark in _CONTAINER_MARKS)
+
+
+def start_container(options: str) -> str:
+    return f"start the container with {options} (podman, docker)"
+
+
+def set_kernel_value(key: str, value: str) -> str:
+    return as_root(f"sysctl -w {key}={value}")
