@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from agentfsd import __version__
+from agentfsd.cli import completion
 from agentfsd.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +50,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert "Example:" in command.help
 
 
-def test_wheel_holds_the_two_packages_and_the_units_and_nothing_else(tmp_path: Path) -> None:
+def test_wheel_holds_the_two_packages_and_what_belongs_to_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -56,10 +58,12 @@ def test_wheel_holds_the_two_packages_and_the_units_and_nothing_else(tmp_path: P
     compiled = shutil.which(os.environ.get("CC", "gcc")) is not None
     assert ("agentfs_client/libagentfs-interpose.so.1" in names) == compiled
     assert wheel.name.endswith("-any.whl") != compiled
-    data = "agentfsd-0.1.0.data"
-    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", "agentfsd-0.1.0.dist-info", data}
-    assert {name for name in names if name.startswith(data)} == {
-        f"{data}/data/lib/systemd/system/agentfsd@.service", f"{data}/data/lib/systemd/user/agentfsd@.service",
-        f"{data}/data/share/doc/agentfsd/README.systemd",
+    data = f"agentfsd-{__version__}.data"
+    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", f"agentfsd-{__version__}.dist-info", data}
+    beside = {name.removeprefix(f"{data}/data/") for name in names if name.startswith(data)}
+    assert {name for name in beside if not name.startswith("share/man/")} == {
+        "lib/systemd/system/agentfsd@.service", "lib/systemd/user/agentfsd@.service", "share/doc/agentfsd/README.systemd",
+        *(f"share/{place}" for place in completion.SCRIPTS.values()),
     }  # fmt: skip
+    assert "share/man/man1/agentfsd-run.1" in beside
     assert "agentfs_client/py.typed" in names

@@ -132,7 +132,7 @@ def _kernel_has_fuse() -> bool:
 def _mount_right() -> Finding:
     """An ordinary user mounts by a program that is root for a moment, which takes all that is asked for here."""
     path = shutil.which("fusermount3")
-    cost = "an ordinary user cannot mount"
+    cost = "nobody without CAP_SYS_ADMIN can mount"
     if path is None:
         return Finding("fusermount3", has_sys_admin(), "not installed" + _NOT_NEEDED * has_sys_admin(), cost,
                        remedies.install("fusermount3"), not has_sys_admin())  # fmt: skip
@@ -208,7 +208,7 @@ def _passthrough(offer: FuseOffer | None) -> Finding:
         detail = "offered, but it needs CAP_SYS_ADMIN"
     else:
         detail = "not offered by the kernel (6.9 and later have it)"
-    return Finding("passthrough", False, detail, "file data takes a turn through the daemon", "mount as root")
+    return Finding("passthrough", False, detail, "file data takes a turn through the daemon", remedies.gain_sys_admin())
 
 
 def _namespaces() -> Finding:
@@ -274,7 +274,7 @@ def _backstore(parent: str) -> Finding:
 def _ramdisk() -> Finding:
     return Finding(
         "ramdisk", has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
-        "--backstore ramdisk keeps contents in the daemon's memory, which goes when that is killed", "mount as root",
+        "--backstore ramdisk keeps contents in the daemon's memory, which goes when that is killed", remedies.gain_sys_admin(),
     )  # fmt: skip
 
 

@@ -60,6 +60,10 @@ def in_container() -> bool:
     return any(os.path.exists(mark) for mark in _CONTAINER_MARKS)
 
 
+def gain_sys_admin() -> str:
+    return "mount as root" if os.geteuid() != 0 else start_container("--cap-add SYS_ADMIN")
+
+
 def start_container(options: str) -> str:
     return f"start the container with {options} (podman, docker)"
 

@@ -1,6 +1,7 @@
-"""Prints the copyright file of the Debian package: this project's licence, and those of all packages that it holds.
+"""Licences of Python packages; prints the copyright file of the Debian package, with those of all packages that it holds.
 
-`copyright.py LICENSE SITE-PACKAGES`. A package under the GPL without an exception ends it: what we import in one process must not be that.
+`licences.py LICENSE SITE-PACKAGES`. A package under the GPL without an exception ends it: what we import into one process must
+not be that.
 """
 
 import re
@@ -33,18 +34,19 @@ def texts(found: Distribution) -> Iterator[str]:
             yield Path(str(found.locate_file(path))).read_text(errors="replace").strip()
 
 
-def main(own: Path, site: Path) -> None:
-    print(own.read_text())
-    print("The Python packages below /usr/lib/agentfsd are other people's:\n")
-    held = sorted(distributions(path=[str(site)]), key=lambda found: found.name.lower())
+def copyright_file(own: str, site: str) -> Iterator[str]:
+    """Its lines. *own*: our licence; *site*: the directory that the packages are installed in."""
+    yield own
+    yield "The Python packages below /usr/lib/agentfsd are other people's:\n"
+    held = sorted(distributions(path=[site]), key=lambda found: found.name.lower())
     for found in held:
         if forbids_linking(licence(found)):
             raise SystemExit(f"the licence of {found.name} does not permit this: {licence(found) or 'unknown'}")
-        print(f"{found.name} {found.version}: {licence(found)}")
+        yield f"{found.name} {found.version}: {licence(found)}"
     for found in held:
         for text in texts(found):
-            print(f"\n{'-' * 30} {found.name}\n\n{text}")
+            yield f"\n{'-' * 30} {found.name}\n\n{text}"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.stdout.writelines(f"{line}\n" for line in copyright_file(Path(sys.argv[1]).read_text(), sys.argv[2]))

@@ -1,0 +1,93 @@
+"""What an installation has beside the program: man pages that render, a changelog of its version, licences that permit it."""
+
+import re
+import shutil
+import subprocess
+from importlib.metadata import distribution
+
+import click
+import pytest
+from packaging.requirements import Requirement
+
+from agentfsd import __version__
+from agentfsd.cli.main import main
+from release import licences, manpages, share
+from tests.test_layout import commands
+
+
+def rendered(page: str) -> str:
+    """As on an 80-column terminal, without its bold type."""
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed: scripts/install --tests")
+    done = subprocess.run(
+        ["groff", "-ww", "-man", "-K", "utf8", "-T", "utf8", "-P-c"], input=page, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return re.sub(".\b", "", done.stdout)
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return manpages.pages("agentfsd", main, __version__, share.release_date(__version__))
+
+
+def test_every_command_has_a_page_and_no_other(pages: dict[str, str]) -> None:
+    assert set(pages) == {"agentfsd.1", *(f"agentfsd-{name.replace(' ', '-')}.1" for name in commands(main))}
+
+
+def test_pages_render_without_a_warning_and_hold_the_whole_help(pages: dict[str, str]) -> None:
+    for name, command in commands(main).items():
+        words = rendered(pages[f"agentfsd-{name.replace(' ', '-')}.1"])
+        assert f"agentfsd {name} [OPTIONS]" in words or isinstance(command, click.Group)
+        options = [switch for option in command.params if isinstance(option, click.Option) for switch in option.opts]
+        assert [switch for switch in options if switch not in words] == []
+        assert "EXAMPLES" in words
+    assert "branch" in rendered(pages["agentfsd.1"])
+
+
+def test_what_troff_would_take_for_a_request_is_text() -> None:
+    @click.command()
+    @click.option("--dir", help="Such as ~/a-b\\c^d.")
+    def strange(dir: str) -> None:
+        """Sum up.
+
+        .start with a dot: \\fBnot bold\\fR
+
+        \b
+        Example:
+          'quoted' `this` --dir="x"
+
+            .hidden
+        """
+
+    pages = manpages.pages("group", click.Group("group", {"strange": strange}), "1", "2026-01-02")
+    words = rendered(pages["group-strange.1"])
+    for text in (".start with a dot: \\fBnot bold\\fR", "'quoted' `this` --dir=\"x\"", "    .hidden", "Such as ~/a-b\\c^d."):
+        assert text in words, words
+
+
+def test_version_is_in_the_changelog_and_the_installed_one() -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", share.release_date(__version__))
+    assert distribution("agentfsd").version == __version__
+
+
+def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
+    """Every package that *name* brings along, of those installed here."""
+    if (name, extras) in seen:
+        return set()
+    seen.add((name, extras))
+    found = {name}
+    for line in distribution(name).requires or []:
+        wanted = Requirement(line)
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            found |= needed(wanted.name, frozenset(wanted.extras), seen)
+    return found
+
+
+def test_licences_of_what_is_imported_permit_it() -> None:
+    names = needed("agentfsd", frozenset({"daemon"}), set())
+    assert {"pyfuse3", "msgspec", "click"} <= names
+    assert [name for name in names if licences.forbids_linking(licences.licence(distribution(name)))] == []
+    assert licences.forbids_linking("GPL-3.0-only")
+    assert licences.forbids_linking("")
+    assert not licences.forbids_linking("GPLv2 with linking exception")
