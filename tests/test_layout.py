@@ -27,6 +27,15 @@ def test_every_room_is_on_the_map(package: str) -> None:
     assert named == rooms - {"__init__.py"}
 
 
+def test_top_level_is_what_was_agreed() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True).stdout
+    packages = {"agentfsd", "client", "tests", "systemd", "scripts", ".ci"}
+    files = {"pyproject.toml", ".gitignore", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    assert {path.partition("/")[0] for path in listed.splitlines()} <= packages | files
+
+
 def commands(group: click.Group, prefix: str = "") -> dict[str, click.Command]:
     found: dict[str, click.Command] = {}
     for name, command in group.commands.items():

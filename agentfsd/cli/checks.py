@@ -7,12 +7,8 @@ import msgspec
 
 from agentfsd import runtime
 from agentfsd.backstore import ramdisk
-from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli import capabilities, output, progress
 from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
-from agentfsd.core.overlay import Overlay
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata.store import Store
 
 
 @click.command()
@@ -71,6 +67,11 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
 
 
 def _check_state(state: runtime.State) -> list[str]:
+    from agentfsd.backstore.hostfs import HostBackstore  # most of what there is: here, or every command and every Tab would wait
+    from agentfsd.core.overlay import Overlay
+    from agentfsd.lower.host import HostLower
+    from agentfsd.metadata.store import Store
+
     record = state.last_record()
     place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
     if not os.path.exists(place.metadata) or record is None:
