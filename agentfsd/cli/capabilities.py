@@ -161,8 +161,9 @@ def _fusermount_obstacle(path: str) -> tuple[str, str]:
 
 def _mount_table() -> Finding:
     found = os.path.lexists(_MTAB)
+    detail = f"{_MTAB} is there" if found else f"{_MTAB} is missing" + _NOT_NEEDED * has_sys_admin()
     return Finding(
-        "mount table", found or has_sys_admin(), f"{_MTAB} {'is there' if found else 'is missing'}",
+        "mount table", found or has_sys_admin(), detail,
         "an ordinary user cannot unmount: fusermount3 looks there", remedies.as_root(f"ln -s ../proc/self/mounts {_MTAB}"),
     )  # fmt: skip
 

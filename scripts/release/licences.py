@@ -17,7 +17,7 @@ _GPL = re.compile(r"\bA?GPL|General Public License", re.I)
 def licence(found: Distribution) -> str:
     """As the package says it: an SPDX expression, a few words, or classifiers."""
     said = found.metadata
-    words = said.get("License-Expression") or said.get("License") or ""
+    words = str((said.get_all("License-Expression") or said.get_all("License") or [""])[0])
     if words and "\n" not in words:
         return words
     kinds = [kind.rpartition(" :: ")[2] for kind in said.get_all("Classifier") or [] if kind.startswith("License ::")]
