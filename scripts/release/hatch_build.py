@@ -1,4 +1,4 @@
-"""What a wheel holds beside the two packages: the preloaded library, man pages, completion scripts and systemd units.
+"""What a wheel holds beside the two packages: the preloaded library, man pages and completion scripts.
 
 Each part is left out, with a warning, where it cannot be made; the package works without any of them.
 """
@@ -14,7 +14,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY = "libagentfs-interpose.so.1"
-UNITS = {"systemd/system": "lib/systemd/system", "systemd/user": "lib/systemd/user"}
 
 
 class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -26,7 +25,6 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         self._directory = tempfile.TemporaryDirectory()
         made = Path(self._directory.name)
-        build_data["shared_data"] |= {source: there for source, there in UNITS.items() if Path(self.root, source).is_dir()}
         if self._run("no man pages and no completion", [sys.executable, "-m", "release.share", made / "share"]):
             build_data["shared_data"][str(made / "share")] = "share"
         if self._run("no `agentfsd run --interpose`", [Path(self.root, "client/interpose/build"), made / LIBRARY]):
