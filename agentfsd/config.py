@@ -4,15 +4,16 @@ It must never know how the rooms are built; it only reads paths and the mount ta
 """
 
 import errno
+import importlib.util
 import os
 import stat
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from agentfs_client.mounttable import is_within as is_within
 from agentfsd import mounts, runtime
-from agentfsd.errors import Refusal
+from agentfsd.errors import Refusal, invalid
 
 MIB = 1 << 20
 
@@ -23,6 +24,9 @@ _ROOT_ONLY = ("suid", "dev")
 
 SessionKind = Literal["auto", "pyfuse3", "native"]
 BackstoreKind = Literal["hostfs", "memory", "ramdisk"]
+
+
+LogFormat = Literal["text", "json"]
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +46,8 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     session: SessionKind = "auto"
     idle_exit_s: float = 0.0  # 0: never
     settings: str = ""  # a file of settings, read at the start and at each reload; see preferences.py
+    metrics: str = ""  # where they are served: see parse_address; "": nowhere
+    log_format: LogFormat = "text"
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 
@@ -66,6 +72,7 @@ def check(config: DaemonConfig) -> DaemonConfig:
         state=os.path.realpath(config.state),
     )
     _check_options(resolved.mount_options)
+    _check_metrics(resolved.metrics)
     _check_mountpoint(resolved.mountpoint)
     _check_directory(resolved.lower, "workspace")
     _check_overlap(resolved)
@@ -79,6 +86,48 @@ def _check_options(options: tuple[str, ...]) -> None:
             raise Refusal(errno.EINVAL, "bad-option", f"there is no mount option {option!r}", f"there are {known}")
         if option in _ROOT_ONLY and os.geteuid() != 0:
             raise Refusal(errno.EPERM, "root-only", f"only root may mount with {option!r}", "leave it out, or mount as root")
+
+
+class Address(NamedTuple):
+    """The path of a Unix socket, or a host of the loopback and a port."""
+
+    path: str
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Of "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for what others than this machine could reach."""
+    if text.startswith("unix:/"):
+        return Address(text[len("unix:") :])
+    import ipaddress  # which every command would wait for
+
+    host, _, port = text.rpartition(":")
+    host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+    try:
+        if not 0 <= int(port) <= 65535:
+            raise ValueError
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise invalid(f"{text!r} is no address for metrics", "give unix:/PATH or 127.0.0.1:PORT", "bad-address") from None
+    if not is_loopback:
+        message = f"metrics are not served at {host}: whoever reaches this machine could read them"
+        raise invalid(message, "give unix:/PATH or 127.0.0.1:PORT, and let a proxy of yours do the rest", "bad-address")
+    return Address("", host, int(port))
+
+
+def _check_metrics(address: str) -> None:
+    if not address:
+        return
+    parse_address(address)
+    if importlib.util.find_spec("prometheus_client") is None:
+        message = "metrics need prometheus_client, which is not installed"
+        raise Refusal(errno.ENOSYS, "no-metrics", message, "pip install 'agentfsd[metrics]'")
 
 
 def _check_text(path: str) -> None:

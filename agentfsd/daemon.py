@@ -41,6 +41,7 @@ from agentfsd.handoff.views import Views
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
+from agentfsd.observation import Observation
 from agentfsd.supervision import ServiceManager
 
 log = logging.getLogger("agentfsd")
@@ -104,6 +105,7 @@ class Daemon:
         self.doorway = Doorway(self.state.doorway, os.geteuid())
         self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
+        self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = process.has_terminal()
         self._is_ready = False
 
@@ -124,6 +126,7 @@ class Daemon:
         self._read_settings()
         self.mount.mount()
         self.held.in_use = True
+        self.observation.follow_policy()
         self.service.info = self._info(self.mount.kind, self.mount.why)
 
     def record(self) -> runtime.DaemonRecord:
@@ -136,6 +139,7 @@ class Daemon:
     def close(self) -> None:
         mounted = mounts.mount_at(self.orders.mountpoint)
         self.mount.close(unmount=mounted is not None and mounted.fstype == mounts.FSTYPE)
+        self.observation.close()
         self.doorway.close()
         self.views.close()
         self.bindings.close()
@@ -182,10 +186,13 @@ class Daemon:
 
     async def run(self, ready: process.Ready) -> None:
         """From mounted to unmounted."""
+        if self.orders.metrics:
+            self.service.info.metrics = self.observation.serve_metrics(self.orders.metrics)
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
+            nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
             if self.orders.idle_exit_s:
@@ -235,6 +242,7 @@ class Daemon:
             log.error("the settings stay as they were: %s", why)
             status += f"; the settings stay as they were: {why}"
         else:
+            self.observation.follow_policy()
             log.info("settings read: %s", self.orders.settings or "there is no file of them")
         self.manager.ready(status)
 

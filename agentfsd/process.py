@@ -9,7 +9,7 @@ import resource
 
 import msgspec
 
-from agentfsd import journal, runtime
+from agentfsd import journal, logs, runtime
 from agentfsd.config import DaemonConfig, Readiness
 
 _ALLOCATIONS = 50_000  # between two looks of the garbage collector
@@ -48,7 +48,8 @@ def _handler(orders: DaemonConfig, state: runtime.State) -> logging.Handler:
         logging.StreamHandler() if orders.foreground
         else logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
     )  # fmt: skip
-    handler.setFormatter(journal.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    text = journal.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(logs.Json() if orders.log_format == "json" else text)
     return handler
 
 

@@ -61,6 +61,11 @@ class State:
         return os.path.join(self.path, "daemon.log")
 
     @property
+    def audit(self) -> str:
+        """The audit trail."""
+        return os.path.join(self.path, "audit.db")
+
+    @property
     def record(self) -> str:
         return os.path.join(self.path, "daemon.json")
 

@@ -48,3 +48,14 @@ def pidfd(tid: int, *, thread: bool) -> int:
     """A descriptor that becomes readable when the process (or thread) ends; -1 when there is none or the kernel cannot."""
     fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
     return fd
+
+
+def owner(pid: int) -> int | None:
+    """The effective uid of a process; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
+            text = status.read(4096)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    at = text.index(b"\nUid:")
+    return int(text[at + 5 : text.index(b"\n", at + 5)].split()[1])

@@ -14,6 +14,7 @@ from agentfsd.cli import (
     mcp,
     merging,
     mounting,
+    observing,
     past,
     processes,
     running,
@@ -40,7 +41,7 @@ for _command in (
     mounting.mount, mounting.umount, mounting.status, backstore.backstore, checks.doctor, checks.fsck, running.run, running.shell,
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
-    merging.merge, merging.commit, watching.watch,
+    merging.merge, merging.commit, watching.watch, observing.top, observing.audit,
     exchange.export, exchange.import_, mcp.mcp, interposing.interpose, completion.completion,
 ):  # fmt: skip
     main.add_command(_command)

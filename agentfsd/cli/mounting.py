@@ -12,7 +12,7 @@ from agentfsd import mounts, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.cli import completion, locate, output, start
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
-from agentfsd.config import MIB, BackstoreKind, DaemonConfig, SessionKind
+from agentfsd.config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
 from agentfsd.control import text
 
 _UMOUNT_TIMEOUT_S = 30.0
@@ -41,11 +41,15 @@ _LINGER_S = 0.5
               help="What speaks with the kernel; auto takes native and falls back by itself.")  # fmt: skip
 @click.option("--settings", metavar="FILE", help="Lines NAME = VALUE, read at the start and at SIGHUP: the names of `policy`, "
               "those of `interpose` after interpose., and log.level.")  # fmt: skip
+@click.option("--metrics", metavar="ADDRESS", default="",
+              help="Serve Prometheus metrics at unix:/PATH or 127.0.0.1:PORT (needs agentfsd[metrics]).")  # fmt: skip
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              envvar="AGENTFS_LOG_FORMAT", show_envvar=True, help="Of the daemon's log, STATE/daemon.log.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay, and log to the terminal or the journal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
     memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
-    settings: str | None, foreground: bool,
+    settings: str | None, metrics: str, log_format: LogFormat, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
 
@@ -62,6 +66,7 @@ def mount(
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
         allow_other=allow_other, foreground=foreground, session=session,
         settings=os.path.abspath(settings) if settings else "",
+        metrics=metrics, log_format=log_format,
         mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip

@@ -7,9 +7,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SHOWN_PATHS = 10
 
@@ -54,15 +57,21 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
+
+    Console().print(grid(headers, rows))
+
+
+def grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    """The table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        grid.add_column(header, overflow="fold")
+        made.add_column(header, overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(printable(cell)) for cell in row))
-    Console().print(grid)
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    return made
 
 
 def printable(text: str) -> str:

@@ -181,7 +181,7 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
 
 @click.group()
 def policy() -> None:
-    """Settings of an overlay: which snapshots are kept, and the mode and access list of what is copied up.
+    """Settings of an overlay: which snapshots are kept, the mode and access list of what is copied up, what is written down.
 
     \b
     Example:
@@ -231,6 +231,9 @@ def set_policy(name: str, value: str, named: str | None) -> None:
     copyup.dir_mode        likewise to directories
     copyup.acl_strategy    its access list: clone; drop (as setfacl -b); or map-basic
                            (gone, and the group bits are what its entries gave)
+    audit.enabled          yes: who changes what is written down (`agentfsd audit`)
+    audit.max_bytes        what that may take, such as 64M; the oldest entries go
+    log.slow_ms            requests that take longer are logged, and seen in status; 0 for none
 
     A directory in which only names change keeps its mode and list.
 

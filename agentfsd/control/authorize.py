@@ -14,6 +14,7 @@ _FOR_BOUND = (
     wire.Hello, wire.Status, wire.Capabilities, wire.BranchShow, wire.SnapshotCreate, wire.SnapshotList,
     wire.SnapshotShow, wire.SnapshotDelete, wire.Diff, wire.DiffPatch, wire.DiffFiles, wire.Log, wire.Restore, wire.Events,
     wire.FileRequest, wire.HandleRequest, wire.FdDup, wire.FdSync, wire.InterposeGet,
+    wire.Top, wire.AuditList,
 )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
         raise _outside("that request")
     if isinstance(request, wire.BranchShow | wire.Log):
         _check_own(request.ref, bound_to, overlay)
-    elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList | wire.Events):
+    elif isinstance(request, wire.SnapshotCreate | wire.SnapshotList | wire.Events | wire.AuditList):
         _check_own(request.branch, bound_to, overlay)
     elif isinstance(request, wire.SnapshotShow):
         _check_snapshot(request.ref, bound_to, overlay)

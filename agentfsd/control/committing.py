@@ -152,6 +152,8 @@ class CommitHandlers(HistoryHandlers):
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note["same"], type=list[commit.Same])
             await self._keep_up(note, same, whole, lambda: writer.resume(lower, state), asker)
+            if self.overlay.has_tree(note["branch"]):
+                self._tell("commit", note["branch"], asker.caller.pid, name=self.overlay.branch_row(note["branch"]).name)
         else:
             self._know_again(originals)
         await self._settle()

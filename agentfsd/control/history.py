@@ -45,6 +45,7 @@ class HistoryHandlers:
     info: DaemonInfo
     _flush: Flush
     _settle: Callable[[], Awaitable[None]]
+    follow_policy: Callable[[], None]  # of whoever the settings are for, when one has changed
 
     def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "") -> None:
         """At once after it was done: before anything is awaited."""
@@ -120,6 +121,7 @@ class HistoryHandlers:
 
     async def _policy_set(self, request: wire.PolicySet, asker: Asker) -> wire.PolicyReply:
         self.overlay.set_policy(request.name, request.value)
+        self.follow_policy()
         return wire.PolicyReply(policy=self.overlay.policy())
 
 

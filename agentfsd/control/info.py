@@ -20,3 +20,4 @@ class DaemonInfo:
     capabilities: dict[str, str] = field(default_factory=dict)
     shown_at: tuple[str, ...] = ()
     read_only: bool = False
+    metrics: str = ""

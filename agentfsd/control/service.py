@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from agentfsd.control.forwarding import ForwardHandlers
 from agentfsd.control.history import Flush, author_of, wire_snapshot
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone, Line
+from agentfsd.control.observing import ObserveHandlers
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
 from agentfsd.control.storage import backstore_status
@@ -29,21 +29,26 @@ from agentfsd.core.snapshots import RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
 from agentfsd.metadata.rows import BranchRow
-from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller, Change
+from agentfsd.telemetry.traffic import Traffic
+from agentfsd.telemetry.who import Identify
+from agentfsd.types import DEFAULT_BRANCH, Change
 
 log = logging.getLogger(__name__)
 
-_GONE = "(deleted)"
 _SENTENCE_CHARACTERS = 500
 
-_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.FileDelete, wire.FileCount)  # given up when the client goes away
+_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.Top, wire.FileDelete, wire.FileCount)  # given up when the client goes away
 
 
 async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
-class ControlService(CommitHandlers, ForwardHandlers):
+def _pass() -> None:
+    return
+
+
+class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale, ``write_back`` also until it has written back what was dirty; ``shutdown(force)`` asks the
     daemon to end; ``measure`` says what it takes; ``attach(descriptor, branch id, io, device)`` serves a connection of its own
@@ -65,6 +70,9 @@ class ControlService(CommitHandlers, ForwardHandlers):
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
         self._attach, self._write_back = attach, write_back
+        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.follow_policy: Callable[[], None] = _pass
+        self.connections: Callable[[], list[tuple[str, str, str]]] = list
 
     async def answer(self, body: bytes, peer: Peer, line: Line | None = None) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds. ClientGone."""
@@ -94,19 +102,14 @@ class ControlService(CommitHandlers, ForwardHandlers):
         authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply
-        if line is not None and isinstance(request, _HOLD_THE_LINE):
-            reply = await line.hold(lambda: handler(self, request, asker))
-        else:
-            reply = await handler(self, request, asker)
+        with self._counted(request, asker):
+            if line is not None and isinstance(request, _HOLD_THE_LINE):
+                reply = await line.hold(lambda: handler(self, request, asker))
+            else:
+                reply = await handler(self, request, asker)
         if isinstance(request, wire.SnapshotCreate) and isinstance(reply, wire.SnapshotReply):
             peer.made.add(reply.snapshot.id)
         return reply
-
-    def _branch_name(self, branch_id: str | None) -> str:
-        """A process can outlive its branch: it then sees nothing at all, never another branch."""
-        if branch_id is None:
-            return DEFAULT_BRANCH
-        return self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else _GONE
 
     def _pin(self, ref: str | None) -> str | None:
         """The id: what was authorized is what is done, though names move while we wait."""
@@ -119,29 +122,8 @@ class ControlService(CommitHandlers, ForwardHandlers):
             version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=asker.branch, bound=asker.bound_to is not None
         )
 
-    def status(self, caller: Caller) -> wire.StatusReply:
-        """What a bound process is told leaves out other branches."""
-        info, bound_to = self.info, self.bindings.branch_of(caller.pid)
-        return wire.StatusReply(
-            daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
-            session=info.session, backstore=info.backstore, started_ns=info.started_ns,
-            branch=self._branch_name(bound_to), bound=bound_to is not None,
-            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
-            bindings=[] if bound_to else self._bindings(),
-            usage=self.overlay.usage(), resources=self._measure(), session_why=info.capabilities.get("session.why", ""),
-            fd_forwarding=self._forwards(),
-            cap_backstore=info.capabilities.get("cap.backstore", info.backstore),
-            backstore_why=info.capabilities.get("backstore.why", ""),
-        )  # fmt: skip
-
-    async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
-        return self.status(asker.caller)
-
     async def _capabilities(self, request: wire.Capabilities, asker: Asker) -> wire.CapabilitiesReply:
         return wire.CapabilitiesReply(capabilities=self.info.capabilities | {"cap.fd_forwarding": self._forwards()})
-
-    def _forwards(self) -> str:
-        return self.forwarding.kind if self.forwarding is not None else "off"
 
     async def _backstore_status(self, request: wire.BackstoreStatus, asker: Asker) -> wire.BackstoreReply:
         return await backstore_status(self.overlay, self.info)
@@ -159,21 +141,6 @@ class ControlService(CommitHandlers, ForwardHandlers):
         return wire.Done(message="the branch has gone")
 
     # -- branches
-
-    def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
-        return wire.Branch(
-            name=info.name,
-            id=info.id,
-            base=info.base,
-            created_ns=info.created_ns,
-            changed=info.changed,
-            processes=processes,
-            last=info.last,
-        )
-
-    def _branches(self) -> list[wire.Branch]:
-        busy = Counter(binding.branch_id for binding in self.bindings.bindings())
-        return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
 
     async def _branch_create(self, request: wire.BranchCreate, asker: Asker) -> wire.BranchReply:
         source = self._pin(request.source)
@@ -255,18 +222,6 @@ class ControlService(CommitHandlers, ForwardHandlers):
         if branch_id is not None:
             self._tell("unbound", branch_id, request.pid)
         return wire.Done(message=f"process {request.pid} sees {DEFAULT_BRANCH} from now on")
-
-    def _bindings(self) -> list[wire.Binding]:
-        return [
-            wire.Binding(
-                pid=found.pid,
-                branch=self._branch_name(found.branch_id),
-                explicit=found.explicit,
-                command=found.command,
-                since_ns=found.since_ns,
-            )
-            for found in self.bindings.bindings()
-        ]
 
     async def _branch_bindings(self, request: wire.BranchBindings, asker: Asker) -> wire.BindingsReply:
         return wire.BindingsReply(bindings=self._bindings())
@@ -378,6 +333,7 @@ _S = ControlService
 _HANDLERS: dict[type[wire.Request], object] = {
     wire.Hello: _S._hello, wire.Status: _S._status, wire.Capabilities: _S._capabilities, wire.Fsck: _S._fsck,
     wire.BackstoreStatus: _S._backstore_status, wire.Events: _S._events, wire.Shutdown: _S._shut,
+    wire.Top: _S._top, wire.AuditList: _S._audit_list,
     wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,

@@ -1,28 +1,126 @@
 """Status as people read it."""
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 
 from agentfs_client import wire
 
+_LABEL = 12
+_COMMANDS = 3  # that are shown of a branch
+_REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes", "inode"))  # that the kernel has of us
+
 
 def status(found: wire.StatusReply) -> str:
-    """A few lines: what is mounted where, and a table of branches."""
-    held, files = size(found.usage.get("bytes", 0)), found.usage.get("objects", 0)
-    lines = [
-        f"{found.lower} is mounted on {found.mountpoint}",
-        f"daemon {found.daemon}, process {found.pid}, up {_span(time.time_ns() - found.started_ns)}, session {_session(found)}",
-        f"state in {found.state}, {found.cap_backstore}: {held} in {files} files",
-        *([found.backstore_why] if found.backstore_why else []),
-        *([f"descriptors are forwarded ({found.fd_forwarding})"] if found.fd_forwarding != "off" else []),
-        "",
-        f"{'BRANCH':<24} {'CHANGES':>8} {'PROCESSES':>10}  BASE",
+    """One screen: what is mounted where and how, what it takes, what is to be seen to, and a table of branches."""
+    now_ns = time.time_ns()
+    why = f" ({found.session_why})" if found.session_why else ""
+    facts = [
+        ("daemon", f"agentfsd {found.daemon}, process {found.pid}, up {_span(now_ns - found.started_ns)}"),
+        ("session", f"{found.session}{why}{_private_mounts(found)}"),
+        ("contents", _contents(found)),
+        ("", found.backstore_why),
+        ("state", found.state),
+        ("memory", _memory(found.resources)),
+        ("forwarding", f"descriptors are forwarded ({found.fd_forwarding})" if found.fd_forwarding != "off" else ""),
+        ("metrics", found.metrics),
+        ("pending", "; ".join(_pending(found))),
+        ("slow", _slow(found, now_ns)),
     ]
-    lines += [f"{b.name:<24} {b.changed:>8} {b.processes:>10}  {b.base or '(the lower)'}" for b in found.branches]
-    return "\n".join(lines) + "\n"
+    lines = [f"{found.lower} is mounted on {found.mountpoint}"]
+    lines += [f"  {label:<{_LABEL}}{value}" for label, value in facts if value]
+    return "\n".join([*lines, "", *_branches(found, now_ns)]) + "\n"
 
 
-def _session(found: wire.StatusReply) -> str:
-    return f"{found.session} ({found.session_why})" if found.session_why else found.session
+def _private_mounts(found: wire.StatusReply) -> str:
+    private = Counter(f"{one.branch} ({one.io})" for one in found.connections if one.branch)
+    return f"; private mounts: {', '.join(_times(name, count) for name, count in private.items())}" if private else ""
+
+
+def _contents(found: wire.StatusReply) -> str:
+    held = f"{found.cap_backstore}: {size(found.usage.get('bytes', 0))} in {found.usage.get('objects', 0)} files"
+    free, total = found.resources.get("disk_free_bytes", 0), found.resources.get("disk_total_bytes", 0)
+    return f"{held}; {size(free)} of {size(total)} are free" if total else held
+
+
+def _memory(resources: Mapping[str, int]) -> str:
+    if not resources.get("rss_bytes"):
+        return ""
+    parts = [size(resources["rss_bytes"])]
+    parts += [_plural(resources[name], noun) for name, noun in _REMEMBERED if name in resources]
+    return ", ".join(parts)
+
+
+def _pending(found: wire.StatusReply) -> list[str]:
+    """What is not over yet."""
+    commit, resources = found.pending_commit, found.resources
+    lines = []
+    if commit is not None and commit.running:
+        lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({commit.paths} paths)")
+    elif commit is not None:
+        lines.append(
+            f"a commit of {commit.branch or 'a branch'} ({commit.paths} paths) was interrupted while {commit.phase}: "
+            "`agentfsd commit --resume` finishes it, --abort takes it back"
+        )
+    if resources.get("garbage_objects"):
+        lines.append(f"{_plural(resources['garbage_objects'], 'file')} to be freed")
+    if resources.get("notifications"):
+        lines.append(f"{_plural(resources['notifications'], 'notification')} that the kernel has not taken")
+    return lines
+
+
+def _slow(found: wire.StatusReply, now_ns: int) -> str:
+    count = found.resources.get("slow_requests", 0)
+    if not count or not found.slow:
+        return _plural(count, "request") if count else ""
+    last = found.slow[-1]
+    by = f" by {last.pid} {last.command}".rstrip() if last.pid else ""
+    where = f" {_shown(last.where)}" if last.where else ""
+    inside = f" in {last.branch}" if last.branch else ""
+    return f"{count} since it began; {_ago(now_ns, last.time_ns)}: {last.request}{where}{inside}{by} took {_took(last.took_ns)}"
+
+
+def _branches(found: wire.StatusReply, now_ns: int) -> list[str]:
+    rows = [("BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE")]
+    for branch in found.branches:
+        snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
+        changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
+        rows.append(
+            (branch.name, str(branch.changed), changed, snapshot, _processes(found, branch), branch.base or "(the lower)")
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _processes(found: wire.StatusReply, branch: wire.Branch) -> str:
+    """How many, and the names of some."""
+    if not branch.processes:
+        return "-"
+    commands = Counter(_shown(one.command) for one in found.bindings if one.branch == branch.name and one.command)
+    names = [_times(name, count) for name, count in commands.most_common(_COMMANDS)]
+    more = ", ..." if len(commands) > _COMMANDS else ""
+    return f"{branch.processes}: {', '.join(names)}{more}" if names else str(branch.processes)
+
+
+def _times(name: str, count: int) -> str:
+    return f"{count} {name}" if count > 1 else name
+
+
+def _shown(text: str) -> str:
+    """On one line, whatever names hold."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _took(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.0f} ms"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _ago(now_ns: int, then_ns: int) -> str:
+    return f"{_span(now_ns - then_ns)} ago"
 
 
 def _span(ns: int) -> str:

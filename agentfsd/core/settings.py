@@ -10,6 +10,8 @@ MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEAST_BYTES = 1 << 16
 
 
 def parse_age(text: str) -> float:
@@ -36,6 +38,27 @@ def _count(value: str) -> str:
     return value
 
 
+def _bytes(value: str) -> str:
+    parse_bytes(value)
+    return value
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of "1048576", "512K", "16M" or "1G"."""
+    unit = _SIZES.get(text[-1:].upper(), 0)
+    number = text[:-1] if unit else text
+    size = int(number) * (unit or 1) if number.isascii() and number.isdecimal() else 0
+    if not LEAST_BYTES <= size <= 1 << 40:
+        raise invalid(f"{text!r} is no size for this", "give bytes, 64K to 1024G, such as 16M")
+    return size
+
+
+def _milliseconds(value: str) -> str:
+    if not (value.isascii() and value.isdecimal() and len(value) <= 9):
+        raise invalid(f"{value!r} is no time in milliseconds", "give a number, such as 250; 0 is off")
+    return value
+
+
 def _yes_or_no(value: str) -> str:
     if value not in ("yes", "no"):
         raise invalid(f"{value!r} is neither yes nor no", "give yes or no")
@@ -59,11 +82,14 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 # name: (default, what makes of a value what is stored; Refusal for one that makes no sense)
 _SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "audit.enabled": ("yes", _yes_or_no),
+    "audit.max_bytes": ("16M", _bytes),
     "copyup.acl_strategy": ("clone", _one_of(*ACL_STRATEGIES)),
     "copyup.dir_mode": ("755", _permissions),
     "copyup.file_mode": ("644", _permissions),
     "copyup.mode_strategy": ("clone", _one_of(*MODE_STRATEGIES)),
     "copyup.umask": ("022", _permissions),
+    "log.slow_ms": ("250", _milliseconds),
     "retention.keep_tagged": ("yes", _yes_or_no),
     "retention.max_age": ("0", _age),
     "retention.max_count": ("0", _count),

@@ -7,6 +7,8 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.nodes import DirNode
+from agentfsd.telemetry.traffic import Traffic
+from agentfsd.telemetry.who import Identify
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class Connections:
         self.moves_atime = True
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
         self.doorway: Doorway | None = None
+        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
         self.all: list[Base] = []
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -14,11 +15,15 @@ from agentfsd.core.inode import Inode
 from agentfsd.fuse import entry
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.files import is_acl
+from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import Context, Entry, Shown
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+_OPS = {"_fill": "readdir", "_read": "read", "open_text": "", "file_to_resize": ""}  # "": part of a request that is counted
 
 
 class LibfuseSession:
@@ -71,16 +76,32 @@ class _Requests(pyfuse3.Operations):
     def __init__(self, operations: Operations) -> None:
         super().__init__()
         self._ops = operations
+        self._traffic = operations.connections.traffic
 
     async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        began_ns, op, failed = time.monotonic_ns(), _OPS.get(handler.__name__, handler.__name__), 0
         try:
             found = handler(*args, **kwargs)
+            if self._ops.unsettled:
+                self._ops.unsettled = False
+                await self._ops.settled()
         except Exception as exc:  # noqa: BLE001 - becomes an errno
+            failed = 1
             raise FUSEError(errno_of(exc, handler.__name__)) from None
-        if self._ops.unsettled:
-            self._ops.unsettled = False
-            await self._ops.settled()
+        finally:
+            if op:
+                self._count(op, time.monotonic_ns() - began_ns, failed, args)
         return found
+
+    def _count(self, op: str, took_ns: int, failed: int, args: tuple[object, ...]) -> None:
+        """The caller is among the arguments of what is about names; of an open file nobody says who reads or writes it."""
+        tally = self._traffic.tally("fuse", op)
+        tally.errors += failed
+        tally.total_ns += took_ns
+        tally.classes[took_ns.bit_length()] += 1
+        if took_ns > self._traffic.slow.limit_ns or self._traffic.profiles:
+            caller = next((found for found in args if isinstance(found, Context)), None)
+            look_closer(self._ops, op, took_ns, 0, caller.pid if caller is not None else 0)
 
     # -- names
 
@@ -197,7 +218,12 @@ class _Requests(pyfuse3.Operations):
         return FileInfo(fh=handle, keep_cache=True)  # pages stay good: see Base
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        return await self._do(self._ops.read, fh, size, off)
+        return await self._do(self._read, fh, off, size)
+
+    def _read(self, fh: int, off: int, size: int) -> bytes:
+        found = self._ops.read(fh, size, off)
+        self._traffic.read_bytes += len(found)
+        return found
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         inode = self._ops.file_of(fh)
@@ -205,6 +231,7 @@ class _Requests(pyfuse3.Operations):
             await (await self._do(self._ops.write_text, fh, buf))
             return len(buf)
         await self._copy_ahead(inode)
+        self._traffic.written_bytes += len(buf)
         return await self._do(self._ops.write, inode, buf, off, keeps_setid=self._ops.may_keep_setid(fh))
 
     async def flush(self, fh: int) -> None:

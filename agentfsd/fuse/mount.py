@@ -199,9 +199,15 @@ class Mount:
         """Files that are open for writing, as far as we are told."""
         return sum(operations.writers for operations in self.connections.all)
 
+    def sessions(self) -> list[tuple[str, str, str]]:
+        """Branch id ("" for the mount point's), kind of session and io of each connection."""
+        found = [("", "pyfuse3", "cached")] if self._libfuse is not None else []
+        return found + [(session.operations.nodes.top.tree_id, session.kind, session.io) for session in self._reactor.sessions()]
+
     def measure(self) -> dict[str, int]:
         """What the kernel has of us."""
         return {
+            "notifications": sum(operations.notifier.waiting for operations in self.connections.all),
             "connections": len(self.connections.all),
             "nodes": sum(len(operations.nodes) for operations in self.connections.all),
             "handles": sum(len(operations.handles) for operations in self.connections.all),

@@ -46,6 +46,11 @@ class Notifier:
         self.can_expire_all = False
         self._queued = self._written = 0
 
+    @property
+    def waiting(self) -> int:
+        """Notifications that the kernel has not taken yet."""
+        return self._queued - self._written
+
     def start(self, fuse_fd: int) -> None:
         self._fd = fuse_fd
         self._token = trio.lowlevel.current_trio_token()

@@ -40,6 +40,20 @@ class Operations:
         return ask(wire.BackstoreStatus(), wire.BackstoreReply)
 
     @operation
+    def top(self, seconds: float = 1.0) -> Question[wire.TopReply]:
+        """What requests there are from now on for so long; returns when that is over."""
+        return ask(wire.Top(seconds=seconds), wire.TopReply)
+
+    @operation
+    def audit(
+        self, branch: str | None = None, *, since_ns: int = 0, pid: int = 0, path: str = "", kind: str = "", after: int = 0,
+        limit: int = 1000,
+    ) -> Question[wire.AuditReply]:  # fmt: skip
+        """Who changed what, in order. See wire.AuditList."""
+        request = wire.AuditList(branch=branch, since_ns=since_ns, pid=pid, path=path, kind=kind, after=after, limit=limit)
+        return ask(request, wire.AuditReply)
+
+    @operation
     def fsck(self, on_progress: OnProgress | None = None) -> Question[list[str]]:
         """Problems in the stored state; empty when it is sound."""
         request = wire.Fsck(progress=on_progress is not None)

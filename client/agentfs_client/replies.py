@@ -6,11 +6,15 @@ from typing import Literal
 import msgspec
 
 from agentfs_client.message import Message
+from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower). ``last``: id of its newest
-    snapshot, or of the one it was made from; "" for none."""
+    snapshot, or of the one it was made from; "" for none.
+
+    ``last_name`` and ``last_ns``: name and time of that snapshot. ``changed_ns``: when something in the branch was changed, 0
+    where nobody knows."""
 
     name: str
     id: str
@@ -19,6 +23,9 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     changed: int
     processes: int = 0
     last: str = ""
+    last_name: str = ""
+    last_ns: int = 0
+    changed_ns: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +156,21 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ctime_ns: int = 0
     created_ns: int = 0
     is_link: bool = False
+
+
+class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who changed what. ``kind``: as of an Event, or lost: ``name`` says how many entries could not be kept. ``uid`` is -1,
+    ``pid`` 0 and ``command`` "" where nobody knows. modified: once in about a second for each file and process.
+    """
+
+    id: int
+    time_ns: int
+    branch: str
+    uid: int
+    pid: int
+    command: str
+    kind: str
+    name: str = ""
 
 
 class Reply(Message, frozen=True, kw_only=True):
@@ -365,6 +387,12 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     ``session_why``: why that session, in words; ``backstore_why`` likewise, where it is not the one asked for.
     ``cap_backstore``: its kind and abilities, as capabilities have them. ``fd_forwarding``: off, or shim where real descriptors
     are given out.
+
+    ``resources``, where they are known: rss_bytes, descriptors, connections, nodes, handles, inodes, processes, database_bytes,
+    disk_free_bytes and disk_total_bytes (of the file system with the contents), garbage_objects (to be freed), notifications
+    (that the kernel has not taken yet), requests (answered so far), slow_requests, and lag_us: how long at most the event loop
+    let somebody wait within the last minute. ``slow``: the last of them, the newest last. ``audit``: the audit trail is written.
+    ``metrics``: where they are served, "" for nowhere.
     """
 
     daemon: str
@@ -385,6 +413,30 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     cap_backstore: str = ""
     backstore_why: str = ""
     fd_forwarding: str = "off"
+    connections: list[Connection] = []
+    pending_commit: PendingCommit | None = None
+    slow: list[SlowRequest] = []
+    audit: bool = False
+    metrics: str = ""
+
+
+class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
+    """What there was within ``span_ns``. Reads, opens and look-ups that the kernel answers by itself are not seen, nor what it
+    reads and writes past the daemon (--io passthrough, forwarded descriptors)."""
+
+    span_ns: int
+    operations: list[OperationLoad]
+    processes: list[ProcessLoad]
+    read_bytes: int
+    written_bytes: int
+    lag_ns: int
+
+
+class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):
+    """``enabled``: entries are being added (`agentfsd policy set audit.enabled yes`)."""
+
+    enabled: bool
+    entries: list[AuditEntry]
 
 
 class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
@@ -417,5 +469,5 @@ AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
     | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
-    | BackstoreReply | StatusReply | FdReply | InterposeReply
+    | BackstoreReply | StatusReply | TopReply | AuditReply | FdReply | InterposeReply
 )  # fmt: skip

@@ -36,6 +36,29 @@ class BackstoreStatus(Request, frozen=True, kw_only=True, tag="backstore.status"
     """Where contents are kept, and how much of them there is; of all branches, so not for a bound caller."""
 
 
+class Top(Request, frozen=True, kw_only=True, tag="top"):
+    """What requests from the mount's users there are within the next ``seconds``, 0.05 to 60, after which the reply comes; for a
+    bound caller those to its own branch."""
+
+    seconds: float = 1.0
+
+
+class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
+    """Who changed what. ``branch`` None: every branch, for a bound caller its own; the name of one that is gone will do.
+
+    ``path``: a glob pattern (``**`` for any depth; without a slash it is about base names). ``after``: the id of an entry: the
+    first that follow it; else the last that there are. At most ``limit``, 1 to 10,000; they come in order.
+    """
+
+    branch: str | None = None
+    since_ns: int = 0
+    pid: int = 0
+    path: str = ""
+    kind: str = ""
+    after: int = 0
+    limit: int = 1000
+
+
 class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
     name: str
     source: str | None = None  # any ref; None: main as it is now
@@ -381,9 +404,9 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 
 
 AnyRequest = (
-    Hello | Status | Capabilities | BackstoreStatus | BranchCreate | BranchList | BranchShow | BranchRename | BranchDelete
-    | Discard | BranchBind | BranchUnbind | BranchBindings | SessionAttach | SnapshotCreate | SnapshotList | SnapshotShow
-    | SnapshotDelete
+    Hello | Status | Capabilities | BackstoreStatus | Top | AuditList | BranchCreate | BranchList | BranchShow
+    | BranchRename | BranchDelete | Discard | BranchBind | BranchUnbind | BranchBindings | SessionAttach
+    | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
     | FileClose | FileCount | FileMkdir | FileRename | FileDelete | FdOpen | FdDup | FdSync | InterposeGet | InterposeSet

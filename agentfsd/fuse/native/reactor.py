@@ -34,6 +34,10 @@ class Reactor:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def sessions(self) -> list["NativeSession"]:
+        """Those that it serves now."""
+        return list(self._sessions.values())
+
     def add(self, session: "NativeSession") -> None:
         session.begin()
         self._sessions[session.fd] = session

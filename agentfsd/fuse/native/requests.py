@@ -38,6 +38,7 @@ class Requests:
 
     def __init__(self, session: "NativeSession", long_setxattr: bool) -> None:
         self.ops = session.operations
+        self._traffic = self.ops.connections.traffic
         self._session = session
         self._zero = session.io == "zero-message"
         self._backings = Backings(session.fd) if session.io == "passthrough" else None
@@ -312,7 +313,9 @@ class Requests:
         self.ops.nodes.note_pages(inode)
         if size > _READ_BYTES:
             size = _READ_BYTES
-        return [self._page_view[: data.read_into(inode, self._page_view[:size], offset)]]
+        length = data.read_into(inode, self._page_view[:size], offset)
+        self._traffic.read_bytes += length
+        return [self._page_view[:length]]
 
     def write(self, node: int, ctx: Context, body: memoryview) -> Reply:
         handle, offset, size, flags, _, open_flags, _ = fuse.WRITE_IN.unpack_from(body)
@@ -329,6 +332,7 @@ class Requests:
         if not copyup.is_owned(inode) and self.ops.must_copy(inode):
             return self._write_later(inode, bytes(content), offset, keeps_setid, ctx)
         written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid, append=append)
+        self._traffic.written_bytes += written
         return [fuse.SIZE_OUT.pack(written, 0)]
 
     def _end(self, node: int, inode: Inode, offset: int) -> int:
@@ -344,7 +348,9 @@ class Requests:
 
     async def _write_later(self, inode: Inode, content: bytes, offset: int, keeps_setid: bool, ctx: Context) -> Parts:
         await self.ops.copy_ahead(inode)
-        return [fuse.SIZE_OUT.pack(self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid), 0)]
+        written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid)
+        self._traffic.written_bytes += written
+        return [fuse.SIZE_OUT.pack(written, 0)]
 
     def fsync(self, node: int, ctx: Context, body: memoryview) -> Reply:
         handle, flags, _ = fuse.FSYNC_IN.unpack_from(body)
@@ -395,6 +401,7 @@ class Requests:
         await self._ready(target)
         copied = data.copy_range(source, offset, target, to, min(length, _COPY_BYTES))
         self.ops.data_changed(target, ctx.pid)
+        self._traffic.written_bytes += copied
         return [packed.pack(copied) if packed is fuse.COPIED_OUT else packed.pack(copied, 0)]
 
     def ioctl(self, node: int, ctx: Context, body: memoryview) -> Reply:

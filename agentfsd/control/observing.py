@@ -1,0 +1,246 @@
+"""Requests about what the daemon and its branches are doing: status, top, the audit trail; and what each request took."""
+
+import errno
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from agentfs_client import wire
+from agentfs_client.filesystem.search import PathMatch, path_matcher
+from agentfsd.binding.table import Bindings
+from agentfsd.control.asker import Asker
+from agentfsd.control.info import DaemonInfo
+from agentfsd.control.line import ClientGone
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.lower import writer
+from agentfsd.telemetry.audit import Audit
+from agentfsd.telemetry.slow import Slow
+from agentfsd.telemetry.traffic import Row, Times, Traffic
+from agentfsd.telemetry.trail import Question, Record
+from agentfsd.telemetry.who import Identify
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller
+
+_GONE = "(deleted)"
+_LEAST_S, _MOST_S = 0.05, 60.0
+_MOST_ENTRIES = 10_000
+_UNMEASURED = (wire.Events, wire.Top)  # they wait for something to happen
+_SUBJECTS = ("path", "ref", "branch", "name", "sources")  # fields of requests that say what they are about
+
+
+class ObserveHandlers:
+    """Part of ControlService."""
+
+    overlay: Overlay
+    bindings: Bindings
+    info: DaemonInfo
+    traffic: Traffic
+    identify: Identify
+    audit: Audit | None = None
+    connections: Callable[[], list[tuple[str, str, str]]]  # branch id, session and io of each
+    forwarding: Forwarding | None = None
+    _measure: Callable[[], dict[str, int]]
+    _committing: bool
+
+    # -- status
+
+    def status(self, caller: Caller, usage: dict[str, int] | None = None) -> wire.StatusReply:
+        """What a bound process is told leaves out other branches. *usage*: of the backstore, where that was asked already."""
+        info, bound_to = self.info, self.bindings.branch_of(caller.pid)
+        return wire.StatusReply(
+            daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
+            session=info.session, backstore=info.backstore, started_ns=info.started_ns,
+            branch=self._branch_name(bound_to), bound=bound_to is not None,
+            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
+            bindings=[] if bound_to else self._bindings(),
+            usage=self.overlay.usage(usage), resources=self._resources(), session_why=info.capabilities.get("session.why", ""),
+            fd_forwarding=self._forwards(),
+            cap_backstore=info.capabilities.get("cap.backstore", info.backstore),
+            backstore_why=info.capabilities.get("backstore.why", ""),
+            connections=self._connections(bound_to), pending_commit=None if bound_to else self._pending(),
+            slow=[_wire_slow(slow) for slow in self.traffic.slow.recent if bound_to in (None, slow.branch_id)],
+            audit=self.audit is not None and self.audit.is_on, metrics=info.metrics,
+        )  # fmt: skip
+
+    async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
+        return self.status(asker.caller, await trio.to_thread.run_sync(self.overlay.backstore.usage))
+
+    def _resources(self) -> dict[str, int]:
+        room = self.overlay.backstore.statvfs()
+        return {
+            **self._measure(), "disk_free_bytes": room.f_bavail * room.f_frsize,
+            "disk_total_bytes": room.f_blocks * room.f_frsize, "garbage_objects": len(self.overlay.garbage()),
+            "slow_requests": self.traffic.slow.count, "requests": sum(tally.count for tally in self.traffic.tallies.values()),
+            "lag_us": int(max(self.traffic.lags_s) * 1e6),
+        }  # fmt: skip
+
+    def _connections(self, bound_to: str | None) -> list[wire.Connection]:
+        return [
+            wire.Connection(branch=self._branch_name(branch_id) if branch_id else "", session=session, io=io)
+            for branch_id, session, io in self.connections()
+            if bound_to is None or branch_id in ("", bound_to)
+        ]
+
+    def _pending(self) -> wire.PendingCommit | None:
+        try:
+            found = writer.pending(self.info.state)
+        except Refusal:
+            return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=self._committing)
+        if found is None:
+            return None
+        branch = self.identify.branch_name(found.note.get("branch", ""))
+        return wire.PendingCommit(branch=branch, phase=found.phase, paths=found.paths, running=self._committing)
+
+    def _forwards(self) -> str:
+        return self.forwarding.kind if self.forwarding is not None else "off"
+
+    def _branch_name(self, branch_id: str | None) -> str:
+        """A process can outlive its branch: it then sees nothing at all, never another branch."""
+        if branch_id is None:
+            return DEFAULT_BRANCH
+        return self.identify.branch_name(branch_id) or _GONE
+
+    def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
+        last = self.overlay.snapshot_row(info.last) if info.last else None
+        return wire.Branch(
+            name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes,
+            last=info.last, last_name=last.name if last is not None else "", last_ns=last.created_ns if last is not None else 0,
+            changed_ns=self.audit.changed.get(info.id, 0) if self.audit is not None else 0,
+        )  # fmt: skip
+
+    def _branches(self) -> list[wire.Branch]:
+        busy = Counter(binding.branch_id for binding in self.bindings.bindings())
+        return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
+
+    def _bindings(self) -> list[wire.Binding]:
+        return [
+            wire.Binding(
+                pid=found.pid,
+                branch=self._branch_name(found.branch_id),
+                explicit=found.explicit,
+                command=found.command,
+                since_ns=found.since_ns,
+            )
+            for found in self.bindings.bindings()
+        ]
+
+    # -- top
+
+    async def _top(self, request: wire.Top, asker: Asker) -> wire.TopReply:
+        if not _LEAST_S <= request.seconds <= _MOST_S or math.isnan(request.seconds):
+            raise invalid(f"{request.seconds} s is no span to look at", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
+        profile = self.traffic.profile(self.identify.of_thread, asker.bound_to)
+        began_ns = time.monotonic_ns()
+        try:
+            await trio.sleep(request.seconds)
+        finally:
+            profile.stop()
+        rows = profile.rows()
+        return wire.TopReply(
+            span_ns=time.monotonic_ns() - began_ns,
+            operations=[_wire_operation(*item) for item in sorted(profile.times.items(), key=lambda item: -item[1].count)],
+            processes=[_wire_process(row, self.identify.branch_name(row.who.branch_id)) for row in rows],
+            read_bytes=sum(row.read_bytes for row in rows), written_bytes=sum(row.written_bytes for row in rows),
+            lag_ns=int(self.traffic.lags_s[-1] * 1e9),
+        )  # fmt: skip
+
+    # -- the audit trail
+
+    async def _audit_list(self, request: wire.AuditList, asker: Asker) -> wire.AuditReply:
+        if not 1 <= request.limit <= _MOST_ENTRIES:
+            raise invalid(f"{request.limit} is no number of entries", f"give 1 to {_MOST_ENTRIES}")
+        if self.audit is None or not self.audit.is_on:
+            return wire.AuditReply(enabled=False, entries=[])
+        branch_id, name = self._asked_branch(request.branch, asker)
+        question = Question(branch_id, name, request.since_ns, request.pid, request.kind, request.after)
+        found = await self.audit.read(question, _path_filter(request.path), request.limit)
+        return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in found])
+
+    def _asked_branch(self, ref: str | None, asker: Asker) -> tuple[str, str]:
+        """The id, or for a branch that is no more the name that it had."""
+        if asker.bound_to is not None:
+            return asker.bound_to, ""
+        if ref is None:
+            return "", ""
+        try:
+            return self.overlay.branch_row(ref).id, ""
+        except Refusal:
+            return "", ref
+
+    # -- what each request takes
+
+    @contextmanager
+    def _counted(self, request: wire.AnyRequest, asker: Asker) -> Iterator[None]:
+        tag = str(type(request).__struct_config__.tag)
+        tally, began_ns = self.traffic.tally("control", tag), time.monotonic_ns()
+        try:
+            yield
+        except ClientGone:
+            raise
+        except Exception:
+            tally.errors += 1
+            raise
+        finally:
+            took_ns = 0 if isinstance(request, _UNMEASURED) else time.monotonic_ns() - began_ns
+            tally.total_ns += took_ns
+            tally.classes[took_ns.bit_length()] += 1
+            if took_ns > self.traffic.slow.limit_ns:
+                _, command = self.identify.of_process(asker.caller.pid)
+                branch = getattr(request, "branch", None) or asker.branch
+                self.traffic.slow.note(
+                    Slow(time.time_ns(), took_ns, tag, _subject(request), branch, asker.bound_to or "", asker.caller.pid, command)
+                )
+
+
+def _subject(request: wire.AnyRequest) -> str:
+    """What a request is about, for people."""
+    for field in _SUBJECTS:
+        value = getattr(request, field, None)
+        if value:
+            return " ".join(value) if isinstance(value, list) else str(value)
+    return ""
+
+
+def _wire_operation(name: str, times: Times) -> wire.OperationLoad:
+    half, most = times.percentiles(0.5, 0.99)
+    return wire.OperationLoad(name=name, count=times.count, p50_ns=half, p99_ns=most, longest_ns=times.longest_ns)
+
+
+def _wire_process(row: Row, branch: str) -> wire.ProcessLoad:
+    return wire.ProcessLoad(
+        pid=row.who.pid, command=row.who.command, branch=branch, requests=row.requests, read_bytes=row.read_bytes,
+        written_bytes=row.written_bytes, busy_ns=row.busy_ns,
+    )  # fmt: skip
+
+
+def _wire_slow(slow: Slow) -> wire.SlowRequest:
+    return wire.SlowRequest(
+        time_ns=slow.time_ns, took_ns=slow.took_ns, request=slow.op, where=slow.where, branch=slow.branch, pid=slow.pid,
+        command=slow.command,
+    )  # fmt: skip
+
+
+def _path_filter(pattern: str) -> Callable[[Record], bool]:
+    if not pattern:
+        return lambda record: True
+    try:
+        matches: PathMatch = path_matcher(pattern, by_name=True)
+    except ValueError as exc:
+        raise Refusal(errno.EINVAL, "bad-pattern", str(exc), "such as 'src/**/*.c' or '*.c'") from None
+
+    def fits(record: Record) -> bool:
+        return any(matches(path.decode("utf-8", "backslashreplace")) for path in (record.path, record.old_path) if path)
+
+    return fits
+
+
+def _wire_entry(record: Record) -> wire.AuditEntry:
+    return wire.AuditEntry(
+        id=record.id, time_ns=record.time_ns, branch=record.branch, uid=record.uid, pid=record.pid, command=record.command,
+        kind=record.kind, name=record.name, **wire.path_fields(record.path), **wire.path_fields(record.old_path, "old_path"),
+    )  # fmt: skip

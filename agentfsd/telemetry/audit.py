@@ -1,0 +1,136 @@
+"""Who changed what in which branch: hears of it as watchers do (Overlay.listeners), and writes it down once a second.
+
+Nobody waits for it. A daemon that is killed takes the last second along.
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+
+import trio
+
+from agentfsd.core.inode import Inode
+from agentfsd.core.news import Happening
+from agentfsd.core.overlay import Overlay
+from agentfsd.telemetry.trail import Question, Record, Trail
+from agentfsd.telemetry.who import Identify
+
+log = logging.getLogger(__name__)
+
+LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many
+WAITING_MAX = 50_000  # records between two writes
+_EVERY_S = 1.0
+
+_CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes", "restore", "merge", "commit", "undo", "discard"})
+
+
+class Audit:
+    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on."""
+
+    def __init__(self, overlay: Overlay, identify: Identify, path: str) -> None:
+        self._overlay, self._identify, self._path = overlay, identify, path
+        self._trail: Trail | None = None
+        self._waiting: list[Record] = []
+        self._written: set[tuple[Inode, int]] = set()  # files whose writes by that process were told since the last flush
+        self._names: dict[str, str] = {}
+        self._lost, self._failing = 0, False
+        self._turn = trio.Lock()
+        self.changed: dict[str, int] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return self._trail is not None
+
+    def set(self, *, enabled: bool, max_bytes: int) -> None:
+        """Begins or ends; Refusal when the file cannot be used."""
+        if not enabled:
+            self.close()
+        elif self._trail is None:
+            self._trail = Trail(self._path, max_bytes)
+            self.changed = self._trail.changed()
+            self._overlay.listeners.append(self.hear)
+        else:
+            self._trail.max_bytes = max_bytes
+
+    def close(self) -> None:
+        """Writes what there is, in this thread."""
+        if self._trail is None:
+            return
+        self._overlay.listeners.remove(self.hear)
+        trail, self._trail = self._trail, None
+        self._write(trail, self._take())
+        trail.close()
+
+    def hear(self, told: Happening) -> None:
+        """In the event loop, before the answer to the request goes: a few microseconds."""
+        if told.kind == "modified" and told.inode is not None:
+            key = (told.inode, told.pid)
+            if key in self._written:
+                return
+            self._written.add(key)
+        if len(self._waiting) >= WAITING_MAX:
+            self._lost += 1
+            return
+        if told.kind == "branch-renamed":
+            self._names.clear()
+        uid, command = self._identify.of_process(told.pid)
+        path = (told.inode.path if told.inode is not None else b"") if told.path is None else told.path
+        now_ns = time.time_ns()
+        if told.kind in _CHANGES:
+            self.changed[told.branch_id] = now_ns
+        elif told.kind == "branch-deleted":
+            self.changed.pop(told.branch_id, None)
+        branch = told.branch or self._name(told.branch_id)
+        self._waiting.append(
+            Record(now_ns, told.branch_id, branch, uid, told.pid, command, told.kind, path, told.old_path, told.name)
+        )
+
+    def _name(self, branch_id: str) -> str:
+        name = self._names.get(branch_id)
+        if name is None:
+            name = self._names[branch_id] = self._identify.branch_name(branch_id)
+        return name
+
+    def _take(self) -> list[Record]:
+        records, self._waiting = self._waiting, []
+        self._written.clear()
+        self._names.clear()
+        if self._lost:
+            records.append(Record(time.time_ns(), "", "", -1, 0, "", LOST, b"", b"", str(self._lost)))
+            self._lost = 0
+        return records
+
+    def _write(self, trail: Trail, records: list[Record]) -> None:
+        if not records:
+            return
+        gone = [record.branch_id for record in records if record.kind == "branch-deleted"]
+        touched = {record.branch_id for record in records if record.kind in _CHANGES}
+        try:
+            trail.write(records, {branch: self.changed[branch] for branch in touched if branch in self.changed}, gone)
+        except sqlite3.Error as exc:  # a full disk, for example
+            self._lost += sum(int(record.name) if record.kind == LOST else 1 for record in records)
+            if not self._failing:
+                log.warning("records of the audit trail cannot be written: %s", exc)
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def flush(self) -> None:
+        """What has happened so far is written when this returns."""
+        async with self._turn:
+            trail = self._trail
+            if trail is not None and (self._waiting or self._lost):
+                await trio.to_thread.run_sync(self._write, trail, self._take())
+
+    async def keep_writing(self) -> None:
+        """As long as the daemon lives."""
+        while True:
+            await trio.sleep(_EVERY_S)
+            await self.flush()
+
+    async def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
+        """At most *limit*; nothing while it is switched off."""
+        await self.flush()
+        trail = self._trail
+        return [] if trail is None else await trio.to_thread.run_sync(trail.read, question, keep, limit)

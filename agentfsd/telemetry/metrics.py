@@ -1,0 +1,169 @@
+"""The daemon's counters in Prometheus' text format, served over HTTP by threads of their own. Imported only when asked for.
+
+What is counted belongs to the event loop, which takes a picture of it when asked; here only that is looked at.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import socketserver
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import trio
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import MetricsHandler
+
+from agentfsd.config import Address
+from agentfsd.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+_SHORTEST, _LONGEST = 13, 35  # the classes of times that are told apart: 2^13 ns, 8 us, to 2^35 ns, 34 s
+_GONE_S = 10.0  # a client that sends nothing for so long
+
+
+class Requests(NamedTuple):
+    """See traffic.Tally."""
+
+    channel: str
+    op: str
+    classes: tuple[int, ...]
+    total_ns: int
+    errors: int
+
+
+class Picture(NamedTuple):
+    """Taken in the event loop. ``gauges`` and ``counters`` by name without "agentfsd_": value and help."""
+
+    version: str
+    requests: list[Requests]
+    counters: dict[str, tuple[float, str]]
+    gauges: dict[str, tuple[float, str]]
+
+
+class _Collector:
+    """What prometheus_client asks at each scrape; *usage* walks the backstore, in our thread."""
+
+    def __init__(
+        self, picture: Callable[[], Picture], usage: Callable[[], dict[str, int]], token: trio.lowlevel.TrioToken
+    ) -> None:
+        self._picture, self._usage, self._token = picture, usage, token
+
+    def describe(self) -> Iterable[Metric]:
+        """Asked when it is registered: nothing is known then."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        usage = self._usage()
+        found: Picture = trio.from_thread.run_sync(self._picture, trio_token=self._token)
+        yield InfoMetricFamily("agentfsd_build", "The daemon that serves this.", {"version": found.version})
+        yield from _requests(found.requests)
+        for name, (value, words) in found.counters.items():
+            yield CounterMetricFamily(f"agentfsd_{name}", words, value)
+        for name, (value, words) in found.gauges.items():
+            yield GaugeMetricFamily(f"agentfsd_{name}", words, value)
+        yield GaugeMetricFamily("agentfsd_backstore_bytes", "Allocated for contents of changed files.", usage["bytes"])
+        yield GaugeMetricFamily("agentfsd_backstore_objects", "Contents of changed files.", usage["objects"])
+
+
+def _requests(tallies: list[Requests]) -> Iterator[Metric]:
+    labels = ["channel", "op"]
+    count = CounterMetricFamily(
+        "agentfsd_requests", "Requests answered, by channel (fuse, control) and operation.", labels=labels
+    )
+    errors = CounterMetricFamily(
+        "agentfsd_request_errors", "Requests answered with an error, ENOENT and the like too.", labels=labels
+    )
+    times = HistogramMetricFamily("agentfsd_request_seconds", "From a request's arrival to its answer.", labels=labels)
+    for found in tallies:
+        where = [found.channel, found.op]
+        total = sum(found.classes)
+        count.add_metric(where, total)
+        errors.add_metric(where, found.errors)
+        times.add_metric(where, [*_buckets(found.classes), ("+Inf", total)], found.total_ns / 1e9)
+    yield from (count, errors, times)
+
+
+def _buckets(classes: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """Cumulative: class n holds what took less than 2^n ns."""
+    so_far = sum(classes[:_SHORTEST])
+    for number in range(_SHORTEST, _LONGEST + 1):
+        so_far += classes[number]
+        yield repr(2**number / 1e9), so_far
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("metrics could not be served", exc_info=True)
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+    allow_reuse_address = False
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class Served:
+    """Until close(). Refusal when the address cannot be had."""
+
+    def __init__(
+        self,
+        address: Address,
+        picture: Callable[[], Picture],
+        usage: Callable[[], dict[str, int]],
+        token: trio.lowlevel.TrioToken,
+    ) -> None:
+        registry = CollectorRegistry()
+        registry.register(_Collector(picture, usage, token))
+        handler = type("_Handler", (MetricsHandler,), {"registry": registry, "timeout": _GONE_S})
+        self._path = address.path
+        try:
+            if address.path:
+                _remove_left(address.path)
+                self._server: _Server = _UnixServer(address.path, handler)  # type: ignore[arg-type]
+            else:
+                kind = _Server6 if ":" in address.host else _Server
+                self._server = kind((address.host, address.port), handler)
+        except OSError as exc:
+            raise Refusal(
+                exc.errno or errno.EIO, "no-metrics", f"metrics cannot be served at {address}: {exc.strerror}",
+                "give another address, or end what is there",
+            ) from exc  # fmt: skip
+        self._thread = threading.Thread(target=self._server.serve_forever, name="agentfsd-metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Of a TCP address; 0 of a Unix socket."""
+        return 0 if self._path else int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """The thread ends with the process: to wait for it takes half a second."""
+        if self._path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+
+def _remove_left(path: str) -> None:
+    """A socket of a daemon that was killed; nothing else, and none that somebody serves."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        os.unlink(path)

@@ -1,0 +1,346 @@
+"""status, top, audit, metrics and the log: what a mount is doing, as people and programs see it."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import socket
+import stat
+import struct
+import subprocess
+import termios
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from agentfs_client.control import ControlClient
+from agentfsd import config, mounts
+from agentfsd.errors import Refusal
+from agentfsd.lower import writer
+from agentfsd.lower.host import HostLower
+from agentfsd.lower.plan import ABSENT, Attributes, Put
+from tests.mounted import AGENTFSD, Mounted, agentfsd
+from tests.overlays import Opened
+
+Make = Callable[..., Mounted]
+BUSY = "while :; do echo x >> busy; cat file >/dev/null; done"
+
+
+@contextmanager
+def working(mounted: Mounted, branch: str, script: str) -> Iterator[None]:
+    """A shell in that branch, which has begun."""
+    process = mounted.start(branch, "sh", "-c", f"echo; {script}", stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield
+    for pid in [one["pid"] for one in mounted.json("status")["bindings"]]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    process.wait()
+
+
+@pytest.fixture
+def branches(mounted: Mounted) -> Mounted:
+    """The branches *one* and *two*."""
+    with ControlClient.connect(mounted.record().socket) as daemon:
+        for name in ("one", "two"):
+            daemon.create_branch(name)
+    return mounted
+
+
+# -- status
+
+
+def line(text: str, beginning: str) -> str:
+    return next(line.strip() for line in text.splitlines() if line.strip().startswith(beginning))
+
+
+def test_status_shows_processes_snapshots_and_when_a_branch_was_changed(branches: Mounted) -> None:
+    branches.cli("snapshot create", "-b", "one", "before")
+    (branches.subtree("one") / "new").write_text("x")
+    with working(branches, "one", "sleep 60"):
+        shown = branches.cli("status").stdout
+        found = branches.json("status")
+        assert (branches.path / ".agentfs" / "status").read_text().splitlines()[0] == shown.splitlines()[0]
+    assert shown.startswith(f"{branches.lower} is mounted on {branches.path}\n")
+    one = line(shown, "one ")
+    assert re.fullmatch(r"one +1 +\d+ s ago +before, \d+ s ago +\d: .*sleep.* +\(the lower\)", one)
+    assert re.fullmatch(r"two +0 +- +- +- +\(the lower\)", line(shown, "two "))
+    assert "native" in line(shown, "session")
+    assert re.search(r"[0-9.]+ [KMGT]iB of [0-9.]+ [KMGT]iB are free", line(shown, "contents"))
+    assert "pending" not in shown
+    named = {branch["name"]: branch for branch in found["branches"]}
+    assert named["one"]["last_name"] == "before"
+    assert 0 < named["one"]["last_ns"] <= named["one"]["changed_ns"] <= time.time_ns()
+    assert {"rss_bytes", "disk_free_bytes", "notifications", "garbage_objects", "lag_us"} <= set(found["resources"])
+
+
+def test_status_shows_private_mounts_and_how_they_carry_data(branches: Mounted) -> None:
+    shown = branches.run("one", *AGENTFSD, "status").stdout
+    assert "private mounts: one (zero-message)" in line(shown, "session")
+    assert not [row for row in shown.splitlines() if row.startswith("two")]
+
+
+class Text:
+    size = 4
+
+    def open(self) -> int:
+        fd = os.memfd_create("text")
+        os.write(fd, b"text")
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+
+def test_status_tells_of_a_commit_that_was_interrupted(mounted: Mounted) -> None:
+    agentfsd("umount", str(mounted.path))
+    lower = HostLower(str(mounted.lower))
+    attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
+    note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
+    writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
+    lower.close()
+    mounted.mount()
+    pending = line(mounted.cli("status").stdout, "pending")
+    assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
+    assert mounted.json("status")["pending_commit"] == {"branch": "", "phase": "applying", "paths": 1, "running": False}
+    mounted.cli("commit", "--abort")
+    assert mounted.json("status")["pending_commit"] is None
+
+
+# -- top
+
+
+def test_top_shows_operations_branches_and_processes(branches: Mounted) -> None:
+    with working(branches, "one", BUSY):
+        found = branches.json("top", "--once", "--interval", "0.5")
+        shown = branches.cli("top", "--interval", "0.3").stdout
+        bound = json.loads(branches.run("two", *AGENTFSD, "top", "--once", "--interval", "0.3", "--json", view="pid").stdout)
+    operations = {one["name"]: one for one in found["operations"]}
+    assert {"lookup", "open", "write"} <= set(operations)
+    assert all(0 < one["p50_ns"] <= one["p99_ns"] <= one["longest_ns"] for one in operations.values())
+    assert found["written_bytes"] == sum(one["written_bytes"] for one in found["processes"]) >= operations["write"]["count"] > 0
+    assert {one["branch"] for one in found["processes"] if one["pid"]} == {"one"}
+    assert {"sh", "cat"} <= {one["command"] for one in found["processes"]}
+    assert re.search(r"^\d+ requests/s, .* busy \d+%", shown)
+    assert re.search(r"^write +\d+ +\d+ us +\d+ [um]s", shown, re.M)
+    assert re.search(r"^\d+ +sh +one ", shown, re.M)
+    assert {one["branch"] for one in bound["processes"]} <= {"two"}
+    assert "write" not in {one["name"] for one in bound["operations"]}
+
+
+def test_top_on_a_terminal_sorts_and_ends_by_keys(branches: Mounted) -> None:
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    with working(branches, "one", BUSY):
+        process = subprocess.Popen([*AGENTFSD, "top", "-m", str(branches.path)], stdin=end, stdout=end, stderr=end)
+        os.close(end)
+        await_text(terminal, b"sorts (by busy)")
+        os.write(terminal, b"s")
+        await_text(terminal, b"sorts (by requests)")
+        os.write(terminal, b"q")
+        await_text(terminal, b"")
+        assert process.wait(10) == 0
+    os.close(terminal)
+
+
+def await_text(terminal: int, wanted: bytes) -> None:
+    """Until that is on the screen; for nothing, until the other end has gone."""
+    seen = b""
+    while not wanted or wanted not in seen:
+        try:
+            seen += re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", os.read(terminal, 1 << 16))
+        except OSError:
+            assert not wanted, seen
+            return
+
+
+# -- audit
+
+
+def entries(mounted: Mounted, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = mounted.json("audit", *arguments)
+    return found
+
+
+def test_audit_says_who_did_what_where(branches: Mounted) -> None:
+    branches.sh("one", "mkdir d; echo x > d/f; chmod 600 d/f; mv d/f d/g; rm d/g")
+    branches.cli("snapshot create", "-b", "one", "s")
+    branches.cli("restore", "-b", "one", "s")
+    found = entries(branches, "one")
+    assert [(one["kind"], one["command"], one["path"]) for one in found if one["path"]] == [
+        ("created", "mkdir", "d"), ("created", "sh", "d/f"), ("modified", "sh", "d/f"), ("attributes", "chmod", "d/f"),
+        ("renamed", "mv", "d/g"), ("deleted", "rm", "d/g"),
+    ]  # fmt: skip
+    assert {one["uid"] for one in found if one["path"]} == {os.geteuid()}
+    assert [one["kind"] for one in found if one["kind"] in ("snapshot", "restore")] == ["snapshot", "restore"]
+    assert "bound" in {one["kind"] for one in found}
+    assert [one["kind"] for one in entries(branches, "two")] == ["branch-created"]
+    assert [one["kind"] for one in entries(branches, "--path", "d/*", "--op", "renamed")] == ["renamed"]
+    assert {one["command"] for one in entries(branches, "--pid", str(found[-3]["pid"]))}
+    assert entries(branches, "--since", "0.001") == []
+    assert "rm " in line(branches.cli("audit", "one", "--op", "deleted").stdout, "20")
+
+
+def test_audit_outlives_the_branch_and_the_daemon(branches: Mounted) -> None:
+    branches.sh("one", "echo x > file")
+    branches.cli("discard", "one")
+    time.sleep(1.5)
+    branches.kill()
+    branches.mount()
+    kinds = [one["kind"] for one in entries(branches, "one")]
+    assert {"modified", "discard", "branch-deleted"} <= set(kinds)
+
+
+def test_a_bound_process_reads_the_trail_of_its_own_branch(branches: Mounted) -> None:
+    branches.sh("one", "echo x > mine")
+    branches.sh("two", "echo x > other")
+    seen = json.loads(branches.run("one", *AGENTFSD, "audit", "--json").stdout)
+    assert {one["branch"] for one in seen} == {"one"}
+    refused = branches.run("one", *AGENTFSD, "audit", "two", check=False)
+    assert refused.returncode == 1
+    assert "'two' is not for a process that is bound" in refused.stderr
+
+
+def test_audit_follows(branches: Mounted) -> None:
+    command = [*AGENTFSD, "audit", "-m", str(branches.path), "two", "--op", "created", "--follow", "--json"]
+    (branches.subtree("two") / "before").write_text("")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        seen = [json.loads(follower.stdout.readline())["path"]]
+        (branches.subtree("two") / "after").write_text("")
+        seen.append(json.loads(follower.stdout.readline())["path"])
+        follower.kill()
+    assert seen == ["before", "after"]
+
+
+def test_audit_can_be_switched_off_and_bounded(branches: Mounted) -> None:
+    branches.cli("policy set", "audit.enabled", "no")
+    refused = branches.cli("audit", check=False)
+    assert refused.returncode == 1
+    assert "policy set audit.enabled yes" in refused.stderr
+    (branches.subtree("one") / "unseen").write_text("")
+    branches.cli("policy set", "audit.max_bytes", "64K")
+    branches.cli("policy set", "audit.enabled", "yes")
+    for number in range(1500):
+        (branches.path / f"file-{number}").touch()
+    found = entries(branches, "--limit", "10000")
+    assert "unseen" not in {one["path"] for one in found}
+    assert 100 < len(found) < 1500
+    assert found[-1]["path"] == "file-1499"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("audit.max_bytes", "1"), ("audit.max_bytes", "many"), ("audit.enabled", "1"), ("log.slow_ms", "-1")]
+)
+def test_settings_that_make_no_sense_are_refused(opened: Opened, name: str, value: str) -> None:
+    with pytest.raises(Refusal):
+        opened.overlay.set_policy(name, value)
+
+
+# -- the log
+
+
+def test_slow_requests_are_logged_and_seen_in_status(make_mount: Make) -> None:
+    mounted = make_mount(None, "--log-format", "json")
+    mounted.cli("policy set", "log.slow_ms", "1")
+    with open(mounted.path / "big", "wb") as file:
+        file.write(bytes(16 << 20))
+        os.fsync(file.fileno())
+    lines = [json.loads(text) for text in (mounted.state / "daemon.log").read_text().splitlines()]
+    slow = [one for one in lines if one["logger"] == "agentfsd.telemetry.slow" and one.get("op") in ("write", "fsync")]
+    assert slow
+    assert slow[0]["level"] == "WARNING"
+    assert slow[0]["branch"] == "main"
+    assert slow[0]["duration"] >= 0.001
+    assert " big took " in slow[0]["message"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", slow[0]["time"])
+    assert re.match(r"slow +\d+ since it began; .* took ", line(mounted.cli("status").stdout, "slow"))
+    mounted.cli("policy set", "log.slow_ms", "0")
+    before = mounted.json("status")["resources"]["slow_requests"]
+    (mounted.path / "big").unlink()
+    assert mounted.json("status")["resources"]["slow_requests"] == before
+
+
+# -- metrics
+
+
+def scrape(address: str) -> dict[str, Metric]:
+    """By HTTP, as Prometheus does; over a Unix socket likewise."""
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(address.removeprefix("unix:"))
+            connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            body = connection.makefile("rb").read().partition(b"\r\n\r\n")[2]
+    else:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
+            body = reply.read()
+    return {family.name: family for family in text_string_to_metric_families(body.decode())}
+
+
+def value(found: dict[str, Metric], name: str, **labels: str) -> float:
+    (sample,) = (one for one in found[name].samples if one.name in (name, f"{name}_total") and one.labels == labels)
+    return float(sample.value)
+
+
+def test_metrics_count_what_happens(make_mount: Make) -> None:
+    mounted = make_mount(None, "--metrics", "127.0.0.1:0")
+    address = mounted.json("status")["metrics"]
+    before = scrape(address)
+    for number in range(10):
+        (mounted.path / f"f{number}").write_bytes(b"12345")
+    mounted.cli("branch create", "one")
+    after = scrape(address)
+    write = {"channel": "fuse", "op": "write"}
+    assert value(after, "agentfsd_requests", **write) == 10
+    assert value(after, "agentfsd_written_bytes") - value(before, "agentfsd_written_bytes") == 50
+    assert value(after, "agentfsd_branches") == 2
+    assert value(after, "agentfsd_backstore_objects") == 10
+    assert value(after, "agentfsd_requests", channel="control", op="branch.create") == 1
+    assert 0 <= value(after, "agentfsd_loop_lag_seconds") < 10
+    times = [one for one in after["agentfsd_request_seconds"].samples if write.items() <= one.labels.items()]
+    buckets = [one.value for one in times if one.name.endswith("_bucket")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == next(one.value for one in times if one.name.endswith("_count")) == 10
+    assert 0 < next(one.value for one in times if one.name.endswith("_sum")) < 10
+    assert all(family.documentation for family in after.values())
+
+
+def test_metrics_on_a_unix_socket_are_the_owners(make_mount: Make, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    mounted = make_mount(None, "--metrics", f"unix:{path}")
+    assert value(scrape(f"unix:{path}"), "agentfsd_bound_processes") == 0
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    mounted.kill()
+    mounted.mount()  # over the socket that a killed daemon has left
+    assert value(scrape(f"unix:{path}"), "agentfsd_branches") == 1
+    agentfsd("umount", str(mounted.path))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:9100", "[::]:9100", "10.0.0.1:80", "9100", "127.0.0.1:99999", "unix:relative", "x:1"]
+)
+def test_metrics_where_others_could_reach_them_are_refused(address: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        config.parse_address(address)
+    assert refused.value.hint.startswith("give unix:/PATH or 127.0.0.1:PORT")
+
+
+def test_an_address_that_is_taken_leaves_no_mount(tmp_path: Path) -> None:
+    for name in ("lower", "mnt"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").write_text("mine")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for address in (f"127.0.0.1:{taken.getsockname()[1]}", f"unix:{tmp_path}/file"):
+            refused = agentfsd("mount", str(tmp_path / "lower"), str(tmp_path / "mnt"), "--metrics", address, check=False)
+            assert refused.returncode == 1
+            assert f"metrics cannot be served at {address}: Address already in use" in refused.stderr
+            assert mounts.mount_at(str(tmp_path / "mnt")) is None
+    assert (tmp_path / "file").read_text() == "mine"

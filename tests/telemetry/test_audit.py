@@ -1,0 +1,93 @@
+"""What the audit trail makes of what it hears, without a mount."""
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from agentfsd.binding.table import Bindings
+from agentfsd.core.news import Happening, Kind
+from agentfsd.telemetry import audit as auditing
+from agentfsd.telemetry.audit import Audit
+from agentfsd.telemetry.trail import Question, Record
+from agentfsd.telemetry.who import Identify
+from tests.overlays import Opened
+
+
+@pytest.fixture
+def audit(opened: Opened, tmp_path: Path) -> Iterator[Audit]:
+    bindings = Bindings()
+    made = Audit(opened.overlay, Identify(bindings, opened.overlay), str(tmp_path / "audit.db"))
+    made.set(enabled=True, max_bytes=1 << 20)
+    yield made
+    made.close()
+    bindings.close()
+    assert opened.overlay.listeners == []
+
+
+def tell(opened: Opened, kind: Kind, path: bytes, pid: int = os.getpid()) -> None:
+    opened.overlay.tell(Happening(kind, opened.overlay.default_id, pid, opened.tree().root, path))
+
+
+def records(audit: Audit) -> list[Record]:
+    return trio.run(audit.read, Question(), lambda _: True, 1000)
+
+
+def test_each_record_says_who_and_where(audit: Audit, opened: Opened) -> None:
+    tell(opened, "created", b"d/f")
+    (found,) = records(audit)
+    assert (found.branch, found.kind, found.path) == ("main", "created", b"d/f")
+    assert (found.pid, found.uid) == (os.getpid(), os.geteuid())
+    assert found.command == Path("/proc/self/comm").read_text().strip()
+    assert audit.changed == {opened.overlay.default_id: found.time_ns}
+
+
+def test_writes_to_one_file_are_one_record_for_each_process(audit: Audit, opened: Opened) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    for _ in range(100):
+        tell(opened, "modified", b"f")
+        tell(opened, "modified", b"f", other.pid)
+    other.kill()
+    other.wait()
+    assert sorted(found.pid for found in records(audit)) == sorted([os.getpid(), other.pid])
+    tell(opened, "modified", b"f")  # after it was written down
+    assert len(records(audit)) == 3
+
+
+def test_what_is_too_much_is_counted(audit: Audit, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "WAITING_MAX", 2)
+    for number in range(5):
+        tell(opened, "created", b"%d" % number)
+    assert [(found.kind, found.name) for found in records(audit)] == [("created", ""), ("created", ""), ("lost", "3")]
+
+
+def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
+    audit: Audit, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    trail = audit._trail
+    assert trail is not None
+    trail._database.execute("PRAGMA max_page_count = 1")
+    for _ in range(2):
+        for number in range(2000):
+            tell(opened, "created", b"%d" % number)
+        records(audit)
+    assert caplog.text.count("cannot be written") == 1
+    trail._database.execute("PRAGMA max_page_count = 100000")
+    tell(opened, "created", b"after")
+    found = records(audit)
+    assert (found[-2].path, found[-1].kind, int(found[-1].name)) == (b"after", "lost", 4000)
+
+
+def test_switched_off_nothing_listens_and_what_was_written_stays(audit: Audit, opened: Opened, tmp_path: Path) -> None:
+    tell(opened, "created", b"f")
+    audit.set(enabled=False, max_bytes=1 << 20)
+    assert opened.overlay.listeners == []
+    with sqlite3.connect(tmp_path / "audit.db") as database:
+        assert database.execute("SELECT path FROM record").fetchall() == [(b"f",)]
+    database.close()
+    audit.set(enabled=True, max_bytes=1 << 20)
+    assert [found.path for found in records(audit)] == [b"f"]

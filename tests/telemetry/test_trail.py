@@ -1,0 +1,98 @@
+"""The audit trail on disk: what is asked for comes in order, the oldest go first, and a broken file is no obstacle."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.telemetry.trail import Question, Record, Trail
+
+SOME_BYTES = 1 << 18
+ALL = Question()
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    made = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    yield made
+    made.close()
+
+
+def record(number: int, **other: object) -> Record:
+    return Record(number, "id", "one", 0, 7, "sh", "created", b"f%d" % number, b"", "")._replace(**other)  # type: ignore[arg-type]
+
+
+def times(trail: Trail, question: Question = ALL, limit: int = 1000) -> list[int]:
+    return [found.time_ns for found in trail.read(question, lambda _: True, limit)]
+
+
+def test_the_last_come_in_the_order_in_which_they_happened(trail: Trail) -> None:
+    trail.write([record(number) for number in range(1, 3001)], {})
+    assert times(trail, limit=3) == [2998, 2999, 3000]
+    assert len(times(trail, limit=2500)) == 2500
+    seen = trail.read(Question(), lambda _: True, 10)
+    assert times(trail, Question(after=seen[-2].id)) == [3000]
+
+
+def test_only_what_is_asked_for_comes(trail: Trail) -> None:
+    others = [record(2, pid=8), record(3, kind="deleted"), record(4, branch_id="other", branch="two"), record(5)]
+    trail.write([record(1), *others], {})
+    assert times(trail, Question(pid=8)) == [2]
+    assert times(trail, Question(kind="deleted")) == [3]
+    assert times(trail, Question(branch="two")) == [4]
+    assert times(trail, Question(branch_id="id", since_ns=3)) == [3, 5]
+    assert [found.time_ns for found in trail.read(Question(), lambda one: one.path == b"f4", 10)] == [4]
+
+
+def test_it_stays_within_its_bounds_and_keeps_the_newest(trail: Trail, tmp_path: Path) -> None:
+    for begin in range(0, 20_000, 1000):
+        trail.write([record(number, path=b"p" * 100) for number in range(begin, begin + 1000)], {"id": begin})
+        assert trail.size_bytes() <= SOME_BYTES
+    found = times(trail, limit=20_000)
+    assert found == list(range(found[0], 20_000))
+    assert 500 < len(found) < 3000
+    assert sum(path.stat().st_size for path in tmp_path.glob("audit.db*")) < 2 * SOME_BYTES
+    assert trail.changed() == {"id": 19_000}
+
+
+def test_less_room_takes_effect_at_the_next_write(trail: Trail, tmp_path: Path) -> None:
+    trail.write([record(number) for number in range(2000)], {})
+    trail.max_bytes = 1 << 16
+    trail.write([record(2000)], {})
+    assert os.path.getsize(tmp_path / "audit.db") <= 1 << 16
+    assert times(trail)[-1] == 2000
+
+
+def test_what_cannot_be_read_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "audit.db"
+    path.write_bytes(b"no database" * 1000)
+    trail = Trail(str(path), SOME_BYTES)
+    trail.write([record(1)], {})
+    assert times(trail) == [1]
+    trail.close()
+    assert "moved aside" in caplog.text
+    assert (tmp_path / "audit.db.unreadable").read_bytes().startswith(b"no database")
+
+
+def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
+    """Whoever is killed closes nothing: its log is read by the next."""
+    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    trail.write([record(1)], {})
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in tmp_path.glob("audit.db*"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    again = Trail(str(copy / "audit.db"), SOME_BYTES)
+    assert times(again) == [1]
+    again.close()
+    trail.close()
+
+
+def test_a_failed_write_leaves_no_half_of_it(trail: Trail) -> None:
+    with pytest.raises(sqlite3.Error):
+        trail.write([record(1), record(2, kind=None)], {})
+    assert times(trail) == []
+    trail.write([record(3)], {})
+    assert times(trail) == [3]
