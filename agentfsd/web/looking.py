@@ -1,0 +1,139 @@
+"""The pages that look at an overlay: branches, files, comparison, history, what happens now. They must never change anything."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentfs_client import wire
+from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.errors import AgentFSError
+from agentfsd.web.asked import Asked
+from agentfsd.web.comparing import WHOLE_FILE, change_rows, file_diff
+from agentfsd.web.names import key, visible
+from agentfsd.web.overlay import Overlay
+from agentfsd.web.pages import Pages, answer, in_words
+
+MAX_COUNTED = 2_000  # changed files up to which their lines are counted
+_QUIET_S = 15.0  # after which a line goes out, so that a browser that has gone is found out
+
+
+class LookingRoutes:
+    def __init__(self, pages: Pages, overlay: Overlay) -> None:
+        self._pages, self._overlay = pages, overlay
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.branches),
+            Route("/files", self.files),
+            Route("/compare", self.compare),
+            Route("/history", self.history),
+            Route("/live", self.live),
+            Route("/api/changed", self.changed),
+            Route("/api/changes", self.changes),
+            Route("/api/counts", self.counts),
+            Route("/api/diff", self.diff),
+            Route("/api/events", self.events),
+        ]
+
+    def branches(self, request: Request) -> Response:
+        return self._pages.page("branches.html", request, rows=self._overlay.branches())
+
+    def files(self, request: Request) -> Response:
+        asked = Asked(request)
+        branches, snapshots = self._overlay.refs()
+        ref = asked.text("ref", "main")
+        return self._pages.page(
+            "files.html", request, ref=ref, against=asked.text("against", ""), path=key(asked.path("")), branches=branches,
+            snapshots=snapshots, is_live=True,
+        )  # fmt: skip
+
+    def compare(self, request: Request) -> Response:
+        """Two of ``ref``, as the first page's form has it, or ``a`` and ``b``; a is the real directory where it is empty."""
+        asked = Asked(request)
+        chosen = asked.texts("ref")
+        if len(chosen) >= 2:
+            return RedirectResponse(f"/compare?a={key(chosen[0])}&b={key(chosen[1])}", 303)
+        branches, snapshots = self._overlay.refs()
+        b = asked.text("b", chosen[0] if chosen else "main")
+        return self._pages.page(
+            "compare.html", request, a=asked.text("a", ""), b=b, branches=branches, snapshots=snapshots,
+            branch_names=[branch.name for branch in branches],
+        )  # fmt: skip
+
+    def history(self, request: Request) -> Response:
+        return self._pages.page("history.html", request, rows=self._overlay.history())
+
+    def live(self, request: Request) -> Response:
+        return self._pages.page("live.html", request, branch=Asked(request).text("branch", ""), branches=self._overlay.refs()[0])
+
+    def changed(self, request: Request) -> Response:
+        asked = Asked(request)
+        return answer(self._overlay.changed(asked.text("ref"), asked.text("since", "")))
+
+    def changes(self, request: Request) -> Response:
+        asked = Asked(request)
+        with self._overlay.client() as client:
+            found = client.diff(asked.text("b"), asked.text("a", "") or None)
+        return answer({"changes": change_rows(found), "counted": len(found) <= MAX_COUNTED})
+
+    def counts(self, request: Request) -> Response:
+        """Lines added and removed, by key."""
+        asked = Asked(request)
+        with self._overlay.client() as client:
+            found = client.patches(asked.text("b"), asked.text("a", "") or None, stat_only=True)
+        return answer({key(_path(patch)): (patch.added, patch.removed) for patch in found if not patch.is_binary})
+
+    def diff(self, request: Request) -> Response:
+        """One changed file, or what changed in a directory."""
+        asked = Asked(request)
+        lines = WHOLE_FILE if asked.text("whole", "") else 3
+        with self._overlay.client() as client:
+            wanted = [asked.path()]
+            found = client.patches(asked.text("b"), asked.text("a", "") or None, wanted, context_lines=lines)
+        exact = [patch for patch in found if _path(patch) == wanted[0]]
+        return answer([file_diff(patch) for patch in exact or found[:50]])
+
+    async def events(self, request: Request) -> Response:
+        branch = Asked(request).text("branch", "") or None
+        socket = await anyio.to_thread.run_sync(self._overlay.socket)
+        if socket is None:
+            return answer(
+                {"error": "The daemon's socket cannot be reached from here.", "hint": "Events are told over it only."}, 503
+            )
+        return StreamingResponse(_stream(socket, branch), media_type="text/event-stream")
+
+
+def _path(patch: wire.FilePatch) -> str:
+    return patch.path_bytes.decode("utf-8", "surrogateescape")
+
+
+async def _stream(socket: str, branch: str | None) -> AsyncIterator[bytes]:
+    """Server-sent events; the last one, ``gone``, says why there will be no more."""
+    try:
+        async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
+            yield b"event: begun\ndata: {}\n\n"
+            while True:
+                event = None
+                with anyio.move_on_after(_QUIET_S):
+                    try:
+                        event = await anext(events)
+                    except StopAsyncIteration:
+                        break
+                yield b": quiet\n\n" if event is None else b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
+        yield b'event: gone\ndata: {"error": "The branch has gone."}\n\n'
+    except AgentFSError as exc:
+        _, message, hint = in_words(exc)
+        yield b"event: gone\ndata: " + msgspec.json.encode({"error": message, "hint": hint}) + b"\n\n"
+
+
+def _told(event: wire.Event) -> dict[str, object]:
+    path, was = (each.decode("utf-8", "surrogateescape") for each in (event.path_bytes, event.old_path_bytes))
+    return {
+        "kind": event.kind, "branch": event.branch, "time_ms": event.time_ns // 10**6, "path": visible(path), "key": key(path),
+        "was": visible(was), "is_dir": event.is_dir, "pid": event.pid, "name": visible(event.name), "count": event.count,
+    }  # fmt: skip
