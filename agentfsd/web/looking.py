@@ -66,7 +66,10 @@ class LookingRoutes:
         )  # fmt: skip
 
     def history(self, request: Request) -> Response:
-        return self._pages.page("history.html", request, rows=self._overlay.history())
+        rows = self._overlay.history()
+        lanes = max(max((at for segment in row.place.segments for at in segment[::2]), default=0) for row in rows) + 1
+        has_snapshots = any(row.snapshot is not None for row in rows)
+        return self._pages.page("history.html", request, rows=rows, lanes=lanes, has_snapshots=has_snapshots)
 
     def live(self, request: Request) -> Response:
         return self._pages.page("live.html", request, branch=Asked(request).text("branch", ""), branches=self._overlay.refs()[0])
