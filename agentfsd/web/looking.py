@@ -59,10 +59,12 @@ class LookingRoutes:
         if len(chosen) >= 2:
             return RedirectResponse(f"/compare?a={key(chosen[0])}&b={key(chosen[1])}", 303)
         branches, snapshots = self._overlay.refs()
-        b = asked.text("b", chosen[0] if chosen else "main")
+        b = asked.text("b", chosen[0] if chosen else _most_telling(branches))
+        a, branch_names = asked.text("a", ""), [branch.name for branch in branches]
+        is_snapshot = any(a in (snapshot.id, snapshot.name) for snapshot in snapshots) and a not in branch_names
         return self._pages.page(
-            "compare.html", request, a=asked.text("a", ""), b=b, branches=branches, snapshots=snapshots,
-            branch_names=[branch.name for branch in branches],
+            "compare.html", request, a=a, b=b, branches=branches, snapshots=snapshots, branch_names=branch_names,
+            restorable=self._pages.writable and is_snapshot and b in branch_names,
         )  # fmt: skip
 
     def history(self, request: Request) -> Response:
@@ -109,6 +111,11 @@ class LookingRoutes:
                 {"error": "The daemon's socket cannot be reached from here.", "hint": "Events are told over it only."}, 503
             )
         return StreamingResponse(_stream(socket, branch), media_type="text/event-stream")
+
+
+def _most_telling(branches: list[wire.Branch]) -> str:
+    """The newest branch that changed something."""
+    return max(branches, key=lambda branch: (branch.changed > 0, branch.created_ns)).name
 
 
 def _path(patch: wire.FilePatch) -> str:

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 WAIT_S = 20.0
-_KEYS = {"Enter": (13, "\r"), "ArrowDown": (40, ""), "ArrowRight": (39, ""), "ArrowUp": (38, ""), "Escape": (27, ""), "Tab": (9, "")}
+_KEYS = {
+    "Enter": (13, "\r"),
+    "ArrowDown": (40, ""),
+    "ArrowRight": (39, ""),
+    "ArrowUp": (38, ""),
+    "Escape": (27, ""),
+    "Tab": (9, ""),
+}
 
 
 def needs_chromium() -> str:

@@ -10,10 +10,9 @@ let busy = false;
 
 function show(row, found) {
   const amount = row.querySelector(".amount");
-  const parts = [["plus", "+", found.added, "added"], ["tilde", "~", found.modified, "modified"], ["minus", "\u2212", found.deleted, "deleted"]].filter(([, , count]) => count);
-  const counts = parts.map(([kind, sign, count, word]) => el("span", { class: kind, title: `${count.toLocaleString("en")} ${word}` }, `${sign}${count.toLocaleString("en")}`));
-  const words = parts.map(([, , count, word]) => `${count} ${word}`).join(", ");
-  amount.replaceChildren(parts.length ? el("span", { class: "counts", "aria-label": words, role: "img" }, ...counts) : el("span", { class: "muted" }, "none"));
+  const parts = [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, count]) => count);
+  const counts = parts.map(([kind, count, word]) => el("span", { class: kind }, `${count.toLocaleString("en")} ${word}`));
+  amount.replaceChildren(parts.length ? el("span", { class: "counts" }, ...counts) : el("span", { class: "muted" }, "none"));
   if (found.when) row.querySelector(".when").textContent = found.when;
 }
 

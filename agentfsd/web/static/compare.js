@@ -22,7 +22,7 @@ if (!a) document.getElementById("swap").disabled = true;
 function rowOf(index) {
   const change = found[index];
   const cut = change.path.lastIndexOf("/") + 1;
-  const label = el("span", { class: "label", title: (change.was ? `${change.was} → ` : "") + change.path + (change.note ? ` (${change.note})` : "") }, el("span", {}, change.path.slice(cut)), cut ? el("span", { class: "dir" }, `  ${change.path.slice(0, cut - 1)}`) : "");
+  const label = el("span", { class: "label", title: (change.was ? `${change.was} → ` : "") + change.path + (change.note ? ` (${change.note})` : "") }, el("span", { class: "name" }, change.path.slice(cut)), cut ? el("span", { class: "dir" }, `  ${change.path.slice(0, cut - 1)}`) : "");
   const [added, removed] = counts[change.key] ?? [];
   const extra = el("span", { class: "extra" }, added > 0 ? el("span", { class: "plus" }, `+${added}`) : "", removed > 0 ? el("span", { class: "minus" }, `\u2212${removed}`) : "");
   return el("div", { class: change.status === "D" ? "gone" : "" }, mark(change.status), label, extra);
@@ -93,6 +93,11 @@ function hunkHead(hunk, first, columns) {
   return first && !hunk.head ? "" : el("tr", { class: "hunk" }, el("td", { colspan: columns }, hunk.head ? `⋯ ${hunk.head}` : "⋯"));
 }
 
+// The columns with numbers are narrow, those with text share the rest.
+function columns(kinds) {
+  return el("colgroup", {}, ...[...kinds].map((kind) => el("col", { class: kind })));
+}
+
 function sides(diff) {
   const body = el("tbody");
   diff.hunks.forEach((hunk, index) => {
@@ -103,8 +108,7 @@ function sides(diff) {
       body.append(el("tr", {}, number(row.old, row.was ? was : "none"), text(row.was, was), number(row.new, row.now ? now : "none"), text(row.now, now)));
     }
   });
-  const columns = el("colgroup", {}, el("col", { class: "n" }), el("col"), el("col", { class: "n" }), el("col"));
-  return el("table", { class: "diff" }, columns, el("thead", { class: "hidden" }, el("tr", {}, el("th", {}, "Line"), el("th", {}, "Before"), el("th", {}, "Line"), el("th", {}, "After"))), body);
+  return el("table", { class: "diff" }, columns("ntnt"), el("thead", { class: "hidden" }, el("tr", {}, el("th", {}, "Line"), el("th", {}, "Before"), el("th", {}, "Line"), el("th", {}, "After"))), body);
 }
 
 function unified(diff) {
@@ -128,7 +132,7 @@ function unified(diff) {
     }
     flush(changed);
   });
-  return el("table", { class: "diff" }, body);
+  return el("table", { class: "diff unified" }, columns("nnt"), body);
 }
 
 function nothing() {

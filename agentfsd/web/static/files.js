@@ -23,7 +23,7 @@ function rowOf(index) {
   const row = rows[index];
   const status = marks.get(row.key);
   const twist = el("span", { class: "twist", "aria-hidden": "true" }, isDirectory(row) && !tree ? (row.isOpen ? "▾" : "▸") : "");
-  const label = el("span", { class: "label", title: row.name }, row.name + (row.kind[0] === "d" ? "/" : ""), row.kind.endsWith("l") ? el("span", { class: "dir" }, " → symlink") : "");
+  const label = el("span", { class: "label", title: row.name }, el("span", { class: "name" }, row.name + (row.kind[0] === "d" ? "/" : "")), row.kind.endsWith("l") ? el("span", { class: "dir" }, " → symlink") : "");
   const sign = status ? mark(status) : inside.has(row.key) ? el("span", { class: "mark inside", title: "something in it differs" }, "•") : "";
   const made = el("div", { class: row.isGone ? "gone" : "", "aria-level": row.depth + 1, "aria-expanded": isDirectory(row) ? String(Boolean(row.isOpen)) : undefined }, twist, label, el("span", { class: "extra" }, row.kind === "f" && !row.isGone && row.bytes !== undefined ? size(row.bytes) : ""), sign);
   made.style.paddingLeft = `${8 + 14 * row.depth}px`;
