@@ -3,6 +3,7 @@ anything itself: the daemon's patches say it all."""
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 import msgspec
 
@@ -11,6 +12,7 @@ from agentfsd.web.code import Line, coloured, marked, text_of
 from agentfsd.web.names import key, plural, size, visible
 
 WHOLE_FILE = 1_000_000  # lines of context
+MAX_PAIRS_TRIED = 10_000  # of removed and added lines in one place
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 
@@ -114,47 +116,91 @@ def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
 
 
 def _rows(path: str, body: list[tuple[str, str]], old: int, new: int) -> list[Row]:
+    """*body*: signs and texts of a hunk; *old* and *new*: the numbers of its first lines."""
     was = iter(coloured(path, [_decoded(text) for sign, text in body if sign in " -"]))
     now = iter(coloured(path, [_decoded(text) for sign, text in body if sign in " +"]))
     rows: list[Row] = []
-    gone: list[Row] = []
-    for sign, _ in body:
-        if sign == " ":
-            gone = []
-            rows.append(Row(old=old, new=new, was=next(was), now=next(now), same=True))
-        elif sign == "-":
-            rows.append(Row(old=old, was=next(was)))
-            gone.append(rows[-1])
-        elif gone:
-            _pair(gone.pop(0), new, next(now))
-        else:
-            rows.append(Row(new=new, now=next(now)))
-        old, new = old + (sign in " -"), new + (sign in " +")
+    for is_same, group in groupby(body, key=lambda line: line[0] == " "):
+        signs = [sign for sign, _ in group]
+        if is_same:
+            rows += [Row(old=old + at, new=new + at, was=next(was), now=next(now), same=True) for at in range(len(signs))]
+            old, new = old + len(signs), new + len(signs)
+            continue
+        gone = [next(was) for _ in range(signs.count("-"))]
+        came = [next(now) for _ in range(signs.count("+"))]
+        rows += [
+            _row(gone, came, left, right, old, new) for left, right in align(list(map(text_of, gone)), list(map(text_of, came)))
+        ]
+        old, new = old + len(gone), new + len(came)
     return rows
+
+
+def _row(gone: list[Line], came: list[Line], left: int | None, right: int | None, old: int, new: int) -> Row:
+    if left is None or right is None:
+        row = Row() if left is None else Row(old=old + left, was=gone[left])
+        return row if right is None else msgspec.structs.replace(row, new=new + right, now=came[right])
+    was, now = gone[left], came[right]
+    before, after = _shared(text_of(was), text_of(now))
+    if _is_similar(text_of(was), text_of(now)):
+        was = marked(was, before, len(text_of(was)) - after)
+        now = marked(now, before, len(text_of(now)) - after)
+    return Row(old=old + left, new=new + right, was=was, now=now)
 
 
 def _decoded(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _pair(row: Row, number: int, now: Line) -> None:
-    """A removed line and the one that came in its place; what differs within is marked."""
-    assert row.was is not None
-    old, new = text_of(row.was), text_of(now)
-    before = _common(old, new)
-    after = _common(old[before:][::-1], new[before:][::-1])
-    if before + after > min(len(old), len(new)) / 3:  # else they have nothing to do with each other
-        row.was, now = marked(row.was, before, len(old) - after), marked(now, before, len(new) - after)
-    row.new, row.now = number, now
+def align(gone: list[str], came: list[str]) -> Iterator[tuple[int | None, int | None]]:
+    """Which removed and which added line stand side by side, by index: similar ones, and between those whatever comes next."""
+    left = right = 0
+    for low, high in [*_anchors(gone, came), (len(gone), len(came))]:
+        while left < low or right < high:
+            yield left if left < low else None, right if right < high else None
+            left, right = left + (left < low), right + (right < high)
+        if low < len(gone) and high < len(came):
+            yield low, high
+            left, right = low + 1, high + 1
+
+
+def _anchors(gone: list[str], came: list[str]) -> list[tuple[int, int]]:
+    """As many pairs of similar lines as can be had in order."""
+    if len(gone) * len(came) > MAX_PAIRS_TRIED:
+        return []
+    best = [[0] * (len(came) + 1) for _ in range(len(gone) + 1)]
+    similar = [[_is_similar(was, now) for now in came] for was in gone]
+    for left in reversed(range(len(gone))):
+        for right in reversed(range(len(came))):
+            skipped = max(best[left + 1][right], best[left][right + 1])
+            best[left][right] = max(skipped, best[left + 1][right + 1] + 1) if similar[left][right] else skipped
+    found, left, right = [], 0, 0
+    while left < len(gone) and right < len(came):
+        if similar[left][right] and best[left][right] == best[left + 1][right + 1] + 1:
+            found.append((left, right))
+            left, right = left + 1, right + 1
+        elif best[left + 1][right] >= best[left][right + 1]:
+            left += 1
+        else:
+            right += 1
+    return found
+
+
+def _is_similar(was: str, now: str) -> bool:
+    """Whether one was made from the other, as far as a person sees: leading blanks do not count."""
+    was, now = was.strip(), now.strip()
+    return 2 * sum(_shared(was, now)) > max(len(was), len(now)) > 0
+
+
+def _shared(was: str, now: str) -> tuple[int, int]:
+    """How many characters both begin with, and how many of the rest both end with."""
+    before = _common(was, now)
+    return before, _common(was[before:][::-1], now[before:][::-1])
 
 
 def _common(one: str, other: str) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    return next(
+        (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other))
+    )
 
 
 def summary(found: list[wire.Change]) -> dict[str, int]:

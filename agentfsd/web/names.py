@@ -4,6 +4,7 @@ A path is text whose stray bytes are surrogates, as Python has it. In an address
 browser, which knows no stray bytes, hands back what it was given.
 """
 
+import re
 import time
 from urllib.parse import parse_qsl, quote
 
@@ -15,11 +16,14 @@ _IN_TEXT = (
 )
 _IN_NAMES = _IN_TEXT | {9: "\\t", 10: "\\n", 0x2028: "\u27e8U+2028\u27e9", 0x2029: "\u27e8U+2029\u27e9"}
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/-]*")  # what is not encoded anyway; most names are that, and directories are large
 _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
 
 
 def visible(name: str) -> str:
     """A name or path on one line: nothing in it is obeyed by a browser, and no two names look alike for what cannot be seen."""
+    if name.isascii() and name.isprintable():
+        return name
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)
 
 
@@ -30,6 +34,8 @@ def readable(text: str) -> str:
 
 def key(path: str) -> str:
     """A path in an address."""
+    if _PLAIN.fullmatch(path):
+        return path
     return quote(path, safe="/", errors="surrogateescape")
 
 
@@ -42,7 +48,7 @@ def size(count: int) -> str:
     """Bytes in words, such as "21.1 KiB"."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
+        if round(amount, 1) < 1024:
             return f"{count} byte{'' if count == 1 else 's'}" if unit == "bytes" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"

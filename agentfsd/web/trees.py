@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, Protocol
@@ -19,13 +19,15 @@ from agentfs_client.control import ControlClient
 from agentfs_client.files import RemoteFiles, RemoteSource
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 
+LARGE_DIRECTORY = 2_000  # names; looking at each file takes a second for 100,000
+
 Kind = Literal["file", "directory", "symlink", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One name in a directory. ``kind`` is symlink for one that leads to nothing, or out of the tree; ``is_link``: the name is a
-    symlink's, and the rest is about what it leads to. ``mode`` and ``mtime_ns`` are 0 where nobody knows."""
+    symlink's, and the rest is about what it leads to, ``target``. ``mode`` and ``mtime_ns`` are 0 where nobody knows."""
 
     name: str
     kind: Kind
@@ -33,6 +35,7 @@ class Entry:
     is_link: bool = False
     mode: int = 0
     mtime_ns: int = 0
+    target: str = ""
 
 
 class Content(Protocol):
@@ -57,8 +60,9 @@ class Tree(Protocol):
         """What the specification's manifest holds, at least: ``version``, ``created_at``, ``file_count``, ``total_bytes``."""
         ...
 
-    def list(self, path: str) -> list[Entry]:
-        """What is in a directory, sorted by name."""
+    def list(self, path: str, *, quickly: bool = False) -> list[Entry]:
+        """What is in a directory, sorted by name. *quickly*: of a large one only what kind each is: sizes are -1, and symlinks
+        are symlinks."""
         ...
 
     def stat(self, path: str) -> Entry: ...
@@ -106,13 +110,17 @@ class LiveTree:
                 return branch.created_ns
         return self._client.show_snapshot(self._ref).created_ns
 
-    def list(self, path: str) -> list[Entry]:
+    def list(self, path: str, *, quickly: bool = False) -> list[Entry]:
+        if quickly:
+            named = self._files.list(path, names_only=True)
+            if len(named) > LARGE_DIRECTORY:
+                return [Entry(_text(info.path_bytes), info.kind, -1, info.is_link) for info in named]
         return [_entry(info) for info in self._files.list(path)]
 
     def stat(self, path: str) -> Entry:
         info = self._files.stat(path)
         found = _entry(info)
-        return Entry(name_of(path), found.kind, found.size_bytes, found.is_link, found.mode, found.mtime_ns)
+        return replace(found, name=name_of(path), target=_text(info.target_bytes))
 
     def files(self) -> Iterator[tuple[str, int]]:
         pending = [""]
@@ -133,8 +141,12 @@ class LiveTree:
         return _Remote(self._files.open(path))
 
 
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
 def _entry(info: wire.FileInfo) -> Entry:
-    name = info.path_bytes.decode("utf-8", "surrogateescape")
+    name = _text(info.path_bytes)
     return Entry(name, info.kind, info.size if info.kind == "file" else 0, info.is_link, info.mode, info.mtime_ns)
 
 
@@ -185,7 +197,7 @@ class ArchiveTree:
         with self._turn:
             return self._view.manifest()
 
-    def list(self, path: str) -> list[Entry]:
+    def list(self, path: str, *, quickly: bool = False) -> list[Entry]:
         if path in self._sizes:
             raise refusal(errno.ENOTDIR, path)
         if path not in self._children:

@@ -45,15 +45,15 @@ def view(tree: Tree, path: str, offset: int) -> View:
         else:
             _show_text(made, path, content.read(offset, PART_BYTES))
     if entry.is_link:
-        made.notes.insert(0, "This name is a symlink; what is shown is the file that it leads to.")
+        made.notes.insert(0, f"This name is a symlink to {visible(entry.target)}; what is shown is the file that it leads to.")
     return made
 
 
 def _no_file(entry: Entry) -> str:
     if entry.kind == "directory":
-        return "This is a symlink to a directory." if entry.is_link else "This is a directory."
+        return f"This is a symlink to the directory {visible(entry.target)}." if entry.is_link else "This is a directory."
     if entry.kind == "symlink":
-        return "This is a symlink that leads to nothing, or out of the tree. It is not followed."
+        return f"This is a symlink to {visible(entry.target)}, which is nothing, or out of the tree. It is not followed."
     return "This is a device, a named pipe or a socket: there is nothing to read."
 
 

@@ -21,6 +21,8 @@ _KEYS = {
     "ArrowDown": (40, ""),
     "ArrowRight": (39, ""),
     "ArrowUp": (38, ""),
+    "Home": (36, ""),
+    "End": (35, ""),
     "Escape": (27, ""),
     "Tab": (9, ""),
 }

@@ -25,7 +25,7 @@ function rowOf(index) {
   const twist = el("span", { class: "twist", "aria-hidden": "true" }, isDirectory(row) && !tree ? (row.isOpen ? "▾" : "▸") : "");
   const label = el("span", { class: "label", title: row.name }, el("span", { class: "name" }, row.name + (row.kind[0] === "d" ? "/" : "")), row.kind.endsWith("l") ? el("span", { class: "dir" }, " → symlink") : "");
   const sign = status ? mark(status) : inside.has(row.key) ? el("span", { class: "mark inside", title: "something in it differs" }, "•") : "";
-  const made = el("div", { class: row.isGone ? "gone" : "", "aria-level": row.depth + 1, "aria-expanded": isDirectory(row) ? String(Boolean(row.isOpen)) : undefined }, twist, label, el("span", { class: "extra" }, row.kind === "f" && !row.isGone && row.bytes !== undefined ? size(row.bytes) : ""), sign);
+  const made = el("div", { class: row.isGone ? "gone" : "", "aria-level": row.depth + 1, "aria-expanded": isDirectory(row) ? String(Boolean(row.isOpen)) : undefined }, twist, label, el("span", { class: "extra" }, row.kind === "f" && !row.isGone && row.bytes >= 0 ? size(row.bytes) : ""), sign);
   made.style.paddingLeft = `${8 + 14 * row.depth}px`;
   return made;
 }
@@ -145,7 +145,7 @@ function lines(found, before) {
   for (let start = 0; start < found.length; start += LINES_AT_ONCE) {
     const part = found.slice(start, start + LINES_AT_ONCE);
     const block = el("div", { class: "block" });
-    block.style.containIntrinsicSize = `auto ${part.length * 20}px`;
+    block.style.containIntrinsicHeight = `auto ${part.length * 20}px`;
     part.forEach((line, index) => {
       block.append(el("div", { class: "line" }, el("span", { class: "num" }, String(before + start + index + 1)), codeInto(el("span"), line)));
     });
@@ -229,7 +229,8 @@ async function start() {
     rows = await children("", 0);
     renew();
     sum.textContent = rows.length ? "" : "There is nothing in it yet.";
-    if (!wanted) return list.box.focus({ preventScroll: true });
+    list.box.focus({ preventScroll: true });
+    if (!wanted) return;
     await reveal(wanted);
     const row = rows[list.active];
     if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
