@@ -2,6 +2,7 @@
 
 import importlib.util
 import webbrowser
+from contextlib import ExitStack, closing
 
 import click
 
@@ -34,12 +35,16 @@ def ui(session: str | None, writable: bool, opening: bool, host: str, port: int,
         raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
     from agentfsd.web import guard, serve
     from agentfsd.web.session import find
+    from agentfsd.web.trees import ArchiveTree
 
     keys = guard.Keys()
-    with serve.listen(host, port) as listening:
+    with ExitStack() as stack:
+        listening = stack.enter_context(serve.listen(host, port))
         cookie = serve.cookie_name(listening)
         if session is not None:
-            app = serve.session_app(find(session), keys, cookie)
+            files = find(session)
+            archive = None if files.archive is None else stack.enter_context(closing(ArchiveTree(files.archive)))
+            app = serve.session_app(files, archive, keys, cookie)
         else:
             app = serve.overlay_app(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
         listening.listen(128)

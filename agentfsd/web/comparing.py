@@ -12,6 +12,7 @@ from agentfsd.web.code import Line, coloured, marked, text_of
 from agentfsd.web.names import key, plural, size, visible
 
 WHOLE_FILE = 1_000_000  # lines of context
+MAX_LINES = 5_000  # of a difference that are shown
 MAX_PAIRS_TRIED = 10_000  # of removed and added lines in one place
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
@@ -73,9 +74,12 @@ def _change_row(change: wire.Change) -> ChangeRow:
 def file_diff(patch: wire.FilePatch) -> FileDiff:
     path, was = (each.decode("utf-8", "surrogateescape") for each in (patch.path_bytes, patch.old_path_bytes))
     hunks = list(_hunks(path, patch.patch)) if not patch.is_binary else []
+    notes = _notes(patch, has_lines=bool(hunks))
+    if sum(len(hunk.rows) for hunk in hunks) >= MAX_LINES:
+        notes.append(f"The difference is long; shown are its first {MAX_LINES:,} lines.")
     return FileDiff(
         status=patch.status, key=key(path), path=visible(path) or ".", was=visible(was), added=max(0, patch.added),
-        removed=max(0, patch.removed), hunks=hunks, notes=_notes(patch, has_lines=bool(hunks)),
+        removed=max(0, patch.removed), hunks=hunks, notes=notes,
     )  # fmt: skip
 
 
@@ -97,8 +101,8 @@ def _notes(patch: wire.FilePatch, *, has_lines: bool) -> list[str]:
 
 def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
     lines = patch.decode("utf-8", "surrogateescape").split("\n")
-    at = 0
-    while at < len(lines):
+    at = shown = 0
+    while at < len(lines) and shown < MAX_LINES:
         found = _HUNK.match(lines[at])
         at += 1
         if found is None:
@@ -107,12 +111,12 @@ def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
         body: list[tuple[str, str]] = []
         while (olds > 0 or news > 0) and at < len(lines):
             sign, text = lines[at][:1], lines[at][1:]
-            olds, news = olds - (sign in " -"), news - (sign in " +")
-            body.append((sign, text.removesuffix("\r")))
             at += 1
-        while at < len(lines) and lines[at].startswith("\\"):
-            at += 1  # no newline at the end
-        yield Hunk(head=visible(found[5]), rows=_rows(path, [line for line in body if line[0] != "\\"], old, new))
+            olds, news = olds - (sign in " -"), news - (sign in " +")
+            if sign != "\\" and shown < MAX_LINES:  # that is: no newline at the end
+                body.append((sign, text.removesuffix("\r")))
+                shown += 1
+        yield Hunk(head=visible(found[5]), rows=_rows(path, body, old, new))
 
 
 def _rows(path: str, body: list[tuple[str, str]], old: int, new: int) -> list[Row]:

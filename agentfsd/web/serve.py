@@ -42,10 +42,9 @@ def overlay_app(
     return _app(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name)
 
 
-def session_app(files: session.Files, keys: Keys, cookie_name: str) -> Starlette:
-    """Pages about a written session and its archive. ArchiveError."""
+def session_app(files: session.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Starlette:
+    """Pages about a written session and its *archive*, which is whoever's who opened it."""
     pages = Pages(keys, str(files.session or files.archive), _SESSION_LINKS)
-    archive = ArchiveTree(files.archive) if files.archive is not None else None
     routes: list[BaseRoute] = [*session.SessionRoutes(pages, files, archive).routes()]
     if archive is not None:
         routes += FilesystemRoutes(_Only(archive)).routes()

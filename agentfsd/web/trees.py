@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 from agentfs_client import wire
 from agentfs_client.archive.view import ArchiveView
 from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
 from agentfs_client.files import RemoteFiles, RemoteSource
 from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
 
@@ -118,9 +119,18 @@ class LiveTree:
         return [_entry(info) for info in self._files.list(path)]
 
     def stat(self, path: str) -> Entry:
-        info = self._files.stat(path)
-        found = _entry(info)
-        return replace(found, name=name_of(path), target=_text(info.target_bytes))
+        info = self._files.stat(path, follow=False)
+        found = self._behind(path) if info.is_link else None
+        return replace(found or _entry(info), name=name_of(path), target=_text(info.target_bytes))
+
+    def _behind(self, path: str) -> Entry | None:
+        """What a symlink leads to; None for nothing, and for what is outside."""
+        try:
+            return _entry(self._files.stat(path))
+        except AgentFSError:
+            raise
+        except OSError:
+            return None
 
     def files(self) -> Iterator[tuple[str, int]]:
         pending = [""]

@@ -11,7 +11,7 @@ from agentfsd.web.trees import Entry, Tree
 PART_BYTES = 1 << 20
 HEX_BYTES = 4 << 10
 _PROBE_BYTES = 8 << 10
-_STRAY_SHARE = 0.1  # of characters that are no UTF-8, above which it is no text
+_STRAY_SHARE = 0.3  # of characters that are no UTF-8, above which it is no text
 
 
 class View(msgspec.Struct, kw_only=True, omit_defaults=True):
