@@ -1,5 +1,6 @@
 """The pages that look at an overlay: branches, files, comparison, history, what happens now. They must never change anything."""
 
+import threading
 from collections.abc import AsyncIterator
 
 import anyio
@@ -19,12 +20,15 @@ from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import Pages, answer, in_words
 
 MAX_COUNTED = 2_000  # changed files up to which their lines are counted
+_LOOK_EVERY_S = 0.5  # whether the server is to end
 _QUIET_S = 15.0  # after which a line goes out, so that a browser that has gone is found out
 
 
 class LookingRoutes:
-    def __init__(self, pages: Pages, overlay: Overlay) -> None:
-        self._pages, self._overlay = pages, overlay
+    """*ending* is set when the server is to end."""
+
+    def __init__(self, pages: Pages, overlay: Overlay, ending: threading.Event) -> None:
+        self._pages, self._overlay, self._ending = pages, overlay, ending
 
     def routes(self) -> list[Route]:
         return [
@@ -106,11 +110,34 @@ class LookingRoutes:
     async def events(self, request: Request) -> Response:
         branch = Asked(request).text("branch", "") or None
         socket = await anyio.to_thread.run_sync(self._overlay.socket)
+        return StreamingResponse(self._stream(socket, branch), media_type="text/event-stream")
+
+    async def _stream(self, socket: str | None, branch: str | None) -> AsyncIterator[bytes]:
+        """Server-sent events; the last one, ``gone``, says why there will be no more."""
         if socket is None:
-            return answer(
-                {"error": "The daemon's socket cannot be reached from here.", "hint": "Events are told over it only."}, 503
-            )
-        return StreamingResponse(_stream(socket, branch), media_type="text/event-stream")
+            yield _gone("What happens is told over the daemon's socket only, which cannot be reached from here.")
+            return
+        try:
+            async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
+                yield b"event: begun\ndata: {}\n\n"
+                quiet_s = 0.0
+                while not self._ending.is_set():
+                    event: wire.Event | None = None
+                    with anyio.move_on_after(_LOOK_EVERY_S) as waiting:
+                        event = await anext(events, None)
+                    if event is not None:
+                        quiet_s = 0.0
+                        yield b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
+                    elif not waiting.cancelled_caught:
+                        yield _gone("The branch has gone.")
+                        return
+                    elif (quiet_s := quiet_s + _LOOK_EVERY_S) >= _QUIET_S:
+                        quiet_s = 0.0
+                        yield b": quiet\n\n"
+            yield _gone("`agentfsd ui` was ended.")
+        except AgentFSError as exc:
+            _, message, hint = in_words(exc)
+            yield _gone(f"{message} {hint}".strip())
 
 
 def _most_telling(branches: list[wire.Branch]) -> str:
@@ -122,23 +149,8 @@ def _path(patch: wire.FilePatch) -> str:
     return patch.path_bytes.decode("utf-8", "surrogateescape")
 
 
-async def _stream(socket: str, branch: str | None) -> AsyncIterator[bytes]:
-    """Server-sent events; the last one, ``gone``, says why there will be no more."""
-    try:
-        async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
-            yield b"event: begun\ndata: {}\n\n"
-            while True:
-                event = None
-                with anyio.move_on_after(_QUIET_S):
-                    try:
-                        event = await anext(events)
-                    except StopAsyncIteration:
-                        break
-                yield b": quiet\n\n" if event is None else b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
-        yield b'event: gone\ndata: {"error": "The branch has gone."}\n\n'
-    except AgentFSError as exc:
-        _, message, hint = in_words(exc)
-        yield b"event: gone\ndata: " + msgspec.json.encode({"error": message, "hint": hint}) + b"\n\n"
+def _gone(sentence: str) -> bytes:
+    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence}) + b"\n\n"
 
 
 def _told(event: wire.Event) -> dict[str, object]:

@@ -4,8 +4,9 @@ import errno
 import os
 import signal
 import socket
-import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -29,7 +30,8 @@ from agentfsd.web.trees import ArchiveTree
 _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
           ("/live", "l", "Live"))  # fmt: skip
 _SESSION_LINKS = (("/", "s", "Session"), ("/files", "f", "Files"))
-_END_WITHIN_S = 1  # open streams of events do not end by themselves
+_END_WITHIN_S = 3
+_MAX_CONNECTIONS = 200
 
 
 def overlay_app(
@@ -37,9 +39,9 @@ def overlay_app(
 ) -> Starlette:
     """Pages about the overlay of a running daemon; *find* begins a conversation with it."""
     pages = Pages(keys, shown_at, _LINKS, writable)
-    overlay = Overlay(find)
-    routes: list[BaseRoute] = [*LookingRoutes(pages, overlay).routes(), *FilesystemRoutes(overlay).routes()]
-    return _app(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name)
+    overlay, ending = Overlay(find), threading.Event()
+    routes: list[BaseRoute] = [*LookingRoutes(pages, overlay, ending).routes(), *FilesystemRoutes(overlay).routes()]
+    return _app(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name, ending)
 
 
 def session_app(files: session.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Starlette:
@@ -48,7 +50,7 @@ def session_app(files: session.Files, archive: ArchiveTree | None, keys: Keys, c
     routes: list[BaseRoute] = [*session.SessionRoutes(pages, files, archive).routes()]
     if archive is not None:
         routes += FilesystemRoutes(_Only(archive)).routes()
-    return _app(pages, routes, cookie_name)
+    return _app(pages, routes, cookie_name, threading.Event())
 
 
 class _Only:
@@ -59,10 +61,13 @@ class _Only:
         return self._tree
 
 
-def _app(pages: Pages, routes: list[BaseRoute], cookie_name: str) -> Starlette:
+def _app(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Starlette:
+    """*ending* is set when the server is to end."""
     static = Mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     guard = Middleware(Guard, keys=pages.keys, cookie_name=cookie_name, writable=pages.writable, refuse=pages.refuse)
-    return Starlette(routes=[*routes, static], middleware=[guard], exception_handlers=pages.handlers())
+    app = Starlette(routes=[*routes, static], middleware=[guard], exception_handlers=pages.handlers())
+    app.state.ending = ending
+    return app
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -94,12 +99,32 @@ def cookie_name(listening: socket.socket) -> str:
 def run(app: Starlette, listening: socket.socket) -> None:
     """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S, lifespan="off",
-        ws="none", limit_concurrency=200,
+        app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S, lifespan="off",
+        ws="none", limit_concurrency=_MAX_CONNECTIONS,
     )  # fmt: skip
-    signal.signal(signal.SIGTERM, _end)
-    uvicorn.Server(config).run(sockets=[listening])
+    server = _Server(config, app.state.ending)
+    server.run(sockets=[listening])
+    if server.ended_by == signal.SIGINT:
+        raise KeyboardInterrupt
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
+class _Server(uvicorn.Server):
+    """Tells the streams of events when to end, and leaves to others what a signal means."""
+
+    def __init__(self, config: uvicorn.Config, ending: threading.Event) -> None:
+        super().__init__(config)
+        self._ending, self.ended_by = ending, 0
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.ended_by = sig
+        self._ending.set()
+        super().handle_exit(sig, frame)
