@@ -9,6 +9,7 @@ from agentfsd.web.names import size, visible
 from agentfsd.web.trees import Entry, Tree
 
 PART_BYTES = 1 << 20
+PART_LINES = 20_000  # more at once are too much for a browser
 HEX_BYTES = 4 << 10
 _PROBE_BYTES = 8 << 10
 _STRAY_SHARE = 0.3  # of characters that are no UTF-8, above which it is no text
@@ -79,7 +80,7 @@ def _row(offset: int, data: bytes) -> tuple[str, str, str]:
 
 def _show_text(made: View, path: str, data: bytes) -> None:
     end = made.offset + len(data)
-    if end < made.size_bytes:
+    if end < made.size_bytes or data.count(b"\n") > PART_LINES:
         data = data[: _cut(data)]
         made.next = made.offset + len(data)
         made.notes.append(f"This is a large file; shown are {size(len(data))} of {size(made.size_bytes)}.")
@@ -96,7 +97,10 @@ def _show_text(made: View, path: str, data: bytes) -> None:
 
 
 def _cut(data: bytes) -> int:
-    """After the last line that is there as a whole; else after the last whole character."""
+    """After PART_LINES, or the last line that is there as a whole; else after the last whole character."""
+    lines = data.split(b"\n", PART_LINES)
+    if len(lines) > PART_LINES:
+        return len(data) - len(lines[-1])
     newline = data.rfind(b"\n") + 1
     if newline:
         return newline

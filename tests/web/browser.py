@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-WAIT_S = 20.0
+WAIT_S = 10.0
 _KEYS = {
     "Enter": (13, "\r"),
     "ArrowDown": (40, ""),
@@ -120,8 +120,9 @@ class Browser:
         self.until("!window.isOld && document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        """The value of an expression in the page; True for an element."""
+        expression = f"(async value => (value = await value) instanceof Node ? true : value)({script})"
+        done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in done:
             raise AssertionError(f"{script}: {done['exceptionDetails']}")
         return done["result"].get("value")
@@ -147,7 +148,7 @@ class Browser:
     def click(self, selector: str) -> None:
         quoted = json.dumps(selector)
         self.until(f"document.querySelector({quoted})")
-        self.run(f"document.querySelector({quoted}).click()")
+        self.run(f"void document.querySelector({quoted}).click()")
 
     def press(self, key: str) -> None:
         """One key, as from a keyboard."""

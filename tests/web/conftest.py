@@ -19,11 +19,11 @@ echo '<script>document.title = 1</script>' > '{NASTY}.html'
 printf z > "$(printf 'stray-\\377')"
 ln -s /etc/passwd outside
 ln -s app.py inside
-seq 400000 > large.log
+seq 250000 > large.log
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     needs_fuse()
     with pytest.MonkeyPatch.context() as patch:

@@ -35,7 +35,10 @@ const list = new List(document.getElementById("list"), { role: "treeitem", draw:
 async function children(key, depth) {
   const said = await ask(`/api/filesystem/tree?ref=${encodeURIComponent(ref)}&path=${key}`);
   const made = said.entries.map(([part, shown, kind, bytes]) => ({ key: key ? `${key}/${part}` : part, name: shown || part, kind, bytes, depth }));
-  for (const row of gone.get(key) ?? []) made.push({ ...row, depth, isGone: true });
+  if (gone.has(key)) {
+    for (const row of gone.get(key)) made.push({ ...row, depth, isGone: true });
+    made.sort((one, other) => (one.key < other.key ? -1 : 1));
+  }
   const directories = made.filter(isDirectory);
   return directories.length ? [...directories, ...made.filter((row) => !isDirectory(row))] : made;
 }
