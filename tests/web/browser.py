@@ -1,6 +1,7 @@
 """A real browser for tests: Chromium without a screen, spoken to through its debugging pipe (the Chrome DevTools Protocol)."""
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -39,8 +40,9 @@ class Browser:
     """One page. ``problems``: what the page complained about: exceptions, and refused resources (a violated CSP)."""
 
     def __init__(self, profile: Path) -> None:
-        ours_read, its_write = os.pipe()
-        its_read, ours_write = os.pipe()
+        self._in, low_write = os.pipe()
+        low_read, self._out = os.pipe()
+        its_read, its_write = (fcntl.fcntl(low, fcntl.F_DUPFD, 10) for low in (low_read, low_write))  # 3 and 4 are what it reads
         command = [
             needs_chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-extensions", "--disable-background-networking", f"--user-data-dir={profile}", "--remote-debugging-pipe",
@@ -51,9 +53,8 @@ class Browser:
             ["bash", "-c", script, "chromium", *command], pass_fds=[its_read, its_write], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env={**os.environ, "TZ": "UTC", "LANG": "C.UTF-8"}, start_new_session=True,
         )  # fmt: skip
-        os.close(its_read)
-        os.close(its_write)
-        self._in, self._out = ours_read, ours_write
+        for ended in (its_read, its_write, low_read, low_write):
+            os.close(ended)
         self._buffer, self._number, self._session = b"", 0, ""
         self.problems: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]

@@ -59,6 +59,7 @@ async function renew() {
   for (const input of table.querySelectorAll("input")) input.checked = chosen.has(input.value);
   if (focused && rowOf(focused)) rowOf(focused).querySelectorAll("a, input")[place]?.focus();
   document.querySelector("section.empty")?.remove();
+  document.querySelector(".bar").hidden = table.rows.length < 2;
   document.dispatchEvent(new Event("rows-renewed"));
   fill();
 }
