@@ -76,3 +76,6 @@ def test_wheel_holds_the_two_packages_and_what_belongs_to_them(tmp_path: Path) -
     }  # fmt: skip
     assert "share/man/man1/agentfsd-run.1" in beside
     assert "agentfs_client/py.typed" in names
+    pages = {f"agentfsd/web/{path.relative_to(ROOT / 'agentfsd/web')}" for path in (ROOT / "agentfsd/web").glob("[st]*/*.*")}
+    assert len(pages) > 10
+    assert pages <= set(names)

@@ -19,6 +19,7 @@ from agentfsd.cli import (
     processes,
     running,
     snapshots,
+    ui,
     watching,
 )
 from agentfsd.cli.common import Group
@@ -42,7 +43,7 @@ for _command in (
     branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
     changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
     merging.merge, merging.commit, watching.watch, observing.top, observing.audit,
-    exchange.export, exchange.import_, mcp.mcp, interposing.interpose, completion.completion,
+    exchange.export, exchange.import_, mcp.mcp, interposing.interpose, completion.completion, ui.ui,
 ):  # fmt: skip
     main.add_command(_command)
 

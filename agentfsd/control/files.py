@@ -70,16 +70,19 @@ class FileHandlers:
     async def _file_stat(self, request: wire.FileStat, asker: Asker) -> wire.FileReply:
         found = existing(self._place(request, asker, follow=False))
         is_link = stat.S_ISLNK(found.mode)
+        target = found.tree.readlink(found) if is_link else b""
         if is_link and request.follow:
             found = existing(self._place(request, asker, follow=True))
-        return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), found.tree.attributes(found), is_link))
+        attributes = found.tree.attributes(found)
+        return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), attributes, is_link, target))
 
     async def _file_list(self, request: wire.FileList, asker: Asker) -> wire.FilesReply:
         directory = existing(self._place(request, asker, follow=True))
         if not directory.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory")
         permissions.check(directory, READ, asker.peer.credentials())
-        return wire.FilesReply(files=await drive(self._listing(directory, asker.peer.credentials()), asker))
+        listing = _names(directory) if request.names_only else self._listing(directory, asker.peer.credentials())
+        return wire.FilesReply(files=await drive(listing, asker))
 
     async def _file_count(self, request: wire.FileCount, asker: Asker) -> wire.FilesCounted:
         directory = existing(self._place(request, asker, follow=True))
@@ -108,10 +111,7 @@ class FileHandlers:
             return None
         inode, attributes = looked
         if not may_search:
-            shown = wire.path_fields(name)
-            return wire.FileInfo(
-                kind=_kind(inode.mode), mode=stat.S_IFMT(inode.mode), path=shown["path"], raw_path=shown.get("raw_path", "")
-            )
+            return _typed(name, inode.mode)
         is_link = stat.S_ISLNK(attributes.mode)
         if is_link:
             attributes = self._behind(join(directory.path, name), directory.tree, who) or attributes
@@ -323,12 +323,32 @@ def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
     return "directory" if stat.S_ISDIR(mode) else "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def info_of(path: bytes, found: Attributes, is_link: bool = False) -> wire.FileInfo:
-    shown = wire.path_fields(path)
+def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
+    found = []
+    for name, mode in sorted(directory.tree.kinds(directory)):
+        if name != CONTROL_DIR or directory.parent is not None:
+            found.append(_typed(name, mode))
+        yield len(found), 0, "listing"
+    return found
+
+
+def _typed(name: bytes, mode: int) -> wire.FileInfo:
+    shown = wire.path_fields(name)
+    return wire.FileInfo(
+        kind=_kind(mode),
+        mode=stat.S_IFMT(mode),
+        is_link=stat.S_ISLNK(mode),
+        path=shown["path"],
+        raw_path=shown.get("raw_path", ""),
+    )
+
+
+def info_of(path: bytes, found: Attributes, is_link: bool = False, target: bytes = b"") -> wire.FileInfo:
+    shown = wire.path_fields(path) | wire.path_fields(target, "target")
     return wire.FileInfo(
         path=shown["path"], raw_path=shown.get("raw_path", ""), kind=_kind(found.mode), size=found.size, mode=found.mode,
         uid=found.uid, gid=found.gid, nlink=found.nlink, ino=found.ino, mtime_ns=found.mtime_ns, ctime_ns=found.ctime_ns,
-        created_ns=found.btime_ns, is_link=is_link,
+        created_ns=found.btime_ns, is_link=is_link, target=shown["target"], raw_target=shown.get("raw_target", ""),
     )  # fmt: skip
 
 

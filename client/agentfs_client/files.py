@@ -32,9 +32,10 @@ class RemoteFiles:
         request = wire.FileStat(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
         return _ask(self.client, request, wire.FileReply, path).file
 
-    def list(self, path: str) -> list[wire.FileInfo]:
+    def list(self, path: str, *, names_only: bool = False) -> list[wire.FileInfo]:
         """What is in a directory, sorted; ``path`` of each is its name."""
-        return _ask(self.client, wire.FileList(branch=self._ref, raw_path=os.fsencode(path)), wire.FilesReply, path).files
+        request = wire.FileList(branch=self._ref, raw_path=os.fsencode(path), names_only=names_only)
+        return _ask(self.client, request, wire.FilesReply, path).files
 
     def count(self, path: str = "") -> wire.FilesCounted:
         """Takes as long as there are files beneath a directory."""

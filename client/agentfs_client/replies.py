@@ -142,7 +142,8 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file as stat(2) shows it; ``path`` from the root, in a listing the name alone. Times in ns, 0 for one that is unknown.
 
     ``kind`` is symlink only for what was not followed, or leads to nothing or out of the root. ``is_link``: the name is a
-    symlink's, whatever the rest is about. In a listing by somebody who may not search the directory, ``mode`` has only the type.
+    symlink's, whatever the rest is about. ``mode`` has only the type in a listing of names, or by somebody who may not search
+    the directory. ``target``, written as paths are: where a symlink leads to, when that one name was asked for.
     """
 
     kind: Literal["file", "directory", "symlink", "other"]
@@ -156,6 +157,12 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ctime_ns: int = 0
     created_ns: int = 0
     is_link: bool = False
+    target: str = ""
+    raw_target: str = ""
+
+    @property
+    def target_bytes(self) -> bytes:
+        return _exact(self.target, self.raw_target)
 
 
 class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):

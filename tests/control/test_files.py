@@ -170,6 +170,9 @@ def test_symlinks_lead_anywhere_beneath_the_root(root: Conversation, lower: Path
     assert shown["back"] == ("directory", True)
     assert shown["etc"] == shown["dangling"] == shown["loop"] == ("symlink", True)
     assert shown["pipe"] == ("other", False)
+    names = {found.path: (found.kind, found.is_link) for found in root.ask(wire.FileList(names_only=True), wire.FilesReply).files}
+    assert names == {path: ("symlink", True) if is_link else (kind, False) for path, (kind, is_link) in shown.items()}
+    assert root.ask(wire.FileStat(path="link"), wire.FileReply).file.target == "sub/../file"
     root.write("dangling", b"through")
     assert root.read("sub/new") == b"through"
     assert (lower / "dangling").is_symlink()

@@ -1,0 +1,72 @@
+"""ui."""
+
+import importlib.util
+import webbrowser
+from contextlib import ExitStack, closing
+
+import click
+
+from agentfs_client.control import ControlClient
+from agentfsd.cli import locate, output
+from agentfsd.cli.common import Failure, converse, mount_option
+
+
+@click.command()
+@click.argument("session", required=False)
+@click.option("--write", "writable", is_flag=True, help="Offer restore, discard and undo as well; else the pages only look.")
+@click.option("--open", "opening", is_flag=True, help="Open it in a browser.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="A loopback address (127.0.0.1 unless said).")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="A certain one; else any that is free.")
+@mount_option
+def ui(session: str | None, writable: bool, opening: bool, host: str, port: int, named: str | None) -> None:
+    """Look at an overlay in a browser: who works in which branch, what changed, any two states side by side, the history, what
+    happens now. With SESSION (ID.jsonl or ID.fs.zip), at what an agent's session left.
+
+    Prints an address with a secret token, and serves it to this machine alone until Ctrl-C. Keys: ? on any page.
+
+    \b
+    Example:
+      agentfsd ui
+      agentfsd ui -m ~/work --write --open
+      agentfsd ui sessions/4f1c.jsonl
+    """
+    missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
+    from agentfsd.web import guard, serve
+    from agentfsd.web.session import find
+    from agentfsd.web.trees import ArchiveTree
+
+    keys = guard.Keys()
+    with ExitStack() as stack:
+        listening = stack.enter_context(serve.listen(host, port))
+        cookie = serve.cookie_name(listening)
+        if session is not None:
+            files = find(session)
+            archive = None if files.archive is None else stack.enter_context(closing(ArchiveTree(files.archive)))
+            app = serve.session_app(files, archive, keys, cookie)
+        else:
+            app = serve.overlay_app(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
+        listening.listen(128)
+        output.say(serve.address(listening, keys.token))
+        output.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
+        if opening:
+            webbrowser.open(serve.address(listening, keys.new_once()))  # others can read a browser's command line
+        serve.run(app, listening)
+
+
+def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:
+    return converse(lambda: locate.find(named, revive=True))
+
+
+def _shown_at(named: str | None) -> str:
+    """Where the workspace is, for people. Failure for a process of a branch: the pages show all of them."""
+    mount, daemon = _converse(named)
+    with daemon:
+        if daemon.hello.bound:
+            raise Failure(
+                f"this process works in branch {daemon.hello.branch}, and the pages show every branch",
+                "start it from a shell outside of `agentfsd run`",
+            )
+        daemon.bindings()  # refused to whoever does not own the mount
+    return mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint

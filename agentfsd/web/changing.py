@@ -1,0 +1,89 @@
+"""Restore, discard and undo, each behind a page that says what would happen. Only where `agentfsd ui --write` asked for it."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from agentfs_client.filesystem.paths import normalize
+from agentfsd.web.asked import Asked
+from agentfsd.web.comparing import change_rows, in_words
+from agentfsd.web.names import key, visible
+from agentfsd.web.overlay import Overlay
+from agentfsd.web.pages import Pages
+
+SHOWN_CHANGES = 30
+
+
+class ChangingRoutes:
+    """A POST's form was checked by the guard."""
+
+    def __init__(self, pages: Pages, overlay: Overlay) -> None:
+        self._pages, self._overlay = pages, overlay
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/restore", self.ask_restore, methods=["GET"]),
+            Route("/restore", self.restore, methods=["POST"]),
+            Route("/discard", self.ask_discard, methods=["GET"]),
+            Route("/discard", self.discard, methods=["POST"]),
+            Route("/undo", self.ask_undo, methods=["GET"]),
+            Route("/undo", self.undo, methods=["POST"]),
+        ]
+
+    def ask_restore(self, request: Request) -> Response:
+        """``ref`` into ``branch``, by default the one that the snapshot is of; ``path``: only that file or directory."""
+        self._check()
+        asked = Asked(request)
+        ref, path = asked.text("ref"), asked.path("")
+        branches, _ = self._overlay.refs()
+        with self._overlay.client() as client:
+            snapshot = client.show_snapshot(ref)
+            names = [branch.name for branch in branches]
+            branch = asked.text("branch", snapshot.branch if snapshot.branch in names else "main")
+            found = client.diff(snapshot.id, branch, [path] if path else [])
+        return self._pages.page(
+            "restore.html", request, snapshot=snapshot, branch=branch, names=names, path=key(path), shown_path=visible(path),
+            what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]), more=max(0, len(found) - SHOWN_CHANGES),
+        )  # fmt: skip
+
+    def restore(self, request: Request) -> Response:
+        form = request.state.form
+        path = normalize(form.get("path", ""))
+        with self._overlay.client() as client:
+            said = client.restore(form["ref"], form["branch"], [path] if path else [])
+        self._pages.said.append(f"{said[:1].upper()}{said[1:]}." if said else f"{form['branch']} was restored.")
+        return RedirectResponse(f"/compare?a=&b={key(form['branch'])}", 303)
+
+    def ask_discard(self, request: Request) -> Response:
+        self._check()
+        with self._overlay.client() as client:
+            branch = client.show_branch(Asked(request).text("branch"))
+            found = client.diff(branch.name)
+        return self._pages.page(
+            "discard.html", request, branch=branch, what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]),
+            more=max(0, len(found) - SHOWN_CHANGES),
+        )  # fmt: skip
+
+    def discard(self, request: Request) -> Response:
+        branch = request.state.form["branch"]
+        with self._overlay.client() as client:
+            client.discard(branch)
+        self._pages.said.append(f"{branch} was discarded.")
+        return RedirectResponse("/", 303)
+
+    def ask_undo(self, request: Request) -> Response:
+        self._check()
+        with self._overlay.client() as client:
+            deeds = client.undoable()
+        return self._pages.page("undo.html", request, deeds=deeds)
+
+    def undo(self, request: Request) -> Response:
+        with self._overlay.client() as client:
+            deed = client.undo()
+        self._pages.said.append(f"Undone: {deed.kind} of {deed.branch}.")
+        return RedirectResponse("/", 303)
+
+    def _check(self) -> None:
+        if not self._pages.writable:
+            raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to restore and to discard.")

@@ -1,0 +1,195 @@
+"""Who may come in: the one place. It knows no page.
+
+Whoever started the server has its token, in the address that was printed. A browser gets a cookie for it at once, so that the
+token stands in no history entry but the first and is sent to nobody. A change needs what only our own pages hold as well.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agentfsd.web.names import query
+
+MAX_FORM_BYTES = 64 << 10
+_READING = ("GET", "HEAD")
+
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with no-referrer a browser would not say where our own forms come from
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass
+class Keys:
+    """``token``: for whoever is given the address. ``once``: tokens that are good for one visit. ``cookie`` and ``csrf``: what a
+    browser has then, and what our own forms hold."""
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    once: set[str] = field(default_factory=set)
+
+    def new_once(self) -> str:
+        """For what others can read, such as the command line of a browser."""
+        made = secrets.token_urlsafe(32)
+        self.once.add(made)
+        return made
+
+    def admits(self, token: str) -> bool:
+        if _same(token, self.token):
+            return True
+        for known in self.once:
+            if _same(token, known):
+                self.once.remove(known)
+                return True
+        return False
+
+
+class Refused(Exception):
+    """Not let in; ``args``: what was wrong, and what would be right."""
+
+    def __init__(self, status: int, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.status, self.message, self.hint = status, message, hint
+
+
+Refuse = Callable[[Request, Refused], ASGIApp]  # how a refusal is shown
+
+
+class Guard:
+    """ASGI middleware around everything. A POST's form is in ``request.state.form`` afterwards."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, cookie_name: str, *, writable: bool, refuse: Refuse) -> None:
+        self._app, self._keys, self._cookie_name, self._writable, self._refuse = app, keys, cookie_name, writable, refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)  # start and end of the server; websockets have no route
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items() if name.encode() not in present]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        try:
+            app = await self._admit(scope, receive)
+        except Refused as exc:
+            app = self._refuse(Request(scope), exc)
+        await app(scope, receive, guarded)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> ASGIApp:
+        """What is to answer. Refused."""
+        headers = Headers(scope=scope)
+        _check_host(headers)
+        _check_site(headers, scope["method"])
+        given = query(scope["query_string"])
+        token = next((value for name, value in given if name == "token"), None)
+        if token is not None and scope["method"] in _READING and self._keys.admits(token):
+            return self._enter(scope["path"], [pair for pair in given if pair[0] != "token"])
+        how = self._identified(headers)
+        if how is None:
+            raise Refused(
+                403, "This page is for whoever started it.", "Open the address that `agentfsd ui` printed, with its token."
+            )
+        if scope["method"] == "POST":
+            await self._check_change(scope, receive, headers, how)
+        elif scope["method"] not in _READING:
+            raise Refused(405, f"{scope['method']} is not understood here.", "GET looks, POST changes.")
+        return self._app
+
+    def _enter(self, path: str, rest: list[tuple[str, str]]) -> ASGIApp:
+        """To the same place, with the cookie instead of the token."""
+        place = "/" + path.lstrip("/")  # two slashes would lead to another host
+        to = place + ("?" + urlencode(rest, errors="surrogateescape") if rest else "")
+        response = RedirectResponse(to, 303)
+        response.set_cookie(self._cookie_name, self._keys.cookie, httponly=True, samesite="strict", path="/")
+        return response
+
+    def _identified(self, headers: Headers) -> Literal["cookie", "bearer"] | None:
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _same(bearer.strip(), self._keys.token):
+            return "bearer"
+        for line in headers.getlist("cookie"):
+            try:
+                found = SimpleCookie(line).get(self._cookie_name)
+            except CookieError:
+                continue
+            if found is not None and _same(found.value, self._keys.cookie):
+                return "cookie"
+        return None
+
+    async def _check_change(self, scope: Scope, receive: Receive, headers: Headers, how: str) -> None:
+        if not self._writable:
+            raise Refused(403, "This page only looks.", "`agentfsd ui --write` offers to restore and to discard.")
+        origin = urlsplit(headers.get("origin", ""))
+        if how != "cookie" or origin.scheme != "http" or origin.netloc.lower() != headers["host"].lower():
+            raise Refused(403, "That did not come from one of these pages.", "Go back to the page and use its button.")
+        form = dict(query(await _body(receive)))
+        if not _same(form.get("csrf", ""), self._keys.csrf):
+            raise Refused(
+                403, "That form is not of this server, or of an earlier one.", "Load the page again and use its button."
+            )
+        scope.setdefault("state", {})["form"] = form
+
+
+def _same(given: str, known: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "surrogateescape"), known.encode())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only mean this machine; another name may lead here as well (DNS rebinding)."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_host(headers: Headers) -> None:
+    given = headers.getlist("host")
+    try:
+        host = urlsplit(f"//{given[0]}").hostname if len(given) == 1 else None
+    except ValueError:
+        host = None
+    if host is None or not is_loopback(host) or "@" in given[0] or "/" in given[0]:
+        raise Refused(400, "This server answers to localhost, 127.0.0.1 and [::1] only.", "Use the address that it printed.")
+
+
+def _check_site(headers: Headers, method: str) -> None:
+    """Other sites, and other servers of this machine, may lead here by a link and nothing else."""
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
+    if site not in ("none", "same-origin") and (mode != "navigate" or method not in _READING):
+        raise Refused(403, "Another page asked for this.", "Open it here.")
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The form did not come to its end.", "Send it again.")
+        parts += message.get("body", b"")
+        if len(parts) > MAX_FORM_BYTES:
+            raise Refused(413, "The form is too long.", f"At most {MAX_FORM_BYTES} bytes are read.")
+        if not message.get("more_body"):
+            return bytes(parts)

@@ -1,0 +1,75 @@
+"""Names, times and sizes as a page shows them, and paths as an address carries them. It must never look at a file.
+
+A path is text whose stray bytes are surrogates, as Python has it. In an address it is percent-encoded byte by byte, so that a
+browser, which knows no stray bytes, hands back what it was given.
+"""
+
+import re
+import time
+from urllib.parse import parse_qsl, quote
+
+_BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)  # they turn the direction of writing
+_IN_TEXT = (
+    {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
+    | {127: "\u2421"}
+    | {code: f"\u27e8U+{code:04X}\u27e9" for code in (*range(0x80, 0xA0), *_BIDI)}
+)
+_IN_NAMES = _IN_TEXT | {9: "\\t", 10: "\\n", 0x2028: "\u27e8U+2028\u27e9", 0x2029: "\u27e8U+2029\u27e9"}
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/-]*")  # what is not encoded anyway; most names are that, and directories are large
+_AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
+
+
+def visible(name: str) -> str:
+    """A name or path on one line: nothing in it is obeyed by a browser, and no two names look alike for what cannot be seen."""
+    if name.isascii() and name.isprintable():
+        return name
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)
+
+
+def readable(text: str) -> str:
+    """The same for the content of a file: lines and tabs stay."""
+    return text.translate(_IN_TEXT)
+
+
+def key(path: str) -> str:
+    """A path in an address."""
+    if _PLAIN.fullmatch(path):
+        return path
+    return quote(path, safe="/", errors="surrogateescape")
+
+
+def query(text: bytes) -> list[tuple[str, str]]:
+    """The parameters of an address, stray bytes kept."""
+    return parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+
+
+def size(count: int) -> str:
+    """Bytes in words, such as "21.1 KiB"."""
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if round(amount, 1) < 1024:
+            return f"{count} byte{'' if count == 1 else 's'}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def clock(time_ns: int) -> str:
+    """A point in time, local, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
+
+
+def ago(time_ns: int) -> str:
+    """How long ago that was, in words."""
+    amount = max(0, int(time.time() - time_ns / 1e9))
+    if amount < 10:
+        return "just now"
+    for step, noun in _AGES:
+        if amount < step:
+            return f"{plural(amount, noun)} ago"
+        amount //= step
+    return f"{plural(amount, 'year')} ago"

@@ -1,0 +1,130 @@
+"""The server: its pages put together, its socket, its start and its end. Loopback only. It must never know a page."""
+
+import errno
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+
+from agentfs_client.control import ControlClient
+from agentfs_client.locate import Mount as Mounted
+from agentfsd.errors import Refusal, invalid
+from agentfsd.web import session
+from agentfsd.web.changing import ChangingRoutes
+from agentfsd.web.filesystem import FilesystemRoutes
+from agentfsd.web.guard import Guard, Keys, is_loopback
+from agentfsd.web.looking import LookingRoutes
+from agentfsd.web.overlay import Overlay
+from agentfsd.web.pages import HERE, Pages
+from agentfsd.web.trees import ArchiveTree
+
+_LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
+          ("/live", "l", "Live"))  # fmt: skip
+_SESSION_LINKS = (("/", "s", "Session"), ("/files", "f", "Files"))
+_END_WITHIN_S = 3
+_MAX_CONNECTIONS = 200
+
+
+def overlay_app(
+    find: Callable[[], tuple[Mounted, ControlClient]], shown_at: str, keys: Keys, cookie_name: str, *, writable: bool
+) -> Starlette:
+    """Pages about the overlay of a running daemon; *find* begins a conversation with it."""
+    pages = Pages(keys, shown_at, _LINKS, writable)
+    overlay, ending = Overlay(find), threading.Event()
+    routes: list[BaseRoute] = [*LookingRoutes(pages, overlay, ending).routes(), *FilesystemRoutes(overlay).routes()]
+    return _app(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name, ending)
+
+
+def session_app(files: session.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Starlette:
+    """Pages about a written session and its *archive*, which is whoever's who opened it."""
+    pages = Pages(keys, str(files.session or files.archive), _SESSION_LINKS)
+    routes: list[BaseRoute] = [*session.SessionRoutes(pages, files, archive).routes()]
+    if archive is not None:
+        routes += FilesystemRoutes(_Only(archive)).routes()
+    return _app(pages, routes, cookie_name, threading.Event())
+
+
+class _Only:
+    def __init__(self, tree: ArchiveTree) -> None:
+        self._tree = tree
+
+    def tree(self, ref: str) -> ArchiveTree:
+        return self._tree
+
+
+def _app(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Starlette:
+    """*ending* is set when the server is to end."""
+    static = Mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+    guard = Middleware(Guard, keys=pages.keys, cookie_name=cookie_name, writable=pages.writable, refuse=pages.refuse)
+    app = Starlette(routes=[*routes, static], middleware=[guard], exception_handlers=pages.handlers())
+    app.state.ending = ending
+    return app
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that only this machine reaches; *port* 0: any that is free. Refusal."""
+    if not is_loopback(host):
+        raise invalid(f"{host} is not this machine alone", "give --host 127.0.0.1, another address that begins with 127, or ::1")
+    host = "127.0.0.1" if host == "localhost" else host
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except (OSError, OverflowError) as exc:
+        listening.close()
+        why = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else str(exc)
+        raise Refusal(errno.EADDRINUSE, "no-port", f"port {port} of {host} cannot be had: {why}", "leave --port out") from exc
+    return listening
+
+
+def address(listening: socket.socket, token: str) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+
+
+def cookie_name(listening: socket.socket) -> str:
+    """Browsers send cookies to every port of a host, so those of two servers need names of their own."""
+    return f"agentfsd-{listening.getsockname()[1]}"
+
+
+def run(app: Starlette, listening: socket.socket) -> None:
+    """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
+    config = uvicorn.Config(
+        app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S, lifespan="off",
+        ws="none", limit_concurrency=_MAX_CONNECTIONS,
+    )  # fmt: skip
+    server = _Server(config, app.state.ending)
+    server.run(sockets=[listening])
+    if server.ended_by == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+class _Server(uvicorn.Server):
+    """Tells the streams of events when to end, and leaves to others what a signal means."""
+
+    def __init__(self, config: uvicorn.Config, ending: threading.Event) -> None:
+        super().__init__(config)
+        self._ending, self.ended_by = ending, 0
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.ended_by = sig
+        self._ending.set()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,102 @@
+"""A written session, ``ID.jsonl`` with ``ID.fs.zip`` beside it, as pages. It loads none of the types that are named in it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agentfsd.errors import invalid, not_found
+from agentfsd.web.asked import Asked
+from agentfsd.web.names import key
+from agentfsd.web.pages import Pages
+from agentfsd.web.trees import ArchiveTree
+
+SHOWN_ITEMS = 200  # of each slice
+_SESSION, _ARCHIVE = ".jsonl", ".fs.zip"
+
+
+@dataclass(frozen=True)
+class Files:
+    """``session`` and ``archive``: paths; one of them may be missing."""
+
+    session: Path | None
+    archive: Path | None
+
+
+def find(given: str) -> Files:
+    """What belongs together, from either file. Refusal where there is nothing to show."""
+    path = Path(given)
+    if not path.is_file():
+        raise not_found("file", given, "name a session (ID.jsonl) or an archive (ID.fs.zip)")
+    if path.name.endswith(_SESSION):
+        archive = path.with_name(path.name.removesuffix(_SESSION) + _ARCHIVE)
+        return Files(path, archive if archive.is_file() else None)
+    if path.suffix != ".zip":
+        raise invalid(f"{given} is neither a session nor an archive", "name a file that ends in .jsonl or .zip")
+    session = path.with_name(path.name.removesuffix(_ARCHIVE) + _SESSION) if path.name.endswith(_ARCHIVE) else None
+    return Files(session if session is not None and session.is_file() else None, path)
+
+
+class _Slice(msgspec.Struct):
+    type: str = ""
+    items: list[Any] = []
+
+
+class _Record(msgspec.Struct):
+    """As agentfs_client.session writes them; what else stands there is nobody's business here."""
+
+    session_id: str = ""
+    created_at: str = ""
+    parent_session_id: str | None = None
+    tags: dict[str, str] = {}
+    slices: list[_Slice] = []
+
+
+@dataclass(frozen=True)
+class SliceShown:
+    name: str
+    module: str
+    count: int
+    items: list[str]
+
+
+class SessionRoutes:
+    """Pages about *files*; the files of the archive are served by others."""
+
+    def __init__(self, pages: Pages, files: Files, archive: ArchiveTree | None) -> None:
+        self._pages, self._files, self._archive = pages, files, archive
+
+    def routes(self) -> list[Route]:
+        return [Route("/", self.session), Route("/files", self.tree)]
+
+    def session(self, request: Request) -> Response:
+        records = _read(self._files.session) if self._files.session is not None else []
+        shown = [(record, [_shown(each) for each in record.slices]) for record in records]
+        manifest = self._archive.meta() if self._archive is not None else None
+        name = os.fspath((self._files.session or self._files.archive or Path()).name)
+        return self._pages.page("session.html", request, name=name, sessions=shown, manifest=manifest)
+
+    def tree(self, request: Request) -> Response:
+        if self._archive is None:
+            raise not_found("archive beside", str(self._files.session), "the session was written without a file system")
+        path = key(Asked(request).path(""))
+        return self._pages.page("files.html", request, ref="", against="", path=path, branches=[], snapshots=[], is_live=False)
+
+
+def _read(path: Path) -> list[_Record]:
+    try:
+        return [msgspec.json.decode(line, type=_Record) for line in path.read_bytes().splitlines() if line.strip()]
+    except msgspec.MsgspecError as exc:
+        raise invalid(f"{path.name} is no session: {exc}", "agentfs_client.session.dump_session_tree writes them") from exc
+
+
+def _shown(found: _Slice) -> SliceShown:
+    module, _, name = found.type.rpartition(":")
+    items = [json.dumps(item, indent=2, ensure_ascii=False) for item in found.items[:SHOWN_ITEMS]]
+    return SliceShown(name or found.type, module, len(found.items), items)

@@ -1,0 +1,76 @@
+// The first page: fills in what each branch changed and when, and follows what happens.
+
+import { address, ask, el } from "./dom.js";
+import { follow } from "./events.js";
+
+const table = document.querySelector("table.branches tbody");
+const known = new Map(); // by branch: what it changed, to be there at once when the rows are renewed
+const waiting = new Set();
+let busy = false;
+
+function show(row, found) {
+  const amount = row.querySelector(".amount");
+  const parts = [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, count]) => count);
+  const counts = parts.map(([kind, count, word]) => el("span", { class: kind }, `${count.toLocaleString("en")} ${word}`));
+  amount.replaceChildren(parts.length ? el("span", { class: "counts" }, ...counts) : el("span", { class: "muted" }, "none"));
+  if (found.when) row.querySelector(".when").textContent = found.when;
+}
+
+function rowOf(branch) {
+  return [...table.rows].find((row) => row.dataset.branch === branch);
+}
+
+async function work() {
+  if (busy) return;
+  busy = true;
+  for (const branch of waiting) {
+    waiting.delete(branch);
+    const row = rowOf(branch);
+    if (!row) continue;
+    try {
+      const found = await ask(address("/api/changed", { ref: branch, since: row.dataset.since }));
+      known.set(branch, found);
+      const now = rowOf(branch); // renewed meanwhile, perhaps
+      if (now) show(now, found);
+    } catch {
+      // what the page said at first stays
+    }
+  }
+  busy = false;
+}
+
+function fill() {
+  for (const row of table.rows) {
+    const branch = row.dataset.branch;
+    if (known.has(branch)) show(row, known.get(branch));
+    if (row.dataset.changed !== "0" || known.has(branch)) waiting.add(branch);
+  }
+  work();
+}
+
+async function renew() {
+  const response = await fetch("/", { credentials: "same-origin" });
+  if (!response.ok) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const chosen = new Set([...table.querySelectorAll("input:checked")].map((input) => input.value));
+  const focused = document.activeElement?.closest?.("tr")?.dataset.branch;
+  const place = focused && [...rowOf(focused).querySelectorAll("a, input")].indexOf(document.activeElement);
+  table.replaceChildren(...page.querySelector("table.branches tbody").rows);
+  for (const input of table.querySelectorAll("input")) input.checked = chosen.has(input.value);
+  if (focused && rowOf(focused)) rowOf(focused).querySelectorAll("a, input")[place]?.focus();
+  document.querySelector("section.empty")?.remove();
+  document.querySelector(".bar").hidden = table.rows.length < 2;
+  document.dispatchEvent(new Event("rows-renewed"));
+  fill();
+}
+
+let due = null;
+follow("", {
+  happened() {
+    due ??= setTimeout(() => {
+      due = null;
+      renew();
+    }, 700);
+  },
+});
+fill();

@@ -1,0 +1,71 @@
+// Elements made from text, never from HTML, and questions to the server.
+
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "class") made.className = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
+export async function ask(address, options = {}) {
+  let response;
+  try {
+    response = await fetch(address, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("`agentfsd ui` does not answer. Was it ended? Start it again, and open the address that it prints.");
+  }
+  const said = await response.json();
+  if (!response.ok) throw new Error([said.error, said.hint].filter(Boolean).join(" "));
+  return said;
+}
+
+// Paths come percent-encoded ("keys"), so that names of any bytes go back as they came.
+export function address(path, parameters) {
+  const parts = Object.entries(parameters).filter(([, value]) => value !== "" && value !== undefined);
+  return path + "?" + parts.map(([name, value]) => `${name}=${name === "path" ? value : encodeURIComponent(value)}`).join("&");
+}
+
+export function size(bytes) {
+  if (bytes < 1024) return bytes === 1 ? "1 byte" : `${bytes} bytes`;
+  for (const unit of ["KiB", "MiB", "GiB", "TiB"]) {
+    bytes /= 1024;
+    if (bytes < 1024 || unit === "TiB") return `${bytes.toFixed(1)} ${unit}`;
+  }
+}
+
+export function plural(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+// A line of code: parts of [colour, text]; an asterisk marks what differs within the line.
+export function codeInto(parent, parts) {
+  for (const [colour, text] of parts) {
+    if (!colour) parent.append(text);
+    else parent.append(el("span", { class: colour.endsWith("*") ? `${colour.slice(0, -1)} changed`.trim() : colour }, text));
+  }
+  return parent;
+}
+
+export function mark(status) {
+  const words = { A: "added", M: "modified", D: "deleted", R: "renamed", T: "another type", m: "mode or owner", x: "extended attributes" };
+  return el("span", { class: `mark ${status}`, title: words[status] }, status);
+}
+
+export function refusal(error) {
+  return el("div", { class: "empty", role: "alert" }, el("p", {}, error.message));
+}
+
+// Back to the list, where there is room for one of the two only.
+export function backButton(split) {
+  const back = () => {
+    split.classList.remove("reading");
+    split.querySelector(".rows").focus();
+  };
+  return el("button", { type: "button", class: "back", onclick: back }, "‹ List");
+}

@@ -1,0 +1,31 @@
+// What happens, told by the server. Nobody listens while the page is out of sight: a browser has few connections to one server.
+
+import { address } from "./dom.js";
+
+export function follow(branch, { happened, begun = () => {}, gone = () => {} }) {
+  let source = null;
+  const listen = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(address("/api/events", { branch }));
+    source.addEventListener("message", (event) => happened(JSON.parse(event.data)));
+    source.addEventListener("begun", begun);
+    source.addEventListener("gone", (event) => {
+      source.close();
+      gone(JSON.parse(event.data).error);
+    });
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) gone("The connection has ended. Load the page again.");
+      else gone("Connecting again…");
+    });
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+    } else {
+      listen();
+    }
+  });
+  window.addEventListener("pagehide", () => source?.close());
+  listen();
+}

@@ -1,0 +1,56 @@
+"""Asking a running `agentfsd ui` as a program would, with or without what a browser has."""
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json", self.text
+        return json.loads(self.body)
+
+
+class Visitor:
+    """*address*: as `agentfsd ui` prints it. Sends the cookie once enter() has got one."""
+
+    def __init__(self, address: str) -> None:
+        self.address = urlsplit(address)
+        self.token = self.address.query.removeprefix("token=")
+        self.cookie = ""
+
+    def enter(self) -> "Visitor":
+        found = self.get(f"/?token={self.token}")
+        assert found.status == 303
+        self.cookie = found.headers["set-cookie"].split(";")[0]
+        return self
+
+    def get(self, path: str, headers: Mapping[str, str] = {}, method: str = "GET", body: str | None = None) -> Answer:
+        connection = http.client.HTTPConnection(self.address.hostname or "", self.address.port or 0, timeout=30)
+        try:
+            cookie = {"cookie": self.cookie} if self.cookie else {}
+            connection.request(method, path, body, {**cookie, **headers})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, form: Mapping[str, str], headers: Mapping[str, str] = {}) -> Answer:
+        own = {"origin": f"http://{self.address.netloc}", "content-type": "application/x-www-form-urlencoded"}
+        return self.get(path, {**own, **headers}, "POST", urlencode(form))
+
+    def csrf(self, page: str) -> str:
+        """What the form of a page holds."""
+        return self.get(page).text.split('name="csrf" value="')[1].split('"')[0]

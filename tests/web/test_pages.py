@@ -1,0 +1,325 @@
+"""A running `agentfsd ui` over a real mount: who is let in, what it shows, what it refuses, what it changes when asked to."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+from urllib.parse import quote
+
+import pytest
+
+from agentfs_client.control import ControlClient
+from tests.mounted import AGENTFSD, Mounted, agentfsd
+from tests.web.asking import Visitor
+from tests.web.browser import served
+from tests.web.conftest import NASTY
+
+FILE = "/api/filesystem/file?ref=agent-3&path="
+
+
+# -- who is let in
+
+
+def test_nobody_comes_in_without_the_token(address: str) -> None:
+    stranger = Visitor(address)
+    for path in ("/", "/?token=", "/?token=wrong", "/api/filesystem/tree", "/static/style.css", "/nothing"):
+        found = stranger.get(path)
+        assert found.status == 403, path
+        assert "agent-3" not in found.text
+    assert "`agentfsd ui` printed" in stranger.get("/").text
+    assert stranger.get("/api/view?path=app.py").json()["hint"]
+    stranger.cookie = f"agentfsd-{stranger.address.port}=wrong"
+    assert stranger.get("/").status == 403
+
+
+def test_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(address: str) -> None:
+    stranger = Visitor(address)
+    found = stranger.get(f"/files?ref=agent-3&token={stranger.token}&path=a%ffb")
+    assert found.status == 303
+    assert found.headers["location"] == "/files?ref=agent-3&path=a%FFb"
+    cookie = found.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert stranger.token.lower() not in cookie
+    assert stranger.get(f"//evil.example/?token={stranger.token}").headers["location"] == "/evil.example/"
+    assert stranger.get("/api/changed?ref=agent-3", {"authorization": f"Bearer {stranger.token}"}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.1.2", "", "localhost@evil.example", "[::1"])
+def test_only_a_loopback_name_is_answered(visitor: Visitor, host: str) -> None:
+    assert visitor.get("/", {"host": host}).status == 400
+    assert visitor.get("/", {"host": f"localhost:{visitor.address.port}"}).status == 200
+    assert visitor.get("/", {"host": "[::1]:9"}).status == 200
+
+
+def test_other_pages_of_the_browser_get_nothing(visitor: Visitor) -> None:
+    for site in ("cross-site", "same-site"):
+        assert visitor.get("/api/changed?ref=agent-3", {"sec-fetch-site": site, "sec-fetch-mode": "cors"}).status == 403
+        assert visitor.get("/", {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status == 200
+    found = visitor.get("/api/changed?ref=agent-3", {"origin": "http://localhost:9"})
+    assert not [name for name in found.headers if name.lower().startswith("access-control")]
+    for path in ("/", "/static/style.css", "/api/changed?ref=nobody", "/nothing"):
+        headers = visitor.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'; ")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "same-origin"
+
+
+def test_pages_hold_no_script_and_no_style_of_their_own(visitor: Visitor) -> None:
+    for path in ("/", "/compare?a=&b=agent-3", "/files?ref=agent-3", "/history", "/live", "/nothing"):
+        text = visitor.get(path).text
+        assert "<script>" not in text
+        assert " style=" not in text
+        assert " on" not in "".join(part.split(">")[0] for part in text.split("<button")[1:])
+        assert "http://" not in text.replace("http://www.w3.org/", "")
+
+
+# -- what it shows
+
+
+def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) -> None:
+    agent = mounted.start("agent-7", "sh", "-c", "echo ready; read answer", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert agent.stdout is not None
+    assert agent.stdin is not None
+    agent.stdout.readline()
+    row = next(row for row in visitor.get("/").text.split("<tr")[1:] if 'data-branch="agent-7"' in row)
+    assert " sh" in row
+    assert "/compare?a=&amp;b=agent-7" in row
+    agent.stdin.close()
+    agent.wait(10)
+    found = visitor.get("/api/changed?ref=agent-7").json()
+    assert found == {"added": 2, "modified": 1, "deleted": 0, "when": found["when"]}
+    assert found["when"].endswith(("ago", "just now"))
+
+
+def test_specified_routes_tell_of_a_branch_or_snapshot(mounted: Mounted, visitor: Visitor) -> None:
+    meta = visitor.get("/api/filesystem/meta?ref=agent-7").json()
+    with ControlClient.connect(mounted.record().socket) as client:
+        created_ns = client.show_branch("agent-7").created_ns
+    assert meta["file_count"] == 5004
+    assert meta["total_bytes"] == sum(each["size_bytes"] for each in visitor.get("/api/filesystem/tree?ref=agent-7").json())
+    assert meta["created_at"].startswith(time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_ns / 1e9)))
+    assert visitor.get("/api/filesystem/meta?ref=good").json()["ref"] == "good"
+    tree = visitor.get("/api/filesystem/tree?ref=agent-7").json()
+    assert {"path": "docs/a.md", "size_bytes": 5} in tree
+    assert [each["path"] for each in tree] == sorted(each["path"] for each in tree)
+    assert visitor.get("/api/filesystem/file?ref=agent-7&path=docs/a.md").body == b"text\n"
+    assert visitor.get("/api/filesystem/file?ref=good&path=app.py").body == b"def three():\n    return 1\n"
+    assert visitor.get("/api/filesystem/file?path=app.py").body == b"def one():\n    return 1\n"
+
+
+def test_directory_is_listed_with_names_of_any_bytes(visitor: Visitor) -> None:
+    entries = {row[0]: row for row in visitor.get("/api/filesystem/tree?ref=agent-3&path=").json()["entries"]}
+    assert entries["stray-%FF"] == ["stray-%FF", "stray-\\xff", "f", 1]
+    assert entries[quote(f"{NASTY}.html")][1:3] == [f"{NASTY}.html", "f"]
+    assert entries["outside"][2] == "ll"
+    assert entries["inside"][2] == "fl"
+    assert visitor.get(FILE + "stray-%FF").body == b"z"
+    assert visitor.get("/api/view?ref=agent-3&path=stray-%FF").json()["name"] == "stray-\\xff"
+    big = visitor.get("/api/filesystem/tree?ref=agent-3&path=big").json()["entries"]
+    assert (len(big), big[0]) == (5000, ["entry-0000", "", "f", -1])
+
+
+def test_contents_are_never_pages(visitor: Visitor) -> None:
+    found = visitor.get(FILE + quote(f"{NASTY}.html"))
+    assert found.headers["content-type"] == "text/plain; charset=utf-8"
+    assert found.headers["x-content-type-options"] == "nosniff"
+    binary = visitor.get(FILE + "blob.bin")
+    assert binary.headers["content-type"] == "application/octet-stream"
+    assert binary.headers["content-disposition"] == "attachment; filename*=UTF-8''blob.bin"
+    assert binary.body == b"x\0y"
+    assert "attachment" in visitor.get(FILE + "app.py&download=1").headers["content-disposition"]
+
+
+def test_parts_of_a_large_file_are_to_be_had(visitor: Visitor) -> None:
+    whole = "".join(f"{number}\n" for number in range(1, 250001)).encode()
+    for asked, status, body in (
+        ("bytes=0-3", 206, b"1\n2\n"), ("bytes=2-", 206, whole[2:]), ("bytes=-7", 206, b"250000\n"), ("bytes=9-2", 200, whole),
+        ("lines=1-2", 200, whole), ("bytes=999999999-", 416, b""), ("bytes=-0", 416, b""),
+    ):  # fmt: skip
+        found = visitor.get(FILE + "large.log", {"range": asked})
+        assert (found.status, found.body == body) == (status, True), asked
+    first = visitor.get("/api/view?ref=agent-3&path=large.log").json()
+    assert 0 < len(first["lines"]) < 250000
+    assert "large file" in first["notes"][0]
+    second = visitor.get(f"/api/view?ref=agent-3&path=large.log&offset={first['next']}").json()
+    assert second["lines"][0] == [["", str(len(first["lines"]) + 1)]]
+
+
+def test_symlinks_are_told_of_and_lead_nowhere_outside(visitor: Visitor) -> None:
+    assert "symlink to app.py" in visitor.get("/api/view?ref=agent-3&path=inside").json()["notes"][0]
+    found = visitor.get("/api/view?ref=agent-3&path=outside").json()
+    assert "/etc/passwd, which is nothing, or out of the tree" in found["notes"][0]
+    assert "lines" not in found
+    for path in ("outside", "outside/x", "../../etc/passwd", "/../etc/passwd", ".."):
+        refused = visitor.get(FILE + path)
+        assert refused.status in (403, 404), path
+        assert b"root:" not in refused.body
+    assert "escapes root" in visitor.get(FILE + "../x").json()["error"]
+    assert visitor.get(FILE + "/etc/passwd").status == 404  # from the root of the tree
+    assert visitor.get("/api/filesystem/tree?ref=agent-3&path=.agentfs").status == 404
+
+
+def test_any_two_states_are_compared(visitor: Visitor) -> None:
+    changes = {row["path"]: row for row in visitor.get("/api/changes?b=agent-3").json()["changes"]}
+    statuses = {path: row["status"] for path, row in changes.items()}
+    assert statuses["app.py"] == "M"
+    assert statuses["gone.txt"] == "D"
+    assert (statuses["new.txt"], changes["new.txt"]["was"]) == ("R", "old.txt")
+    assert statuses["stray-\\xff"] == "A"
+    (diff,) = visitor.get("/api/diff?a=agent-7&b=agent-3&path=app.py").json()
+    (row,) = [row for row in diff["hunks"][0]["rows"] if not row.get("same")]
+    assert "".join(text for _, text in row["was"]) == "def seven():"
+    assert "".join(text for _, text in row["now"]) == "def four():"
+    (since,) = visitor.get("/api/changes?a=good&b=agent-3").json()["changes"]
+    assert since["path"] == "app.py"
+    assert visitor.get("/api/counts?a=good&b=agent-3").json() == {"app.py": [1, 1]}
+    assert visitor.get("/compare?ref=agent-3&ref=agent-7").headers["location"] == "/compare?a=agent-3&b=agent-7"
+
+
+def test_history_shows_snapshots_in_line_with_their_branch(visitor: Visitor) -> None:
+    text = visitor.get("/history").text
+    rows = text.split("<li>")[1:]
+    for row, name in zip(rows, ("agent-3", "good", "main", "agent-7", "the real directory"), strict=True):
+        assert f">{name}<" in row
+    assert "tests pass" in rows[1]
+    assert "Restore" not in text
+
+
+def test_files_are_found_by_name(visitor: Visitor) -> None:
+    assert visitor.get("/api/find?ref=agent-3&q=ENTRY-4321").json() == {"found": [["big/entry-4321"] * 2], "more": False}
+    many = visitor.get("/api/find?ref=agent-3&q=entry").json()
+    assert (len(many["found"]), many["more"]) == (500, True)
+
+
+def test_what_happens_is_told_as_it_happens(mounted: Mounted, visitor: Visitor) -> None:
+    with listening(visitor, "branch=agent-7") as stream:
+        mounted.sh("agent-7", "echo more > fresh; rm fresh")
+        kinds = []
+        while "deleted" not in kinds:
+            line = stream.readline()
+            assert line, f"the stream ended after {kinds}"
+            if line.startswith(b'data: {"kind"') and json.loads(line[6:])["path"] == "fresh":
+                kinds.append(json.loads(line[6:])["kind"])
+    assert kinds[0] == "created"
+
+
+@contextmanager
+def listening(visitor: Visitor, query: str = "") -> Iterator[BinaryIO]:
+    """The stream of events, when it has begun."""
+    head = f"GET /api/events?{query} HTTP/1.1\r\nHost: localhost\r\nCookie: {visitor.cookie}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", visitor.address.port or 0), timeout=20) as connection:
+        connection.sendall(head.encode())
+        with connection.makefile("rb") as stream:
+            while (line := stream.readline()) != b"event: begun\n":
+                assert line, "the stream ended before it began"
+            yield stream
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/changes?b=nobody", 404, "there is no"),
+        ("/files?ref=nobody", 200, ""),
+        ("/api/filesystem/tree?ref=nobody&path=", 404, "there is no"),
+        ("/api/filesystem/file?ref=agent-3", 400, "the address says no path="),
+        ("/api/filesystem/file?ref=agent-3&path=none", 404, "No such file"),
+        ("/api/filesystem/file?ref=agent-3&path=big", 400, "Is a directory"),
+        ("/api/filesystem/file?ref=agent-3&path=a%00b", 400, "zero byte"),
+        ("/api/view?ref=agent-3&path=app.py&offset=-1", 400, "takes a number"),
+        ("/api/filesystem/tree?ref=agent-3&path=app.py", 404, "Not a directory"),
+        ("/nothing", 404, "There is no such page."),
+        ("/discard?branch=agent-3", 403, "only looks"),
+    ],
+)
+def test_errors_are_sentences(visitor: Visitor, path: str, status: int, words: str) -> None:
+    found = visitor.get(path)
+    assert found.status == status
+    assert words in found.text
+    assert "Traceback" not in found.text
+
+
+# -- what it changes
+
+
+@pytest.fixture(scope="module")
+def writing(mounted: Mounted) -> Iterator[Visitor]:
+    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+        yield Visitor(found).enter()
+
+
+def test_nothing_is_changed_by_pages_that_only_look(visitor: Visitor, mounted: Mounted) -> None:
+    for path in ("/discard", "/restore", "/undo", "/"):
+        assert visitor.post(path, {"branch": "agent-3", "ref": "good", "csrf": "x"}).status == 403
+    assert mounted.subtree("agent-3").joinpath("app.py").read_text() == "def four():\n    return 1\n"
+
+
+def test_a_change_needs_a_form_of_ours(writing: Visitor, mounted: Mounted) -> None:
+    form = {"csrf": writing.csrf("/discard?branch=agent-7"), "branch": "agent-7"}
+    assert writing.post("/discard", form, {"origin": "http://evil.example"}).status == 403
+    assert writing.post("/discard", form, {"origin": "http://127.0.0.1:9"}).status == 403
+    assert writing.post("/discard", form, {"origin": "null"}).status == 403
+    assert writing.post("/discard", form, {"sec-fetch-site": "same-site"}).status == 403
+    assert writing.post("/discard", {**form, "csrf": ""}).status == 403
+    assert writing.post("/discard", {**form, "x": "y" * 100_000}).status == 413
+    stranger = Visitor(writing.address.geturl())
+    bearer = {"authorization": f"Bearer {stranger.token}"}
+    assert stranger.post("/discard", form, bearer).status == 403
+    assert writing.get("/discard?branch=agent-7", method="DELETE").status == 405
+    assert mounted.subtree("agent-7").joinpath("docs/a.md").exists()
+
+
+def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted: Mounted) -> None:
+    app = mounted.subtree("agent-3") / "app.py"
+    page = writing.get("/restore?ref=good").text
+    assert "1 path modified" in page
+    assert "app.py" in page
+    form = {"csrf": writing.csrf("/restore?ref=good"), "ref": "good", "branch": "agent-3", "path": ""}
+    assert writing.post("/restore", form).headers["location"] == "/compare?a=&b=agent-3"
+    assert app.read_text() == "def three():\n    return 1\n"
+    assert 'role="status"' in writing.get("/").text
+    assert "restore of agent-3" in writing.get("/undo").text
+    writing.post("/undo", {"csrf": form["csrf"]})
+    assert app.read_text() == "def four():\n    return 1\n"
+
+
+def test_branch_is_discarded_after_a_look(writing: Visitor, mounted: Mounted) -> None:
+    mounted.cli("branch create", "short", "--from", "agent-7")
+    form = {"csrf": writing.csrf("/discard?branch=short"), "branch": "short"}
+    assert writing.post("/discard", form).status == 303
+    assert "short" not in {branch["name"] for branch in mounted.json("branch list")}
+    assert "short was discarded." in writing.get("/").text
+    assert writing.post("/discard", form).status == 404
+
+
+# -- its start and its end
+
+
+def test_it_starts_for_the_owner_on_loopback_only(mounted: Mounted) -> None:
+    refused = agentfsd("ui", "-m", str(mounted.path), "--host", "0.0.0.0", check=False)
+    assert refused.returncode == 1
+    assert "not this machine alone" in refused.stderr
+    bound = mounted.run("agent-7", *AGENTFSD, "ui", check=False)
+    assert bound.returncode == 1
+    assert "works in branch agent-7" in bound.stderr
+    assert agentfsd("ui", "nowhere.jsonl", check=False).returncode == 1
+
+
+def test_it_ends_on_a_signal_while_somebody_listens(mounted: Mounted) -> None:
+    environment = {**os.environ, "AGENTFS_RUNTIME_DIR": str(mounted.path.parent / "run")}
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        command, pipes = [*AGENTFSD, "ui", "-m", str(mounted.path)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            visitor = Visitor(process.stdout.readline().strip()).enter()
+            with listening(visitor):
+                os.kill(process.pid, number)
+                assert process.wait(10) == code
+            assert "Traceback" not in process.stderr.read()

@@ -1,0 +1,88 @@
+"""A written session and its archive, shown by a running `agentfsd ui`, as the specification's debugger has it."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agentfs_client import InMemoryFilesystem, Session, dump_session_tree
+from tests.mounted import AGENTFSD, agentfsd
+from tests.web.asking import Visitor
+from tests.web.browser import served
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    filesystem: InMemoryFilesystem
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    session = Session(tags={"session_id": "abc123", "agent": "<coder>"})
+    session[Note].append(Note("remember </pre><script>alert(1)</script>"))
+    files = InMemoryFilesystem({"src/main.py": "print('hello')\n", "README.md": "# Project\n"})
+    files.write_bytes("data.bin", b"\0\1")
+    path = dump_session_tree(session, tmp_path, filesystem_section=Section(files))
+    assert path is not None
+    return path
+
+
+@pytest.fixture(params=[".jsonl", ".fs.zip"])
+def visitor(written: Path, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    with served(str(written.with_suffix(request.param)), command=AGENTFSD) as address:
+        yield Visitor(address).enter()
+
+
+def test_routes_answer_as_specified(visitor: Visitor, written: Path) -> None:
+    with zipfile.ZipFile(written.with_suffix(".fs.zip")) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        names = sorted(name for name in archive.namelist() if name.startswith("files/") and not name.endswith("/"))
+        expected = [{"path": name[6:], "size_bytes": archive.getinfo(name).file_size} for name in names]
+    meta = visitor.get("/api/filesystem/meta").json()
+    assert meta == {name: manifest[name] for name in ("version", "created_at", "file_count", "total_bytes")}
+    assert visitor.get("/api/filesystem/tree").json() == expected
+    assert visitor.get("/api/filesystem/file?path=src/main.py").text == "print('hello')\n"
+    assert visitor.get("/api/filesystem/file?path=none").status == 404
+    assert visitor.get("/api/filesystem/file?path=../abc123.jsonl").status == 403
+    assert visitor.get("/api/filesystem/tree?path=src").json()["entries"] == [["main.py", "", "f", 15]]
+    assert visitor.get("/api/view?path=data.bin").json()["hex"] == [["00000000", "00 01", ".."]]
+
+
+def test_session_is_shown_without_loading_its_types(visitor: Visitor) -> None:
+    text = visitor.get("/").text
+    assert "abc123" in text
+    assert "Note" in text
+    assert "remember &lt;/pre&gt;&lt;script&gt;" in text
+    assert "&lt;coder&gt;" in text
+    assert "Look at the files" in text
+    assert "src" not in visitor.get("/files").text.split('id="files"')[0].split("<body")[1].split("<main")[1]
+    assert visitor.get("/compare").status == 404
+    assert visitor.post("/", {"csrf": "x"}).status == 403
+
+
+def test_session_without_files_says_so(tmp_path: Path) -> None:
+    session = Session(tags={"session_id": "alone"})
+    session[Note].append(Note("no files"))
+    path = dump_session_tree(session, tmp_path)
+    with served(str(path), command=AGENTFSD) as address:
+        visitor = Visitor(address).enter()
+        assert "written without a file system" in visitor.get("/").text
+        assert visitor.get("/files").status == 404
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    other, broken = tmp_path / "a.txt", tmp_path / "b.fs.zip"
+    other.write_text("x")
+    broken.write_text("no archive")
+    for path, words in ((other, "neither a session nor an archive"), (broken, "is refused")):
+        refused = agentfsd("ui", str(path), check=False)
+        assert refused.returncode == 1
+        assert words in refused.stderr
