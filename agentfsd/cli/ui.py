@@ -44,15 +44,15 @@ def ui(session: str | None, writable: bool, opening: bool, host: str, port: int,
         if session is not None:
             files = find(session)
             archive = None if files.archive is None else stack.enter_context(closing(ArchiveTree(files.archive)))
-            app = serve.session_app(files, archive, keys, cookie)
+            site = serve.session_site(files, archive, keys, cookie)
         else:
-            app = serve.overlay_app(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
+            site = serve.overlay_site(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
         listening.listen(128)
         output.say(serve.address(listening, keys.token))
         output.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
         if opening:
             webbrowser.open(serve.address(listening, keys.new_once()))  # others can read a browser's command line
-        serve.run(app, listening)
+        serve.run(site, listening)
 
 
 def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:

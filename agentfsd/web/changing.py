@@ -8,7 +8,7 @@ from starlette.routing import Route
 from agentfs_client.filesystem.paths import normalize
 from agentfsd.web.asked import Asked
 from agentfsd.web.comparing import change_rows, in_words
-from agentfsd.web.names import key, visible
+from agentfsd.web.names import key, path_of, visible
 from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import Pages
 
@@ -48,12 +48,12 @@ class ChangingRoutes:
         )  # fmt: skip
 
     def restore(self, request: Request) -> Response:
-        form = request.state.form
-        path = normalize(form.get("path", ""))
+        ref, branch = _field(request, "ref"), _field(request, "branch")
+        path = normalize(path_of(_field(request, "path")))
         with self._overlay.client() as client:
-            said = client.restore(form["ref"], form["branch"], [path] if path else [])
-        self._pages.said.append(f"{said[:1].upper()}{said[1:]}." if said else f"{form['branch']} was restored.")
-        return RedirectResponse(f"/compare?a=&b={key(form['branch'])}", 303)
+            said = client.restore(ref, branch, [path] if path else [])
+        self._pages.said.append(f"{said[:1].upper()}{said[1:]}." if said else f"{branch} was restored.")
+        return RedirectResponse(f"/compare?a=&b={key(branch)}", 303)
 
     def ask_discard(self, request: Request) -> Response:
         self._check()
@@ -66,7 +66,7 @@ class ChangingRoutes:
         )  # fmt: skip
 
     def discard(self, request: Request) -> Response:
-        branch = request.state.form["branch"]
+        branch = _field(request, "branch")
         with self._overlay.client() as client:
             client.discard(branch)
         self._pages.said.append(f"{branch} was discarded.")
@@ -87,3 +87,10 @@ class ChangingRoutes:
     def _check(self) -> None:
         if not self._pages.writable:
             raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to restore and to discard.")
+
+
+def _field(request: Request, name: str) -> str:
+    found: str | None = request.state.form.get(name)
+    if found is None:
+        raise ValueError(f"the form says no {name}")
+    return found

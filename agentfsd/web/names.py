@@ -6,7 +6,7 @@ browser, which knows no stray bytes, hands back what it was given.
 
 import re
 import time
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 _BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)  # they turn the direction of writing
 _IN_TEXT = (
@@ -37,6 +37,11 @@ def key(path: str) -> str:
     if _PLAIN.fullmatch(path):
         return path
     return quote(path, safe="/", errors="surrogateescape")
+
+
+def path_of(found: str) -> str:
+    """The path that a key stands for."""
+    return unquote(found, errors="surrogateescape")
 
 
 def query(text: bytes) -> list[tuple[str, str]]:

@@ -7,13 +7,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from agentfs_client.control import ControlClient
 from agentfs_client.locate import Mount as Mounted
@@ -34,23 +35,31 @@ _END_WITHIN_S = 3
 _MAX_CONNECTIONS = 200
 
 
-def overlay_app(
+@dataclass(frozen=True)
+class Site:
+    """Pages behind their guard; *ending* is set when the server is to end."""
+
+    app: ASGIApp
+    ending: threading.Event
+
+
+def overlay_site(
     find: Callable[[], tuple[Mounted, ControlClient]], shown_at: str, keys: Keys, cookie_name: str, *, writable: bool
-) -> Starlette:
+) -> Site:
     """Pages about the overlay of a running daemon; *find* begins a conversation with it."""
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = Overlay(find), threading.Event()
     routes: list[BaseRoute] = [*LookingRoutes(pages, overlay, ending).routes(), *FilesystemRoutes(overlay).routes()]
-    return _app(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name, ending)
+    return _site(pages, [*routes, *ChangingRoutes(pages, overlay).routes()], cookie_name, ending)
 
 
-def session_app(files: session.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Starlette:
+def session_site(files: session.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Site:
     """Pages about a written session and its *archive*, which is whoever's who opened it."""
     pages = Pages(keys, str(files.session or files.archive), _SESSION_LINKS)
     routes: list[BaseRoute] = [*session.SessionRoutes(pages, files, archive).routes()]
     if archive is not None:
         routes += FilesystemRoutes(_Only(archive)).routes()
-    return _app(pages, routes, cookie_name, threading.Event())
+    return _site(pages, routes, cookie_name, threading.Event())
 
 
 class _Only:
@@ -61,13 +70,10 @@ class _Only:
         return self._tree
 
 
-def _app(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Starlette:
-    """*ending* is set when the server is to end."""
+def _site(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Site:
     static = Mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    guard = Middleware(Guard, keys=pages.keys, cookie_name=cookie_name, writable=pages.writable, refuse=pages.refuse)
-    app = Starlette(routes=[*routes, static], middleware=[guard], exception_handlers=pages.handlers())
-    app.state.ending = ending
-    return app
+    app = Starlette(routes=[*routes, static], exception_handlers=pages.handlers())
+    return Site(Guard(app, pages.keys, cookie_name, writable=pages.writable, refuse=pages.refuse), ending)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -96,13 +102,13 @@ def cookie_name(listening: socket.socket) -> str:
     return f"agentfsd-{listening.getsockname()[1]}"
 
 
-def run(app: Starlette, listening: socket.socket) -> None:
+def run(site: Site, listening: socket.socket) -> None:
     """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
     config = uvicorn.Config(
-        app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S, lifespan="off",
-        ws="none", limit_concurrency=_MAX_CONNECTIONS,
+        site.app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S,
+        lifespan="off", ws="none", limit_concurrency=_MAX_CONNECTIONS,
     )  # fmt: skip
-    server = _Server(config, app.state.ending)
+    server = _Server(config, site.ending)
     server.run(sockets=[listening])
     if server.ended_by == signal.SIGINT:
         raise KeyboardInterrupt

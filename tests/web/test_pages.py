@@ -289,6 +289,21 @@ def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted:
     assert app.read_text() == "def four():\n    return 1\n"
 
 
+def test_one_file_of_any_name_is_restored(writing: Visitor, mounted: Mounted) -> None:
+    directory = os.fsencode(mounted.subtree("agent-3"))
+    stray, app = os.path.join(directory, b"stray-\xff"), mounted.subtree("agent-3") / "app.py"
+    with open(stray, "w") as file:
+        file.write("changed")
+    page = "/restore?ref=good&branch=agent-3&path=stray-%FF"
+    text = writing.get(page).text
+    assert "Restore stray-\\xff to good?" in text
+    path = text.split('name="path" value="')[1].split('"')[0]
+    writing.post("/restore", {"csrf": writing.csrf(page), "ref": "good", "branch": "agent-3", "path": path})
+    with open(stray) as file:
+        assert file.read() == "z"
+    assert app.read_text() == "def four():\n    return 1\n"
+
+
 def test_branch_is_discarded_after_a_look(writing: Visitor, mounted: Mounted) -> None:
     mounted.cli("branch create", "short", "--from", "agent-7")
     form = {"csrf": writing.csrf("/discard?branch=short"), "branch": "short"}
@@ -296,6 +311,7 @@ def test_branch_is_discarded_after_a_look(writing: Visitor, mounted: Mounted) ->
     assert "short" not in {branch["name"] for branch in mounted.json("branch list")}
     assert "short was discarded." in writing.get("/").text
     assert writing.post("/discard", form).status == 404
+    assert "the form says no branch" in writing.post("/discard", {"csrf": form["csrf"]}).text
 
 
 # -- its start and its end
