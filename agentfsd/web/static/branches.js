@@ -5,7 +5,9 @@ import { follow } from "./events.js";
 
 const table = document.querySelector("table.branches tbody");
 const known = new Map(); // by branch: what it changed, to be there at once when the rows are renewed
+const touched = new Set(); // branches in which something happened since they were asked about
 const waiting = new Set();
+const OF_FILES = new Set(["created", "modified", "deleted", "renamed", "attributes"]);
 let busy = false;
 
 function show(row, found) {
@@ -43,8 +45,9 @@ function fill() {
   for (const row of table.rows) {
     const branch = row.dataset.branch;
     if (known.has(branch)) show(row, known.get(branch));
-    if (row.dataset.changed !== "0" || known.has(branch)) waiting.add(branch);
+    if (touched.has(branch) || (row.dataset.changed !== "0" && !known.has(branch))) waiting.add(branch);
   }
+  touched.clear();
   work();
 }
 
@@ -65,12 +68,22 @@ async function renew() {
 }
 
 let due = null;
+let isMore = false; // than files: who works where, which branches there are
 follow("", {
-  happened() {
+  happened(event) {
+    touched.add(event.branch);
+    isMore ||= !OF_FILES.has(event.kind);
     due ??= setTimeout(() => {
       due = null;
-      renew();
+      if (isMore) renew();
+      else fill();
+      isMore = false;
     }, 700);
   },
 });
+setInterval(() => {
+  if (document.hidden) return;
+  for (const branch of known.keys()) touched.add(branch); // when that was, in words, is another time now
+  renew();
+}, 60_000);
 fill();
