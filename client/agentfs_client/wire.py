@@ -10,10 +10,11 @@ import struct
 
 import msgspec
 
+from agentfs_client.facts import *  # noqa: F403 - wire has it all
 from agentfs_client.message import PROTOCOL_VERSION as PROTOCOL_VERSION
 from agentfs_client.message import Message
 from agentfs_client.observed import *  # noqa: F403
-from agentfs_client.replies import *  # noqa: F403 - wire has it all
+from agentfs_client.replies import *  # noqa: F403
 from agentfs_client.replies import AnyReply
 from agentfs_client.requests import *  # noqa: F403
 from agentfs_client.requests import AnyRequest
