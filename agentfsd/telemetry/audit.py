@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import trio
 
-from agentfsd.core.inode import Inode
 from agentfsd.core.news import Happening
 from agentfsd.core.overlay import Overlay
 from agentfsd.telemetry.trail import Question, Record, Trail
@@ -32,7 +31,9 @@ class Audit:
         self._overlay, self._identify, self._path = overlay, identify, path
         self._trail: Trail | None = None
         self._waiting: list[Record] = []
-        self._written: set[tuple[Inode, int]] = set()  # files whose writes by that process were told since the last flush
+        self._written: set[tuple[str, int, int]] = (
+            set()
+        )  # branch, file and process of the writes since the last flush; no Inode: it holds content
         self._names: dict[str, str] = {}
         self._lost, self._failing = 0, False
         self._turn = trio.Lock()
@@ -65,7 +66,7 @@ class Audit:
     def hear(self, told: Happening) -> None:
         """In the event loop, before the answer to the request goes: a few microseconds."""
         if told.kind == "modified" and told.inode is not None:
-            key = (told.inode, told.pid)
+            key = (told.branch_id, told.inode.ino, told.pid)
             if key in self._written:
                 return
             self._written.add(key)

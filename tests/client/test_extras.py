@@ -20,7 +20,9 @@ NEEDS = {  # extra: a package of it, and what cannot be done without
     "regex": ("regex", "InMemoryFilesystem().grep('(?=look-ahead)')"),
     "upath": ("upath", "import agentfs_client.integrations.upath"),
 }
-FOR_DEVELOPERS = {"bench", "dev"}
+SAID_BY_COMMANDS = {"metrics": "agentfsd/config.py", "ui": "agentfsd/cli/ui.py"}  # where the sentence stands
+PARTS = {"native"}  # of daemon, for who can do without pyfuse3
+FOR_DEVELOPERS = {"bench", "dev", "package"}
 
 _SCRIPT = """
 import json, sys
@@ -54,4 +56,6 @@ def test_taking_every_name_needs_no_extra() -> None:
 
 def test_every_extra_is_named_by_something() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert NEEDS.keys() == project["optional-dependencies"].keys() - FOR_DEVELOPERS
+    assert NEEDS.keys() | SAID_BY_COMMANDS.keys() == project["optional-dependencies"].keys() - FOR_DEVELOPERS - PARTS
+    for extra, path in SAID_BY_COMMANDS.items():
+        assert f"pip install 'agentfsd[{extra}]'" in (ROOT / path).read_text()
