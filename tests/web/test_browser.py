@@ -155,7 +155,8 @@ def test_snapshot_is_restored_and_undone_with_a_look_before(browser: Browser, ad
     app = mounted.subtree("agent-3") / "app.py"
     before = app.read_text()
     go(browser, address, "/history")
-    browser.run("[...document.querySelectorAll('.history a')].find(link => link.innerText === 'Restore…').click()")
+    good = next(found["id"] for found in mounted.json("snapshot list") if found["name"] == "good")
+    browser.run(f"document.querySelector('.history a[href=\"/restore?ref={good}\"]').click()")
     browser.until("location.pathname === '/restore' && document.querySelector('.buttons')")
     assert app.read_text() == before
     assert "1 path modified" in browser.text()
