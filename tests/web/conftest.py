@@ -1,4 +1,4 @@
-"""One mount with what several agents did, for all that look at it."""
+"""One mount with what several agents did, for all tests of a file."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ seq 250000 > large.log
 """
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     needs_fuse()
     with pytest.MonkeyPatch.context() as patch:
