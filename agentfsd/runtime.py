@@ -8,12 +8,14 @@ import errno
 import fcntl
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from agentfs_client.address import unix_address
 from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
@@ -192,3 +194,19 @@ def _replace(path: str, data: bytes) -> None:
 
 def _digest(path: str) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+
+
+def owners_socket(path: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
+    """A Unix socket that listens at *path*, for its owner alone, and does not block; what a dead daemon left there makes way."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    made = socket.socket(socket.AF_UNIX, kind)
+    old = os.umask(0o177)
+    try:
+        with unix_address(path) as address:
+            made.bind(address)
+    finally:
+        os.umask(old)
+    made.listen(backlog)
+    made.setblocking(False)
+    return made

@@ -3,7 +3,6 @@
 import array
 import errno
 import logging
-import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 import trio
 
 from agentfs_client import wire
-from agentfs_client.address import unix_address
+from agentfsd import runtime
 from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService, error_reply, too_long
@@ -24,25 +23,13 @@ _SO_PEERPIDFD = 77  # Linux 6.5
 _SO_PEERGROUPS = 59
 _GROUPS_BYTES = 1024  # the most that Python asks a socket for
 _SEND_TIMEOUT_S = 30
+_BACKLOG = 64
 _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what does not fit
 
 
 def listen(path: str) -> trio.SocketListener:
-    """Binds the socket, for its owner alone; what a dead daemon left at *path* makes way."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    old = os.umask(0o177)
-    try:
-        with unix_address(path) as address:
-            bound.bind(address)
-    finally:
-        os.umask(old)
-    bound.listen(64)
-    bound.setblocking(False)
-    return trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+    """See runtime.owners_socket."""
+    return trio.SocketListener(trio.socket.from_stdlib_socket(runtime.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
 
 
 class SocketServer:

@@ -11,6 +11,7 @@ ACL_STRATEGIES = ("clone", "drop", "map-basic")
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_DIGITS_MAX = 15
 LEAST_BYTES = 1 << 16
 
 
@@ -43,12 +44,17 @@ def _bytes(value: str) -> str:
     return value
 
 
-def parse_bytes(text: str) -> int:
-    """Bytes of "1048576", "512K", "16M" or "1G"."""
+def bytes_of(text: str) -> int | None:
+    """Of "1048576", "512K", "16M" or "1G"; None for what is no size."""
     unit = _SIZES.get(text[-1:].upper(), 0)
     number = text[:-1] if unit else text
-    size = int(number) * (unit or 1) if number.isascii() and number.isdecimal() else 0
-    if not LEAST_BYTES <= size <= 1 << 40:
+    return int(number) * (unit or 1) if number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX else None
+
+
+def parse_bytes(text: str) -> int:
+    """Likewise, for what takes room; Refusal."""
+    size = bytes_of(text)
+    if size is None or not LEAST_BYTES <= size <= 1 << 40:
         raise invalid(f"{text!r} is no size for this", "give bytes, 64K to 1024G, such as 16M")
     return size
 

@@ -10,16 +10,13 @@ import os
 import socket
 import struct
 
-from agentfs_client.address import unix_address
+from agentfs_client.interpose import HELLO, MAGIC, PARCEL, VERSION
+from agentfsd import runtime
 from agentfsd.core.permissions import Credentials
 from agentfsd.handoff.credentials import credentials_of
 from agentfsd.handoff.settings import Settings
 from agentfsd.types import Caller
 
-VERSION = 1
-_MAGIC = b"AGENTFS\1"
-_HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
-_PUSH = struct.Struct("=QQQ")  # ticket, st_dev and st_ino of the object
 _PEER = struct.Struct("iII")
 _BACKLOG = 1024
 _UNHEARD_MOST = 64  # who says its first word with connecting is never among them for long
@@ -38,11 +35,11 @@ class Conversation:
 
     def listen(self) -> None:
         """Hears what it says first; BlockingIOError when that has not come yet, ValueError for what we do not understand."""
-        said = self._connection.recv(_HELLO.size + 1, socket.MSG_DONTWAIT)
-        if len(said) != _HELLO.size:
+        said = self._connection.recv(HELLO.size + 1, socket.MSG_DONTWAIT)
+        if len(said) != HELLO.size:
             raise ValueError("not a word of ours")
-        magic, self.version, _, self.cookie = _HELLO.unpack(said)
-        if magic != _MAGIC or not self.cookie:
+        magic, self.version, _, self.cookie = HELLO.unpack(said)
+        if magic != MAGIC or not self.cookie:
             raise ValueError("not a word of ours")
 
     def credentials(self) -> Credentials:
@@ -53,7 +50,7 @@ class Conversation:
 
     def push(self, ticket: int, fd: int, found: os.stat_result) -> None:
         """OSError (EAGAIN) when it does not take what is there."""
-        message = _PUSH.pack(ticket, found.st_dev, found.st_ino)
+        message = PARCEL.pack(ticket, found.st_dev, found.st_ino)
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def has_ended(self) -> bool:
@@ -75,7 +72,7 @@ class Doorway:
 
     def __init__(self, path: str, owner_uid: int) -> None:
         self.path, self._owner_uid = path, owner_uid
-        self._listener = _listen(path)
+        self._listener = runtime.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
         self._unheard: list[Conversation] = []  # who has come in and said nothing yet
         self._conversations: dict[int, dict[int, Conversation]] = {}  # by process and cookie, the oldest of a process first
 
@@ -150,22 +147,6 @@ class Doorway:
         self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-
-
-def _listen(path: str) -> socket.socket:
-    """For its owner alone; what a dead daemon left there makes way."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    old = os.umask(0o177)
-    try:
-        with unix_address(path) as address:
-            made.bind(address)
-    finally:
-        os.umask(old)
-    made.listen(_BACKLOG)
-    made.setblocking(False)
-    return made
 
 
 def _program_of(pid: int) -> str:

@@ -4,6 +4,7 @@ import fnmatch
 import os
 from dataclasses import dataclass
 
+from agentfsd.core.settings import bytes_of
 from agentfsd.errors import invalid
 from agentfsd.metadata.store import Store
 
@@ -16,7 +17,6 @@ _DEFAULTS = {
     "min_read_bytes": str(_MIB),
     "allow": "",
 }
-_UNITS = {"k": 1 << 10, "m": _MIB, "g": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _switch(value: str) -> str:
 
 
 def _bytes(value: str) -> int:
-    digits, unit = (value[:-1], value[-1].lower()) if value[-1:].lower() in _UNITS else (value, "")
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 15:
+    size = bytes_of(value)
+    if size is None:
         raise invalid(f"{value!r} is no number of bytes", "give a number, such as 1048576, 64M or 2G")
-    return int(digits) * _UNITS.get(unit, 1)
+    return size

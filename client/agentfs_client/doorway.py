@@ -4,18 +4,11 @@
 import fcntl
 import secrets
 import socket
-import struct
 import threading
 
 from agentfs_client.address import unix_address
+from agentfs_client.interpose import FORWARD, HELLO, MAGIC, PARCEL, REQUEST, VERSION
 from agentfs_client.transport import close_all, hung_up, receive
-
-VERSION = 1
-_MAGIC = b"AGENTFS\1"
-_HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
-_FORWARD = struct.Struct("=QQIIQQ")  # cookie, ticket, flags, version; then of the object, in the answer: st_dev, st_ino
-_PUSH = struct.Struct("=QQQ")  # ticket, st_dev, st_ino
-_COMMAND = 3 << 30 | _FORWARD.size << 16 | 0xAF << 8 | 2  # _IOWR(0xAF, 2, struct forward)
 
 
 class Doorway:
@@ -31,7 +24,7 @@ class Doorway:
         try:
             with unix_address(path) as address:
                 self._socket.connect(address)
-            self._socket.send(_HELLO.pack(_MAGIC, VERSION, 0, self._cookie))
+            self._socket.send(HELLO.pack(MAGIC, VERSION, 0, self._cookie))
             self._socket.setblocking(False)
         except BaseException:
             self._socket.close()
@@ -46,8 +39,8 @@ class Doorway:
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         with self._turn:
             self._ticket += 1
-            asked = bytearray(_FORWARD.pack(self._cookie, self._ticket, flags, VERSION, 0, 0))
-            fcntl.ioctl(fd, _COMMAND, asked)
+            asked = bytearray(REQUEST.pack(self._cookie, self._ticket, flags, VERSION, 0, 0))
+            fcntl.ioctl(fd, FORWARD, asked)
             return self._receive(self._ticket)
 
     def _receive(self, ticket: int) -> int:
@@ -55,10 +48,10 @@ class Doorway:
         came: list[int] = []
         try:
             while True:
-                said = receive(self._socket, _PUSH.size, came)
-                if len(said) != _PUSH.size or not came:
+                said = receive(self._socket, PARCEL.size, came)
+                if len(said) != PARCEL.size or not came:
                     raise ConnectionAbortedError("no descriptor came")
-                if _PUSH.unpack(said)[0] == ticket:
+                if PARCEL.unpack(said)[0] == ticket:
                     return came.pop()
                 close_all(came)
         finally:

@@ -1,15 +1,23 @@
-"""The library that is preloaded into programs, so that they get real descriptors: where it lies. Its source is client/interpose/.
+"""The library that is preloaded into programs, so that they get real descriptors: where it lies, and the words in which they are
+asked for (client/interpose/conversation.c has those in C).
 
 It must never start a program or talk to a daemon.
 """
 
 import os
 import resource
+import struct
 from collections.abc import Mapping
 
 LIBRARY = "libagentfs-interpose.so.1"  # ending in .so alone it would pass for a module
 
-_VERSION = 1
+VERSION = 1
+MAGIC = b"AGENTFS\1"
+HELLO = struct.Struct("=8sIIQ")  # magic, version, 0, cookie
+REQUEST = struct.Struct("=QQIIQQ")  # cookie, ticket, flags, version; then of the object, in the answer: st_dev, st_ino
+PARCEL = struct.Struct("=QQQ")  # ticket, st_dev and st_ino of the object: what comes with a descriptor
+FORWARD = 3 << 30 | REQUEST.size << 16 | 0xAF << 8 | 2  # _IOWR(0xAF, 2, struct request), on a file of the mount
+
 _HIGHEST_SHADOWS = 1024  # fork copies the table of descriptors up to the highest one
 
 
@@ -28,5 +36,5 @@ def environment(inherited: Mapping[str, str], path: str, socket: str, min_read_b
     preloaded = [name for name in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if name != path]
     return {
         "LD_PRELOAD": ":".join([path, *preloaded]),
-        "AGENTFS_INTERPOSE": f"{_VERSION}:{first_shadow}:{min_read_bytes}:{socket}",
+        "AGENTFS_INTERPOSE": f"{VERSION}:{first_shadow}:{min_read_bytes}:{socket}",
     }

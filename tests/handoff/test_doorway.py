@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.handoff.doorway import VERSION, Doorway
+from agentfs_client.interpose import VERSION
+from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.settings import load
 from tests.handoff.asking import HELLO
 from tests.overlays import Opened

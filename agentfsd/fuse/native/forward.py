@@ -8,6 +8,7 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+from agentfs_client.interpose import FORWARD, REQUEST
 from agentfsd.core import permissions
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import FileHandle
@@ -20,10 +21,8 @@ from agentfsd.handoff.forwarding import Forwarding, Given, Wanted
 if TYPE_CHECKING:
     from agentfsd.fuse.native.requests import Parts, Reply
 
-_FORWARD = struct.Struct("=QQIIQQ")  # cookie, ticket, flags, version; then of the object: st_dev, st_ino
 _OBJECT = struct.Struct("=QQ")
 _TOLD = struct.Struct("=Q")
-FORWARD = 3 << 30 | _FORWARD.size << 16 | 0xAF << 8 | 2
 OBJECT = 2 << 30 | _OBJECT.size << 16 | 0xAF << 8 | 3
 TELL = 1 << 30 | _TOLD.size << 16 | 0xAF << 8 | 4  # the daemon asks itself which file a descriptor stands for
 COMMANDS = (FORWARD, OBJECT, TELL)
@@ -39,9 +38,9 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: Context, comm
     if command == TELL:
         forwarding.told(_TOLD.unpack(content)[0], inode, ctx.pid)
         return done(b"")
-    if len(content) != _FORWARD.size:
+    if len(content) != REQUEST.size:
         raise OSError(errno.EINVAL, "another length")
-    cookie, ticket, flags, version, _, _ = _FORWARD.unpack(content)
+    cookie, ticket, flags, version, _, _ = REQUEST.unpack(content)
     pid = ops.bindings.process_of(ctx.pid)
     conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), Wanted(flags)
     _check_mode(ops, inode, handle, wanted, ctx, conversation)
@@ -72,7 +71,7 @@ async def _push_later(
     forwarding: Forwarding, inode: Inode, wanted: Wanted, pid: int, conversation: Conversation, content: bytes
 ) -> "Parts":
     given = await forwarding.give(inode, wanted, pid)
-    return _push(given, _FORWARD.unpack(content)[1], conversation, content)
+    return _push(given, REQUEST.unpack(content)[1], conversation, content)
 
 
 def _push(given: Given, ticket: int, conversation: Conversation, content: bytes) -> "Parts":
