@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 @pytest.fixture
 def copied(opened: Opened) -> Inode:
     """A large file that a branch has a copy of."""
-    (opened.base / "lower" / "big").write_bytes(os.urandom(SIZE))
+    (opened.base / "lower" / "big").write_bytes(os.urandom(SIZE - 1) + b"\n")
     inode = opened.tree().walk(b"big")
     copyup.own_content(inode)
     return inode
