@@ -119,19 +119,23 @@ def undo(listing: bool, named: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("branch", shell_complete=completion.branches)
+@click.argument("branches", metavar="BRANCH...", nargs=-1, required=True, shell_complete=completion.branches)
 @click.option("--forget", is_flag=True, help="Free its room at once: no undo.")
 @mount_option
-def discard(branch: str, forget: bool, named: str | None) -> None:
-    """Throw a branch away with everything it changed (main: back to the bare lower). `agentfsd undo` brings it back.
+def discard(branches: tuple[str, ...], forget: bool, named: str | None) -> None:
+    """Throw branches away with everything they changed (main: back to the bare lower). `agentfsd undo` brings one back.
+
+    Nothing is thrown away when one of them is not there.
 
     \b
     Example:
       agentfsd discard fix-1
+      agentfsd discard fix-2 fix-3
     """
     with client(named) as daemon:
-        daemon.discard(branch, keep=not forget)
-    output.say(f"discarded {branch}")
+        for name in dict.fromkeys(daemon.show_branch(branch).name for branch in branches):
+            daemon.discard(name, keep=not forget)
+            output.say(f"discarded {name}")
 
 
 @click.command()

@@ -139,6 +139,13 @@ def test_a_discarded_branch_comes_back_until_it_is_forgotten(project: Mounted) -
     assert project.fsck() == []
 
 
+def test_branches_are_discarded_together_or_not_at_all(project: Mounted) -> None:
+    refused = project.cli("discard", "b", "nowhere", check=False)
+    assert (refused.returncode, "no branch named 'nowhere'" in refused.stderr) == (1, True)
+    assert project.cli("discard", "b", "a", "b").stdout == "discarded b\ndiscarded a\n"
+    assert [found["name"] for found in project.json("branch list")] == ["main"]
+
+
 def test_undo_survives_a_kill(project: Mounted) -> None:
     project.cli("snapshot create", "-b", "a", "good")
     project.run("a", "sh", "-c", "echo later > d/new")
