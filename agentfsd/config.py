@@ -6,6 +6,7 @@ It must never know how the rooms are built; it only reads paths and the mount ta
 import errno
 import importlib.util
 import os
+import shlex
 import stat
 from typing import Literal, NamedTuple
 
@@ -74,7 +75,7 @@ def check(config: DaemonConfig) -> DaemonConfig:
     _check_options(resolved.mount_options)
     _check_metrics(resolved.metrics)
     _check_mountpoint(resolved.mountpoint)
-    _check_directory(resolved.lower, "workspace")
+    _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
     _check_overlap(resolved)
     return resolved
 
@@ -139,11 +140,12 @@ def _check_text(path: str) -> None:
         ) from None
 
 
-def _check_directory(path: str, what: str) -> None:
+def _check_directory(path: str, what: str, where_missing: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError as exc:
-        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {what}: {exc.strerror}") from None
+        hint = where_missing if exc.errno == errno.ENOENT else ""
+        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {what}: {exc.strerror}", hint) from None
     if not stat.S_ISDIR(mode):
         raise Refusal(errno.ENOTDIR, "bad-path", f"the {what} {path} is not a directory")
 
@@ -157,7 +159,7 @@ def _check_mountpoint(mountpoint: str) -> None:
             f"{mountpoint} is an agentfsd mount already",
             f"'agentfsd umount {mountpoint}' first, or choose another mount point",
         )
-    _check_directory(mountpoint, "mount point")
+    _check_directory(mountpoint, "mount point", f"mkdir -p {shlex.quote(mountpoint)}")
 
 
 def _check_overlap(config: DaemonConfig) -> None:

@@ -136,6 +136,7 @@ def test_layouts_that_cannot_work_are_refused(tmp_path: Path) -> None:
         ((lower, point, "--state", "/proc/state"), "cannot make the state directory"),
     ]:
         assert sentence in refusal("mount", *map(str, arguments)).splitlines()[0]
+    assert f"hint: mkdir -p {tmp_path}/none" in refusal("mount", str(lower), str(tmp_path / "none"))
     assert not is_mounted(point)
 
 
