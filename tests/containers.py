@@ -40,8 +40,8 @@ runtime = "crun"
 _STORAGE = """
 [storage]
 driver = "{driver}"
-runroot = "{base}/store/run"
-graphroot = "{base}/store/root"
+runroot = "{store}/run"
+graphroot = "{store}/root"
 """
 # What podman, crun and CNI keep in /run and /var/lib they keep on a tmpfs; crun refuses a cgroup2 with controllers beside
 # version 1, so there is none. All that is so in this mount namespace alone.
@@ -52,6 +52,16 @@ podman --log-level error --root "$1/store/root" --runroot "$1/store/run" --tmpdi
     --network-config-dir "$1/store/networks" --storage-driver "$2" system service --time 0 "unix://$1/socket" &
 wait
 """
+
+
+def configured(directory: Path, store: str, driver: str) -> dict[str, str]:
+    """The environment of a podman that keeps what it has in *store*; its configuration is written into *directory*."""
+    (directory / "containers.conf").write_text(_CONTAINERS)
+    (directory / "storage.conf").write_text(_STORAGE.format(driver=driver, store=store))
+    return {
+        "CONTAINERS_CONF": str(directory / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
+    }
 
 
 class PodmanService:
@@ -65,7 +75,6 @@ class PodmanService:
             pytest.skip("a podman of one's own, away from the machine's, needs root")
         self._base = Path(tempfile.mkdtemp(prefix="agentfs-podman-"))
         (self._base / "store").mkdir()
-        (self._base / "containers.conf").write_text(_CONTAINERS)
         self._process: subprocess.Popen[bytes] | None = None
         said = ""
         for driver in ("overlay", "vfs"):
@@ -87,11 +96,7 @@ class PodmanService:
 
     def _try(self, driver: str) -> str:
         """Starts the service, and a container in it; what was wrong, if anything."""
-        (self._base / "storage.conf").write_text(_STORAGE.format(driver=driver, base=self._base))
-        settings = {
-            "CONTAINERS_CONF": str(self._base / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(self._base / "storage.conf"),
-        }
+        settings = configured(self._base, f"{self._base}/store", driver)
         apart = [
             "setpriv", "--pdeathsig", "KILL",
             "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave",
@@ -102,7 +107,7 @@ class PodmanService:
         if not within(10, (self._base / "socket").exists):
             return (self._base / "log").read_text(errors="replace").strip() or "its service did not start"
         with self.client() as client:
-            response = client.api.post("/images/import", params={"reference": IMAGE}, data=_image())
+            response = client.api.post("/images/import", params={"reference": IMAGE}, data=root_file_system())
             response.raise_for_status()
             try:
                 self.run(client).remove(force=True)
@@ -154,7 +159,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def _image() -> bytes:
+def root_file_system() -> bytes:
     """A root file system: busybox, and beside it dash, bash and GNU tools with their libraries."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:

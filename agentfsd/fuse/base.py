@@ -54,6 +54,9 @@ class TextHandle:
 Handle = FileHandle | DirHandle | TextHandle
 
 
+_MOST_MARKS = 1 << 19  # below bit 51: numbers stay below 2^53
+
+
 class Base:
     """One connection's state, and the choke point from (node, caller) to (tree, inode)."""
 
@@ -67,6 +70,7 @@ class Base:
         self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
         self.unsettled = False
+        self._marks = {tree_id or connections.overlay.default_id: 0}  # by tree: see attributes()
         self.device = 0  # st_dev of a connection in a namespace of its own, where we know it
 
     def handle(self, number: int) -> Handle:
@@ -157,6 +161,19 @@ class Base:
 
     # -- answers
 
+    def attributes(self, inode: Inode, found: Attributes | None = None) -> Attributes:
+        """As stat(2) shows them here; *found*: as the tree has them.
+
+        Programs know a file by its number, and one path in two branches is two files: cp refuses to copy a file to itself.
+        So the root's tree shows the lower's numbers, any other marks them above the 32 bits that git's index keeps.
+        """
+        tree = inode.tree
+        found = found or tree.attributes(inode)
+        mark = self._marks.get(tree.id)
+        if mark is None:
+            mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32
+        return Attributes(found.ino ^ mark, *found[1:]) if mark else found
+
     def sees_one(self, view_tree_id: str, tree: Tree) -> bool:
         """Whether names in that view may be cached: all who look there see this tree."""
         return bool(view_tree_id) or self.nodes.uniform_id == tree.id
@@ -176,7 +193,7 @@ class Base:
         is_dir = inode.is_dir
         node: Node = self.nodes.directory(parent, name, inode) if is_dir else self.nodes.file(inode)
         if not self.sees_one(parent.view.tree_id, tree):
-            answer = Entry(node.id, attributes or tree.attributes(inode), NOW_S, NOW_S if is_dir else self._file_s(inode))
+            answer = Entry(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
             parent.names.add(name)
             entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
@@ -186,7 +203,7 @@ class Base:
                 attr_s = self._directory_s(node, inode)
             else:
                 attr_s = self._file_s(inode)
-            answer = Entry(node.id, attributes or tree.attributes(inode), entry_s, attr_s)
+            answer = Entry(node.id, self.attributes(inode, attributes), entry_s, attr_s)
         node.lookups += 1
         return answer
 
@@ -220,7 +237,7 @@ class Base:
             attr_s = self._directory_s(node, inode) if self.sees_one(node.view.tree_id, inode.tree) else NOW_S
         else:
             attr_s = self._file_s(inode)
-        return Shown(inode.tree.attributes(inode), attr_s)
+        return Shown(self.attributes(inode), attr_s)
 
     def virtual_reply(self, node: VirtualNode) -> Entry:
         node.lookups += 1

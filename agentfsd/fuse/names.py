@@ -110,7 +110,7 @@ class NameHandlers(Virtual, Base):
         data.open_(made, flags & ~os.O_TRUNC)
         node = self.nodes.file(made)
         node.lookups += 1
-        return self.open_handle(made, flags, ctx), made, Entry(node.id, tree.attributes(made), NOW_S, NOW_S)
+        return self.open_handle(made, flags, ctx), made, Entry(node.id, self.attributes(made), NOW_S, NOW_S)
 
     @staticmethod
     def _close_unused(inode: Inode) -> None:
@@ -253,7 +253,7 @@ class NameHandlers(Virtual, Base):
             name = listing[position]
             if position < len(DOTS):
                 inode = directory if position == 0 or directory.parent is None else directory.parent
-                yield Listed(name, dot_entry(tree.attributes(inode)), position + 1)
+                yield Listed(name, dot_entry(self.attributes(inode)), position + 1)
                 continue
             try:
                 found = tree.look(directory, name)

@@ -63,7 +63,7 @@ class Virtual(_Mixin):
             raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
-        return Entry(root.id, tree.attributes(tree.root), NOW_S, NOW_S)
+        return Entry(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
     def _named_tree(self, kind: str, name: str) -> Tree:
         """By exact name only: an id or prefix would be a second name of one directory."""
@@ -102,7 +102,7 @@ class Virtual(_Mixin):
             return None
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
-        return Entry(root.id, tree.attributes(tree.root), NOW_S, NOW_S)
+        return Entry(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
     def open_virtual(self, node: VirtualNode, ctx: Context) -> TextHandle:
         if node.is_dir:

@@ -1,4 +1,4 @@
-"""Every Python example of the README runs as it stands there, on a real mount, a real directory and a real container."""
+"""Every Python example of the two READMEs runs as it stands there, on a real mount, a real directory and a real container."""
 
 import re
 from collections.abc import Callable
@@ -10,16 +10,15 @@ import pytest
 from tests.containers import IMAGE, podman_service
 from tests.mounted import Mounted
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
 def _examples() -> dict[str, str]:
     """Code by the heading above it, and a number."""
     found: dict[str, str] = {}
     heading = ""
-    for part in re.finditer(
-        r"^#+ (?P<heading>[^\n]*)$|^```python\n(?P<code>.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
-    ):
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "client/README.md"))
+    for part in re.finditer(r"^#+ (?P<heading>[^\n]*)$|^```python\n(?P<code>.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if part["code"] is None:
             heading = part["heading"]
         else:
@@ -51,5 +50,5 @@ def test_example(title: str, tmp_path: Path, make_mount: Callable[..., Mounted],
 def run_example(code: str, **names: object) -> dict[str, Any]:
     """The names that it leaves behind."""
     left: dict[str, Any] = {"__name__": "example", **names}
-    exec(compile(code, README.name, "exec"), left)
+    exec(compile(code, "README.md", "exec"), left)
     return left

@@ -49,6 +49,20 @@ def test_locks_in_the_pid_view_belong_to_the_branch(two: Mounted) -> None:
     held.communicate("done\n")
 
 
+def test_one_path_in_two_states_is_two_files_and_in_one_state_one(two: Mounted) -> None:
+    two.cli("snapshot create", "-b", "one", "then")
+    two.sh("one", "echo changed >file")
+    now, then = two.subtree("one") / "file", two.path / ".agentfs" / "snapshots" / "then" / "file"
+    assert not os.path.samefile(now, then)
+    assert not os.path.samefile(now, two.path / "file")
+    assert os.path.samefile(two.subtree("main") / "file", two.path / "file")
+    assert subprocess.run(["diff", "-rq", two.subtree("one"), then.parent], capture_output=True, check=False).returncode == 1
+    assert two.sh("one", "cp .agentfs/snapshots/then/file file; cmp file .agentfs/snapshots/then/file && echo same") == "same\n"
+    subprocess.run(["cp", two.path / "file", now], check=True)
+    with os.scandir(now.parent) as entries:
+        assert all(entry.inode() == entry.stat(follow_symlinks=False).st_ino for entry in entries)
+
+
 def test_mappings_of_two_branches_are_apart(two: Mounted) -> None:
     with (
         (two.subtree("one") / "big").open("r+b") as one, (two.subtree("two") / "big").open("r+b") as other,

@@ -1,0 +1,185 @@
+"""Every command of the README, as it stands there: each section on a machine of its own, which nothing outlives."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import throwaway
+from tests.booted import Machine, needs_systemd
+from tests.containers import configured, podman_service, root_file_system
+from tests.mounted import needs_fuse
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BIN = Path(sys.executable).parent
+
+# What a reader has: a project under git, and an agent, which is any program that changes files. What waits for a key or for
+# Ctrl-C is given a terminal, and Ctrl-C after a while.
+_READER = rf"""
+cat >/usr/local/bin/my-agent <<'AGENT'
+#!/bin/sh
+mkdir -p src docs && echo "$*" >"src/$(basename "$PWD")-$$.txt"
+AGENT
+chmod +x /usr/local/bin/my-agent
+git config --global user.name me && git config --global user.email me@localhost && git config --global init.defaultBranch main
+mkdir -p project/src project/docs && cd project && git init -q
+printf 'all:\n\t@echo built >built\n\ntest:\n\t@echo tested\n\nclean:\n\trm -f built\n' >Makefile
+echo 'print("hello")' >src/main.py; echo '# Project' >README.md; echo text >docs/index.md; echo built >.gitignore
+git add -A && git commit -q -m first && cd ..
+PATH={shlex.quote(str(BIN))}:$PATH
+agentfsd() {{
+    case "$1" in
+        top | watch | ui)
+            interrupted="timeout --foreground --preserve-status -s INT 3"
+            BROWSER=true script -qec "$interrupted agentfsd $*" /dev/null </dev/null || [ $? = 130 ]
+            ;;
+        *) command agentfsd "$@" ;;
+    esac
+}}
+set -eu
+"""
+_MOUNTED = "mkdir ~/work && agentfsd mount ~/project ~/work && cd ~/work\n"
+
+
+def blocks(language: str) -> dict[str, list[str]]:
+    """What stands in fences of that language, by the heading above it."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for part in re.finditer(rf"^#+ ([^\n]*)$|^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
+        if part[1] is not None:
+            heading = part[1]
+        else:
+            found.setdefault(heading, []).append(part[2])
+    return found
+
+
+COMMANDS = blocks("sh")
+
+# The heading; what is there before; what is to be seen.
+SECTIONS = {
+    "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
+    "Ten agents in parallel on one repository": (
+        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "what agent 5 did"],
+    ),
+    "A snapshot around each tool call": (_MOUNTED, ["before-refactoring", "undone: restore of agent-1"]),
+    "Try three fixes and keep one": (
+        _MOUNTED, ["try-2 passes", "committed try-2 into /home/me/project", "discarded try-1", "discarded try-3"],
+    ),
+    "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M  README.md"]),
+    "In a browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", ["http://127.0.0.1:"]),
+    "What else there is": (
+        _MOUNTED + "for n in 1 2; do agentfsd run -b fix-$n --new -- my-agent; done\n", ["tested", "enabled"],
+    ),
+}  # fmt: skip
+ELSEWHERE = {"Install", "Under systemd", "In a container"}
+
+
+def test_each_section_with_commands_is_tried() -> None:
+    assert set(SECTIONS) | ELSEWHERE == set(COMMANDS)
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_commands_of_section(heading: str) -> None:
+    needs_fuse()
+    before, seen = SECTIONS[heading]
+    said = spoiling(_READER + before + "set -x\n" + "".join(COMMANDS[heading]))
+    assert [sentence for sentence in seen if sentence not in said] == [], said
+
+
+def test_systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    needs_fuse()
+    needs_systemd()
+    machine = Machine(tmp_path_factory.mktemp("readme"))
+    shutil.copy(ROOT / "systemd" / "system" / "agentfsd@.service", machine.units)
+    (machine.boot / "usr/local/bin").mkdir(parents=True)
+    (machine.boot / "usr/local/bin/agentfsd").symlink_to(BIN / "agentfsd")
+    try:
+        machine.start().sh("mkdir -p /srv/project /etc/agentfsd/srv; echo STATE=/run/state >/etc/agentfsd/srv/project.conf")
+        said = machine.sh("".join(COMMANDS["Under systemd"]))
+        assert "/srv/project is mounted on /srv/project" in said
+        assert "settings read: /etc/agentfsd/srv/project.settings" in said
+    finally:
+        machine.end()
+
+
+def test_container(tmp_path: Path) -> None:
+    """Podman's storage is on a tmpfs, and it leaves control groups alone."""
+    needs_fuse()
+    with podman_service():  # skips where containers do not run
+        pass
+    (tmp_path / "image.tar").write_bytes(root_file_system())
+    told = "".join(f"export {name}={value}\n" for name, value in configured(tmp_path, "/run/containers", "vfs").items())
+    podman = f"{told}for place in /var/lib /sys/fs/cgroup; do mount -t tmpfs none $place; done\n"
+    with_agent = f"mkdir image && tar -xf {tmp_path}/image.tar -C image && cp /usr/local/bin/my-agent image/bin/\n"
+    import_ = "tar -c -C image . | podman import -q - my-image\n"
+    said = spoiling(_READER + podman + with_agent + import_ + _MOUNTED + "".join(COMMANDS["In a container"]), tmp_path)
+    assert "src/workspace-" in said
+
+
+def test_snapshots_that_an_agent_takes_itself() -> None:
+    (settings,) = blocks("json")["A snapshot around each tool call"]
+    (asked,) = json.loads(settings)["hooks"]["PreToolUse"]
+    command = asked["hooks"][0]["command"]
+    script = f"{_MOUNTED}agentfsd run -b agent-1 --new -- sh -c {shlex.quote(f'{command}; echo >new; {command}')}"
+    assert spoiling(f"{_READER}{script}; agentfsd snapshot list -b agent-1").count("before-tool") == 2
+
+
+def test_mcp_client() -> None:
+    """The official client, told what the README says."""
+    (configured,) = blocks("json")["With an MCP client"]
+    server = json.loads(configured)["mcpServers"]["work"]
+    client = f"""
+import anyio
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+async def main():
+    async with Client(StdioServerParameters(**{server})) as client:
+        await client.call_tool("write_file", {{"path": "/home/me/work/new.txt", "content": "by the client"}})
+
+anyio.run(main)
+"""
+    run = f"{shlex.quote(sys.executable)} -c {shlex.quote(client)}\n"
+    said = spoiling(_READER + _MOUNTED + run + "cat .agentfs/branches/agent-3/new.txt; agentfsd snapshot list")
+    assert "by the client" in said
+    assert "agent-3" in said.partition("by the client")[2]
+
+
+def test_measurements_that_are_named_are_there() -> None:
+    """They take their time: what is asked here is what they would measure."""
+    lines = re.findall(r"^    scripts/bench(?: .*\\\n.*|.*)$", README, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        arguments = shlex.split(line.partition("#")[0].replace("\\\n", " "))[1:]
+        done = subprocess.run([ROOT / "scripts/bench", *arguments, "--list"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "target bare" in done.stdout
+
+
+def spoiling(script: str, *directories: Path, timeout_s: float = 120) -> str:
+    done = throwaway.run(script, ROOT, *directories, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_install() -> None:
+    """Both ways, after each other; `apt` asks nothing."""
+    needs_fuse()
+    prelude = f"""
+        set -eu
+        quietly() {{ "$@" >/tmp/said 2>&1 || (cat /tmp/said; false); }}
+        apt() {{ DEBIAN_FRONTEND=noninteractive quietly apt-get -qq -y --no-install-recommends "$@"; }}
+        apt update; apt install man-db
+        cd {shlex.quote(str(ROOT))}
+        quietly scripts/package
+        set -x
+    """
+    said = spoiling(prelude + "\n".join(COMMANDS["Install"]) + "\ncommand -v agentfsd; complete -p agentfsd", timeout_s=400)
+    assert "/home/me/agentfsd/bin/agentfsd" in said
+    assert "AGENTFSD-RUN(1)" in said
