@@ -76,7 +76,7 @@ class HistoryHandlers:
             changed = await drive(steps, asker)
             if changed:
                 self._tell("restore", branch.id, author.pid, name=found.name)
-            message = f"{len(changed)} paths of {branch.name} are as in {request.ref} again"
+            message = f"as in {request.ref} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
         else:
             self.overlay.restore(branch.id, found.id, author.pid, author.command)
             self._tell("restore", branch.id, author.pid, name=found.name)
