@@ -1,8 +1,10 @@
 """What an installation has beside the program: man pages that render, a changelog of its version, licences that permit it."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.metadata import distribution
 
 import click
@@ -12,7 +14,7 @@ from packaging.requirements import Requirement
 from agentfsd import __version__
 from agentfsd.cli.main import main
 from release import licences, manpages, share
-from tests.test_layout import commands
+from tests.test_layout import ROOT, commands
 
 
 def rendered(page: str) -> str:
@@ -71,6 +73,15 @@ def test_version_is_in_the_changelog_and_the_installed_one() -> None:
     assert distribution("agentfsd").version == __version__
 
 
+def test_commands_are_there_without_the_daemons_packages() -> None:
+    """Man pages are made so, `agentfsd doctor` tells so what is missing, and Tab waits for no event loop."""
+    absent = ("trio", "pygit2", "rich", "pygments", "pyfuse3", "starlette", "mcp", "regex", "prometheus_client")
+    program = f"import sys; sys.modules.update(dict.fromkeys({absent})); import release.share"
+    paths = {"PYTHONPATH": f"{ROOT / 'client'}:{ROOT / 'scripts'}"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=os.environ | paths)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
     """Every package that *name* brings along, of those installed here."""
     if (name, extras) in seen:
@@ -85,8 +96,8 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
 
 
 def test_licences_of_what_is_imported_permit_it() -> None:
-    names = needed("agentfsd", frozenset({"daemon"}), set())
-    assert {"pyfuse3", "msgspec", "click"} <= names
+    names = needed("agentfsd", frozenset({"daemon", "ui", "metrics"}), set())  # what the Debian package holds
+    assert {"pyfuse3", "msgspec", "click", "uvicorn", "prometheus-client"} <= names
     assert [name for name in names if licences.forbids_linking(licences.licence(distribution(name)))] == []
     assert licences.forbids_linking("GPL-3.0-only")
     assert licences.forbids_linking("")

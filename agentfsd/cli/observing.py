@@ -16,7 +16,6 @@ from agentfsd.cli import keys, output
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
 from agentfsd.control import text
 from agentfsd.core.settings import parse_age
-from agentfsd.telemetry.audit import LOST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -243,6 +242,8 @@ def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
 
 
 def _line(entry: wire.AuditEntry) -> str:
+    from agentfsd.telemetry.audit import LOST  # here, or every command would load the daemon's event loop
+
     if entry.kind == LOST:
         return f"{output.when(entry.time_ns)}  ({entry.name} entries could not be kept)"
     process = f"{entry.pid} {output.printable(entry.command)}".rstrip() if entry.pid else "-"

@@ -1,6 +1,7 @@
 """What a wheel holds beside the two packages: the preloaded library, man pages and completion scripts.
 
-Each part is left out, with a warning, where it cannot be made; the package works without any of them.
+Each part is left out, with a warning, where it cannot be made; the package works without any of them. With AGENTFSD_COMPLETE set,
+as for a release, the build fails instead.
 """
 
 import os
@@ -48,6 +49,8 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.root, env=environment)
         except (OSError, subprocess.CalledProcessError) as exc:
             reason = (getattr(exc, "stderr", "") or str(exc)).strip().splitlines()[-1]
+            if os.environ.get("AGENTFSD_COMPLETE"):
+                raise SystemExit(f"there would be {loss}: {reason}") from None
             self.app.display_warning(f"there will be {loss}: {reason}")
             return False
         return True
