@@ -49,6 +49,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     settings: str = ""  # a file of settings, read at the start and at each reload; see preferences.py
     metrics: str = ""  # where they are served: see parse_address; "": nowhere
     log_format: LogFormat = "text"
+    replaces_dead: bool = False  # a killed daemon's mount was taken away for this one
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 

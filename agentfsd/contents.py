@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memory import MemoryBackstore
+from agentfsd.backstore.room import Room
 from agentfsd.config import BackstoreKind, DaemonConfig
 from agentfsd.errors import Refusal
 from agentfsd.metadata.store import Store
@@ -27,6 +28,7 @@ class Contents:
     def __init__(self, backstore: Backstore, store: Store, place: State, why: str) -> None:
         self.backstore, self.store, self.place, self.why = backstore, store, place, why
         self.in_use = False
+        self.room = Room(backstore)
 
     @property
     def capability(self) -> str:

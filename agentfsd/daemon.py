@@ -22,6 +22,7 @@ import trio.lowlevel
 
 from agentfs_client.control import ControlClient
 from agentfsd import __version__, config, contents, kernel, mounts, preferences, process, runtime
+from agentfsd.backstore.room import wait_for_room
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.contents import Contents
@@ -31,9 +32,9 @@ from agentfsd.control.service import ControlService
 from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.ending import Ending
-from agentfsd.errors import Refusal
+from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.fuse.mount import IO_MODES, Mount
-from agentfsd.fuse.native import forward
+from agentfsd.fuse.native import device, forward
 from agentfsd.fuse.native.session import Unsupported
 from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
@@ -50,6 +51,8 @@ _REAP_EVERY_S = 0.5
 _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
+_LOOK_AT_ROOM_S = 1.0
+_FULL_AGAIN_S = 15.0  # with the units' StartLimit a service manager then never gives up
 
 
 class Daemon:
@@ -192,6 +195,7 @@ class Daemon:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
+            nursery.start_soon(self._watch_room)
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
@@ -218,7 +222,10 @@ class Daemon:
             process.stderr_to(self.state.log)
 
     def _status(self) -> str:
-        return f"{self.orders.lower} is mounted on {self.orders.mountpoint}"
+        status = f"{self.orders.lower} is mounted on {self.orders.mountpoint}"
+        if self.held.room.is_full:
+            status += f"; no room is left in {self.held.backstore.place}: writes fail with ENOSPC until there is"
+        return status
 
     def _be_answered(self) -> None:
         """Returns when the mount and the socket have answered; to be called in a thread. OSError."""
@@ -277,8 +284,23 @@ class Daemon:
                 self.store.commit()
                 self.store.reserve.keep()
             except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
-                log.warning("freeing what nothing refers to: %s", exc)
+                if not self.held.room.is_full:
+                    log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
+
+    async def _watch_room(self) -> None:
+        """Says once that the disk is full, and once that it is not any more."""
+        room, place = self.held.room, self.held.backstore.place
+        while True:
+            with contextlib.suppress(OSError):
+                if room.has_changed():
+                    if room.is_full:
+                        log.warning("no room is left in %s: writes fail with ENOSPC; nothing acknowledged is lost", place)
+                    else:
+                        log.info("there is room again in %s", place)
+                        self.observation.follow_policy()  # there may be an audit trail now
+                    self.manager.status(self._status())
+            await trio.sleep(_LOOK_AT_ROOM_S)
 
 
 def _open_files_limit() -> int:
@@ -287,7 +309,7 @@ def _open_files_limit() -> int:
 
 def serve(orders: DaemonConfig, ready: process.Ready) -> None:
     """The whole life of a daemon. Refusal or OSError when it cannot begin."""
-    orders = config.check(orders)
+    orders = orders if orders.replaces_dead else config.check(orders)  # what it replaces may hide the lower
     state = runtime.State(orders.state)
     with runtime.locked(state, lambda holder: mounts.mount_at(holder.mountpoint) is None):
         process.start_log(orders, state)
@@ -297,6 +319,8 @@ def serve(orders: DaemonConfig, ready: process.Ready) -> None:
 
 
 def _live(orders: DaemonConfig, held: Contents, ready: process.Ready) -> None:
+    if orders.replaces_dead:
+        mounts.clear_dead(orders.mountpoint)
     daemon = Daemon(orders, held)
     record = daemon.record()
     try:
@@ -328,7 +352,7 @@ def main() -> int:
     parser.add_argument("--config-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1)
     arguments = parser.parse_args()
-    ready = process.Ready(arguments.ready_fd)
+    ready, orders = process.Ready(arguments.ready_fd), None
     os.umask(0o077)
     for fd in (arguments.config_fd, arguments.ready_fd):
         if fd >= 0:
@@ -343,8 +367,24 @@ def main() -> int:
         serve(orders, ready)
     except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
+        if orders is not None:
+            _make_way(orders, ServiceManager(awaited=orders.foreground), exc)
         return 1
     return 0
+
+
+def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> None:
+    """For the daemon that a service manager starts next. Until then nobody shall write to what lies beneath."""
+    if not manager.listens:
+        return
+    before = runtime.State(orders.state).last_record()
+    if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
+        there = mounts.mount_at(orders.mountpoint)
+        if there is None or there.fstype != mounts.FSTYPE:
+            device.mount_dead(orders.mountpoint, orders.allow_other)
+    if isinstance(exc, OSError) and exc.errno in NO_ROOM:
+        manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
+        wait_for_room(orders.state, _FULL_AGAIN_S)
 
 
 def _report(exc: Exception, ready: process.Ready) -> None:

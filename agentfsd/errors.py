@@ -2,6 +2,8 @@
 
 import errno as _errno
 
+NO_ROOM = (_errno.ENOSPC, _errno.EDQUOT)
+
 
 class Refusal(OSError):
     """A request that was understood and refused; nothing was changed.

@@ -20,7 +20,7 @@ from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record, runtime_dir
-from agentfsd.errors import Refusal
+from agentfsd.errors import NO_ROOM, Refusal
 
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
@@ -186,10 +186,20 @@ def _registry_path(state: str) -> str:
 
 
 def _replace(path: str, data: bytes) -> None:
+    """On a full disk the old file is written over: a daemon must come back there, too."""
     temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as exc:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if exc.errno not in NO_ROOM or not os.path.exists(path):
+            raise
+        with open(path, "r+b") as file:
+            file.write(data)
+            file.truncate()
 
 
 def _digest(path: str) -> str:

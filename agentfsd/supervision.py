@@ -24,6 +24,10 @@ class ServiceManager:
         """*awaited*: whether we are the process that it started. A daemon that has left it is none of its business."""
         self._address = os.environ.get("NOTIFY_SOCKET", "") if awaited else ""
 
+    @property
+    def listens(self) -> bool:
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         self._tell("READY=1", f"STATUS={status}")
 

@@ -16,6 +16,7 @@ import msgspec
 from agentfsd import config, mounts, runtime
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.errors import Refusal, invalid
+from agentfsd.fuse.native import device
 
 READY_TIMEOUT_S = 60.0
 _JOIN_TIMEOUT_S = 15.0
@@ -56,8 +57,12 @@ def start(orders: DaemonConfig) -> Readiness:
 
 def become(orders: DaemonConfig) -> NoReturn:
     """This process turns into the daemon and stays on the terminal."""
-    mounts.clear_dead(orders.mountpoint)
-    config.check(orders)
+    is_dead = mounts.clear_dead(orders.mountpoint)
+    try:
+        orders = msgspec.structs.replace(config.check(orders), replaces_dead=is_dead)
+    finally:
+        if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
+            device.mount_dead(orders.mountpoint, orders.allow_other)
     fd = _orders_fd(orders)
     os.set_inheritable(fd, True)
     sys.stdout.flush()

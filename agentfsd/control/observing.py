@@ -11,6 +11,7 @@ import trio
 
 from agentfs_client import wire
 from agentfs_client.filesystem.search import PathMatch, path_matcher
+from agentfsd.backstore.room import is_full
 from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
@@ -74,7 +75,8 @@ class ObserveHandlers:
         room = self.overlay.backstore.statvfs()
         return {
             **self._measure(), "disk_free_bytes": room.f_bavail * room.f_frsize,
-            "disk_total_bytes": room.f_blocks * room.f_frsize, "garbage_objects": len(self.overlay.garbage()),
+            "disk_total_bytes": room.f_blocks * room.f_frsize,
+            "disk_full": int(self.overlay.backstore.persistent and is_full(room)), "garbage_objects": len(self.overlay.garbage()),
             "slow_requests": self.traffic.slow.count, "requests": sum(tally.count for tally in self.traffic.tallies.values()),
             "lag_us": int(max(self.traffic.lags_s) * 1e6),
         }  # fmt: skip

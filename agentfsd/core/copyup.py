@@ -15,6 +15,7 @@ from agentfsd.core import origin
 from agentfsd.core.inode import ROOT_ID, Inode
 from agentfsd.core.objects import clone_object, create_object
 from agentfsd.core.tree import Tree, join
+from agentfsd.errors import NO_ROOM
 from agentfsd.metadata.store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
@@ -55,7 +56,7 @@ def frees_room(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Conca
         try:
             return operation(tree, *args, **kwargs)
         except OSError as exc:
-            if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not tree.store.reserve.use():
+            if exc.errno not in NO_ROOM or not tree.store.reserve.use():
                 raise
         return operation(tree, *args, **kwargs)
 

@@ -91,7 +91,12 @@ class Database:
         """From now on operations are acknowledged by the journal of the database at *path*; replays what is in it."""
         self._journal = Journal(path + _JOURNAL, self._taken_over())
         self._replay()
-        self.commit()
+        try:
+            self.commit()
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+                raise
+            # the journal goes on holding it, as in keep()
 
     def _taken_over(self) -> int:
         row = self.execute("SELECT value FROM fact WHERE key = 'journal'").fetchone()

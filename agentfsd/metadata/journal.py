@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from agentfsd.errors import NO_ROOM
+
 Statement = tuple[str, tuple[Any, ...]]
 
 _FRAME = struct.Struct("<QII")  # number, length, checksum
-_ROOM_BYTES = 1 << 20  # taken in advance: an append never finds the disk full
+_ROOMS_BYTES = (1 << 20, 1 << 17)  # taken in advance: an append never finds the disk full; the second where it is almost so
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple[str | int, list[Any]]])
@@ -30,10 +32,23 @@ class Journal:
         self._at = 0
         self._known: dict[str, int] = {}  # a statement's text is written once, then it goes by number
         try:
-            os.posix_fallocate(self._fd, 0, _ROOM_BYTES)
+            self._room = self._take_room()
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _take_room(self) -> int:
+        """Bytes; of a journal that a killed daemon has left, its own."""
+        for size in _ROOMS_BYTES[:-1]:
+            try:
+                os.posix_fallocate(self._fd, 0, size)
+            except OSError as exc:
+                if exc.errno not in NO_ROOM:
+                    raise
+            else:
+                return size
+        os.posix_fallocate(self._fd, 0, _ROOMS_BYTES[-1])
+        return _ROOMS_BYTES[-1]
 
     def append(self, statements: list[Statement]) -> bool:
         """Keeps what one operation did; False when there is no room for it before the next reset()."""
@@ -47,7 +62,7 @@ class Journal:
             said.append((text if number is None else number, values))
         body = _encoder.encode(said)
         frame = _FRAME.pack(self.number + 1, len(body), zlib.crc32(body)) + body
-        if self._at + len(frame) > _ROOM_BYTES:
+        if self._at + len(frame) > self._room:
             for text in new:
                 del known[text]
             return False
@@ -63,7 +78,7 @@ class Journal:
 
     def records(self) -> list[list[Statement]]:
         """What the database has not got yet, oldest first; afterwards appends go on behind it."""
-        content = os.pread(self._fd, _ROOM_BYTES, 0)
+        content = os.pread(self._fd, _ROOMS_BYTES[0], 0)
         texts: list[str] = []
         found: list[list[Statement]] = []
         at, number = 0, self.number

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from agentfsd import kernel
-from agentfsd.errors import Refusal
+from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.metadata.database import Database
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow
@@ -133,6 +133,9 @@ class Store:
         except sqlite3.DatabaseError as exc:
             db.close()
             raise unreadable(path, exc) from exc
+        except OSError as exc:
+            db.close()
+            raise (_no_room(path) if exc.errno in NO_ROOM else exc) from exc
         except BaseException:
             db.close()
             raise
@@ -193,6 +196,7 @@ class Store:
             os.close(self._wal_fd)
             self._wal_fd = -1
         self.db.close(self._path)
+        self.reserve.keep()  # of what the journal has just given back: the next start may find nothing else
 
     @property
     def place(self) -> str:
@@ -373,16 +377,20 @@ def _why_not_written(directory: str) -> int:
     return 0
 
 
+def _no_room(path: str) -> Refusal:
+    return Refusal(
+        errno.ENOSPC, "no-room", f"there is no room to open the metadata database {path}",
+        "make room on its file system; a ramdisk grows with a larger --ramdisk-size",
+    )  # fmt: skip
+
+
 def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
     """Why a daemon cannot start with the database at *path*, and what to do."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
     if code == sqlite3.SQLITE_FULL:
-        return Refusal(
-            errno.ENOSPC, "no-room", f"there is no room to open the metadata database {path}",
-            "make room on its file system; a ramdisk grows with a larger --ramdisk-size",
-        )  # fmt: skip
+        return _no_room(path)
     return Refusal(
         errno.EIO,
         "state-corrupt",

@@ -6,10 +6,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.backstore.room import Room
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.store import Store
+from agentfsd.runtime import DaemonRecord, State, publish
 from tests.mounted import needs_root
 
 MIB = 1 << 20
@@ -28,8 +32,10 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def fill(where: Path, keep_bytes: int = 0) -> None:
     room = os.statvfs(where)
+    wanted = room.f_bavail * room.f_frsize - keep_bytes
     with (where / "filler").open("ab") as file:
-        os.posix_fallocate(file.fileno(), file.tell(), room.f_bavail * room.f_frsize - keep_bytes)
+        if wanted > 0:
+            os.posix_fallocate(file.fileno(), file.tell(), wanted)
 
 
 def test_a_full_disk_has_it_once(small: Path) -> None:
@@ -72,6 +78,52 @@ def test_a_database_on_a_full_disk_opens_with_what_a_killed_daemon_had_kept(smal
     store = Store.open(str(small / "meta.db"), "/l")
     assert store.fact("fact 1999") == "x" * 200
     store.close()
+
+
+def test_a_database_that_was_closed_on_a_full_disk_opens_there(small: Path) -> None:
+    store = Store.open(str(small / "meta.db"), "/l")
+    with store.transaction():
+        store.put_fact("a", "b")
+    assert store.reserve.use()
+    fill(small)
+    store.close()
+    fill(small)
+    store = Store.open(str(small / "meta.db"), "/l")
+    with store.transaction():
+        store.put_fact("c", "d")
+    store.close()
+    fill(small)
+    store = Store.open(str(small / "meta.db"), "/l")
+    assert (store.fact("a"), store.fact("c")) == ("b", "d")
+    store.close()
+
+
+def test_a_daemon_tells_of_itself_on_a_full_disk(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    record = DaemonRecord(
+        pid=1, start_ticks=1, lower="/l" * 99, mountpoint="/m", socket="/s", state=str(small), started_ns=1, hidden=False
+    )
+    publish(record)
+    fill(small)
+    publish(msgspec.structs.replace(record, lower="/l", pid=2))
+    found = State(str(small)).last_record()
+    assert found is not None
+    assert (found.pid, found.lower) == (2, "/l")
+    assert sorted(os.listdir(small)) == ["daemon.json", "filler"]
+
+
+def test_full_is_told_once_and_its_end_once(small: Path) -> None:
+    backstore = HostBackstore(str(small / "objects"))
+    room = Room(backstore)
+    assert (room.has_changed(), room.is_full) == (False, False)
+    fill(small)
+    assert (room.has_changed(), room.is_full) == (True, True)
+    assert not room.has_changed()
+    os.truncate(small / "filler", (small / "filler").stat().st_size - MIB - MIB // 2)
+    assert (room.has_changed(), room.is_full) == (False, True)
+    os.truncate(small / "filler", 0)
+    assert (room.has_changed(), room.is_full) == (True, False)
+    backstore.close()
 
 
 def test_a_database_for_which_there_is_no_room_is_not_called_damaged(small: Path) -> None:

@@ -141,6 +141,53 @@ def test_stop_while_somebody_is_inside_takes_the_mount_away(machine: Machine) ->
     machine.sh(f"kill {inside}")
 
 
+def test_full_disk_is_said_and_survived_and_over_when_there_is_room(machine: Machine) -> None:
+    fill = "dd if=/dev/zero of=/small/others$$ bs=4k status=none 2>/dev/null || true"
+    machine.sh(f"mkdir /small; mount -t tmpfs -o size=24m tmpfs /small; {fill}")
+    work = Workspace(machine, "cramped", "STATE=/small/state\n")
+    work.systemctl("--no-block", "start")
+    machine.wait(lambda: "it is tried again" in work.shown("StatusText"))
+    machine.sh("rm /small/others*")
+    machine.wait(lambda: work.shown("ActiveState") == "active")
+
+    work.sh("echo kept >new; agentfsd branch create fix-4; agentfsd run -b fix-4 -- sh -c 'echo kept too >new'")
+    machine.sh(fill)
+    assert "No space left" in work.sh("cp /bin/sh copy 2>&1 || true")
+    machine.wait(lambda: "no room is left in /small/state" in work.shown("StatusText"))
+    assert "no room is left there" in work.sh("agentfsd status")
+    work.sh("rm file")
+
+    restarts, pid = int(work.shown("NRestarts")), work.shown("MainPID")
+    machine.sh(f"kill -STOP {pid}; rm /small/state/meta.db-reserve; {fill}; kill -9 {pid}")
+    machine.wait(lambda: work.back(restarts + 1))
+    assert "No space left" in work.sh("cp /bin/sh copy 2>&1 || true")
+    assert "no room is left in /small/state" in work.shown("StatusText")
+    machine.sh("rm /small/others*")
+    machine.wait(lambda: "room" not in work.shown("StatusText"))
+    assert (
+        work.sh("cat new .agentfs/branches/fix-4/new; cp /bin/true new; ls; agentfsd fsck")
+        == "kept\nkept too\ncopy\nnew\nsound\n"
+    )
+    work.systemctl("stop")
+    machine.sh("umount /small")
+
+
+def test_daemon_that_cannot_come_back_leaves_a_mount_that_answers_nobody(machine: Machine) -> None:
+    work = Workspace(machine, "lost")
+    work.systemctl("start")
+    work.sh("echo kept >new")
+    database, pid = f"{machine.shared}/lost-state/meta.db", work.shown("MainPID")
+    machine.sh(f"kill -STOP {pid}; mv '{database}' '{database}.lost'; kill -9 {pid}")
+    machine.wait(lambda: work.shown("ActiveState") == "failed")
+    assert "not connected" in machine.sh(f"ls '{work.path}' 2>&1 || true")
+    assert "restore it from a backup" in machine.sh(f"journalctl --sync; journalctl -o cat -p err -u '{work.unit}'")
+    machine.sh(f"mv '{database}.lost' '{database}'; systemctl reset-failed '{work.unit}'")
+    work.systemctl("start")
+    assert work.sh("cat new") == "kept\n"
+    work.systemctl("stop")
+    assert work.sh("ls") == "file\n"
+
+
 def test_hardening_leaves_the_daemon_what_it_needs(machine: Machine) -> None:
     work = Workspace(machine, "hardened", "OPTIONS=--allow-other -o suid,dev\n")
     work.systemctl("start")

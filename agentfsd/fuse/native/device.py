@@ -1,6 +1,7 @@
 """Getting a connection: /dev/fuse and mount(2) where that is permitted, else fusermount3, which hands one over."""
 
 import array
+import contextlib
 import errno
 import os
 import shutil
@@ -21,6 +22,12 @@ def mount(mountpoint: str, options: frozenset[str]) -> int:
         if exc.errno != errno.EPERM:
             raise
     return _fusermount(mountpoint, options)
+
+
+def mount_dead(mountpoint: str, allow_other: bool) -> None:
+    """Mounts what answers ENOTCONN to everybody; nothing at all where that is refused."""
+    with contextlib.suppress(OSError):
+        os.close(mount(mountpoint, frozenset({"allow_other"} if allow_other else ())))
 
 
 def unmount(mountpoint: str) -> None:
