@@ -7,7 +7,7 @@ import msgspec
 
 from agentfsd import runtime
 from agentfsd.backstore import ramdisk
-from agentfsd.cli import capabilities, output, progress
+from agentfsd.cli import output, progress
 from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
 
 
@@ -21,7 +21,10 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     Example:
       agentfsd doctor
     """
-    findings = capabilities.survey(os.path.dirname(runtime.default_state("/").path))
+    from agentfsd.cli import capabilities, obstacles  # here, or every Tab would wait for them
+
+    states = os.path.dirname(runtime.default_state("/").path)
+    findings = [*capabilities.survey(states), *obstacles.survey(states)]
     usable = all(finding.found for finding in findings if finding.needed)
     if as_json:
         output.as_json({"usable": usable, "findings": [msgspec.to_builtins(finding) for finding in findings]})

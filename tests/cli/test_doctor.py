@@ -1,13 +1,18 @@
 """doctor: what it says is what was tried."""
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentfsd import mounts
-from agentfsd.cli import capabilities
-from tests.mounted import agentfsd, needs_fuse
+from agentfsd.cli import capabilities, obstacles
+from tests.mounted import Mounted, agentfsd, needs_fuse, needs_open_checkout, needs_root
 
 
 def test_findings_are_complete_and_usable_here() -> None:
@@ -32,6 +37,50 @@ def test_missing_fuse_device_fails_and_says_how_to_mend_it(monkeypatch: pytest.M
     assert finding.remedy.removeprefix("sudo ").startswith(
         ("modprobe fuse", f"mknod -m 666 {tmp_path}/fuse", "start the container")
     )
+
+
+def state_directory(parent: Path) -> capabilities.Finding:
+    return next(found for found in obstacles.survey(str(parent)) if found.name == "state directory")
+
+
+def test_place_of_states_may_be_missing_and_must_have_room(tmp_path: Path) -> None:
+    needs_root()
+    assert state_directory(tmp_path / "to" / "come").found
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", tmp_path], check=True)
+    try:
+        finding = state_directory(tmp_path)
+        assert (finding.found, finding.needed) == (False, True)
+        assert f"du -xh -d 3 {tmp_path} |" in finding.remedy
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_place_of_states_that_is_somebody_elses_is_given_back() -> None:
+    needs_root()
+    needs_open_checkout()
+    with tempfile.TemporaryDirectory() as home:  # which others can reach
+        taken = Path(home, "taken")
+        taken.mkdir(mode=0o500)
+        os.chmod(home, 0o755)
+        program = f"from agentfsd.cli import obstacles; print(obstacles.survey('{taken}/states')[0].remedy)"
+        environment = os.environ | {"HOME": home}
+        said = subprocess.run(
+            [sys.executable, "-c", program], user=65534, group=65534, env=environment, capture_output=True, text=True
+        )
+        assert said.stdout == f"sudo chown 65534 {taken} && chmod u+rwx {taken}\n"
+
+
+def test_dead_mount_is_found_and_umount_mends_it(mounted: Mounted) -> None:
+    def finding() -> dict[str, Any]:
+        findings = json.loads(agentfsd("doctor", "--json").stdout)["findings"]
+        return next(found for found in findings if found["name"] == "dead mounts")
+
+    assert str(mounted.path) not in finding()["detail"]
+    mounted.kill()
+    assert str(mounted.path) in finding()["detail"]
+    assert "agentfsd umount" in finding()["remedy"]
+    agentfsd("umount", str(mounted.path))
+    assert str(mounted.path) not in finding()["detail"]
 
 
 def test_nothing_stays_behind(tmp_path: Path) -> None:
