@@ -21,7 +21,7 @@ from agentfsd import mounts
 SYSTEMD = "/lib/systemd/systemd"
 UNITS = "/run/units"
 _OLDEST = 250
-_PATIENCE_S = 20
+_PATIENCE_S = 60  # beside other work
 _OF_THE_MACHINE = (  # what a boot takes here; sysinit.target would set the clock and kernel parameters
     "basic.target", "exit.target", "final.target", "local-fs.target", "local-fs-pre.target", "multi-user.target", "paths.target",
     "remote-fs.target", "shutdown.target", "slices.target", "sockets.target", "systemd-exit.service", "systemd-journald.service",

@@ -64,11 +64,9 @@ def _dead_mounts() -> Finding:
     dead = [mounted.mountpoint for mounted in ours if _is_dead(mounted)]
     shown = " ".join(shlex.quote(path) for path in dead)
     detail = f"the daemon has died of {', '.join(dead)}" if dead else "none"
-    return Finding(
-        "dead mounts", not dead, detail, "programs get errors there (Transport endpoint is not connected)",
-        f"mount them again, and all is there; or give them up: for each in {shown}; do agentfsd umount $each; done"
-        if len(dead) > 1 else f"agentfsd umount {shown}, then mount it again: all is there (a unit does: systemctl restart)",
-    )  # fmt: skip
+    cost = "programs get errors there (Transport endpoint is not connected); mounted again, it has all that was acknowledged"
+    remedy = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
+    return Finding("dead mounts", not dead, detail, cost, remedy)
 
 
 def _is_dead(mounted: mounts.Mounted) -> bool:
