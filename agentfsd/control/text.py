@@ -20,7 +20,7 @@ def status(found: wire.StatusReply) -> str:
         ("session", f"{found.session}{why}{_private_mounts(found)}"),
         ("contents", _contents(found)),
         ("", found.backstore_why),
-        ("", _no_room(found)),
+        *_no_room(found),
         ("state", found.state),
         ("memory", _memory(found.resources)),
         ("forwarding", f"descriptors are forwarded ({found.fd_forwarding})" if found.fd_forwarding != "off" else ""),
@@ -44,14 +44,14 @@ def _contents(found: wire.StatusReply) -> str:
     return f"{held}; {size(free)} of {size(total)} are free" if total else held
 
 
-def _no_room(found: wire.StatusReply) -> str:
+def _no_room(found: wire.StatusReply) -> list[tuple[str, str]]:
     """What it means, and what to do."""
     if not found.resources.get("disk_full"):
-        return ""
-    return (
-        "no room is left there: writes fail with ENOSPC, and nothing acknowledged is lost; "
-        "make room on that disk, remove files, or discard branches: all goes on by itself then"
-    )
+        return []
+    return [
+        ("", "no room is left there: writes fail with ENOSPC; nothing acknowledged is lost"),
+        ("", "remove files, discard branches, or make room on that disk: all goes on by itself then"),
+    ]
 
 
 def _memory(resources: Mapping[str, int]) -> str:
