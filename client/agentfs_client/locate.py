@@ -104,7 +104,7 @@ def at(mounted: Mounted, live: list[DaemonRecord] | None = None) -> Mount:
     if is_dead(mounted):
         raise DaemonGoneError(
             errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died",
-            f"mount it again (nothing acknowledged is lost), or 'agentfsd umount {mounted.mountpoint}'",
+            f"mount it again (a systemd unit: systemctl restart), and all is there; or 'agentfsd umount {mounted.mountpoint}'",
         )  # fmt: skip
     return Mount(mounted.mountpoint, _record_at(mounted.mountpoint, live_daemons() if live is None else live))
 
