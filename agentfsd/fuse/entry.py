@@ -6,8 +6,8 @@ from pyfuse3 import EntryAttributes
 
 from agentfsd.core.inode import Attributes
 
-# EntryAttributes has one setter for the node number and st_ino together, but a file keeps its st_ino when the kernel has forgotten
-# it, and every branch has a node of its own. The node number is the first field of the C struct behind the object.
+# EntryAttributes has one setter for the node number and st_ino together, but a file keeps its st_ino when the kernel has
+# forgotten it, and every branch has a node of its own. The node number is the first field of the C struct behind the object.
 _NODE_OFFSET = object.__basicsize__
 
 
