@@ -16,6 +16,7 @@ from agentfsd.cli import keys, output
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
 from agentfsd.control import text
 from agentfsd.core.settings import parse_age
+from agentfsd.telemetry.trail import LOST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -18,6 +18,9 @@ _FOR_BOUND = (
 )  # fmt: skip
 
 
+FORBIDDEN = ("not-owner", "outside-branch", "foreign-process")  # codes for what somebody may not ask for
+
+
 def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overlay: Overlay, owner_uid: int) -> None:
     """Refusal when *peer*, bound to that branch id or to none, may not make the request."""
     peer.check_alive()  # after *bound_to* was looked up: a process that has just ended looks unbound

@@ -16,11 +16,11 @@ class ControlFile:
     def open(self, caller: Caller) -> "Channel":
         return Channel(self._service, Peer(caller))
 
-    def status_text(self, caller: Caller) -> bytes:
-        return text.status(self._service.status(caller)).encode()
+    async def status_text(self, caller: Caller) -> bytes:
+        return text.status(await self._service.status(self._service.bindings.branch_of(caller.pid))).encode()
 
-    def status_json(self, caller: Caller) -> bytes:
-        return wire.encode(self._service.status(caller), json=True)
+    async def status_json(self, caller: Caller) -> bytes:
+        return wire.encode(await self._service.status(self._service.bindings.branch_of(caller.pid)), json=True)
 
 
 class Channel:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import trio
+
 from agentfs_client import wire
 from agentfsd import runtime
 from agentfsd.binding.table import Bindings
@@ -45,11 +47,10 @@ class HistoryHandlers:
     info: DaemonInfo
     _flush: Flush
     _settle: Callable[[], Awaitable[None]]
-    follow_policy: Callable[[], None]  # of whoever the settings are for, when one has changed
 
-    def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "") -> None:
-        """At once after it was done: before anything is awaited."""
-        self.overlay.tell(Happening(kind, branch_id, pid, branch=branch, name=name))
+    def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
+        """At once after it was done: before anything is awaited. *by*: see Happening."""
+        self.overlay.tell(Happening(kind, branch_id, pid, branch=branch, name=name, by=by))
         level = logging.INFO if kind in _WEIGHTY else logging.DEBUG
         if log.isEnabledFor(level):
             of = branch or (self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else branch_id)
@@ -108,21 +109,13 @@ class HistoryHandlers:
         return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in pruned])
 
     async def _gc(self, request: wire.CollectGarbage, asker: Asker) -> wire.FreedReply:
-        before = self.overlay.backstore.usage()
+        before = await trio.to_thread.run_sync(self.overlay.backstore.usage)
         if request.forget_undo:
             self.overlay.forget_deeds()
         await drive(self.overlay.collecting(), asker)
-        after = self.overlay.backstore.usage()
+        after = await trio.to_thread.run_sync(self.overlay.backstore.usage)
         freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
         return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])
-
-    async def _policy_get(self, request: wire.PolicyGet, asker: Asker) -> wire.PolicyReply:
-        return wire.PolicyReply(policy=self.overlay.policy())
-
-    async def _policy_set(self, request: wire.PolicySet, asker: Asker) -> wire.PolicyReply:
-        self.overlay.set_policy(request.name, request.value)
-        self.follow_policy()
-        return wire.PolicyReply(policy=self.overlay.policy())
 
 
 def author_of(asker: Asker) -> Author:

@@ -13,9 +13,11 @@ from agentfs_client import wire
 from agentfs_client.filesystem.search import PathMatch, path_matcher
 from agentfsd.backstore.room import is_full
 from agentfsd.binding.table import Bindings
+from agentfsd.control import noting
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone
+from agentfsd.control.slices import Steps, drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.forwarding import Forwarding
@@ -25,13 +27,12 @@ from agentfsd.telemetry.slow import Slow
 from agentfsd.telemetry.traffic import Row, Times, Traffic
 from agentfsd.telemetry.trail import Question, Record
 from agentfsd.telemetry.who import Identify
-from agentfsd.types import DEFAULT_BRANCH, BranchInfo, Caller
+from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 _GONE = "(deleted)"
 _LEAST_S, _MOST_S = 0.05, 60.0
 _MOST_ENTRIES = 10_000
 _UNMEASURED = (wire.Events, wire.Top)  # they wait for something to happen
-_SUBJECTS = ("path", "ref", "branch", "name", "sources")  # fields of requests that say what they are about
 
 
 class ObserveHandlers:
@@ -47,17 +48,20 @@ class ObserveHandlers:
     forwarding: Forwarding | None = None
     _measure: Callable[[], dict[str, int]]
     _committing: bool
+    follow_policy: Callable[[], None]  # of whoever the settings are for, when one has changed
 
     # -- status
 
-    def status(self, caller: Caller, usage: dict[str, int] | None = None) -> wire.StatusReply:
-        """What a bound process is told leaves out other branches. *usage*: of the backstore, where that was asked already."""
-        info, bound_to = self.info, self.bindings.branch_of(caller.pid)
+    async def status(self, bound_to: str | None) -> wire.StatusReply:
+        """What a process that is bound to a branch (its id) is told leaves out other branches. Takes its time with many files and
+        branches, and nobody else's."""
+        info, usage = self.info, await trio.to_thread.run_sync(self.overlay.backstore.usage)
+        branches = await self._branches(bound_to)
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
             branch=self._branch_name(bound_to), bound=bound_to is not None,
-            branches=[branch for branch in self._branches() if bound_to in (None, branch.id)],
+            branches=branches,
             bindings=[] if bound_to else self._bindings(),
             usage=self.overlay.usage(usage), resources=self._resources(), session_why=info.capabilities.get("session.why", ""),
             fd_forwarding=self._forwards(),
@@ -69,7 +73,7 @@ class ObserveHandlers:
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
-        return self.status(asker.caller, await trio.to_thread.run_sync(self.overlay.backstore.usage))
+        return await self.status(asker.bound_to)
 
     def _resources(self) -> dict[str, int]:
         room = self.overlay.backstore.statvfs()
@@ -115,9 +119,19 @@ class ObserveHandlers:
             changed_ns=self.audit.changed.get(info.id, 0) if self.audit is not None else 0,
         )  # fmt: skip
 
-    def _branches(self) -> list[wire.Branch]:
+    async def _branches(self, only: str | None = None) -> list[wire.Branch]:
+        """*only*: the id of the one that is to be looked at."""
         busy = Counter(binding.branch_id for binding in self.bindings.bindings())
-        return [self._wire_branch(info, busy[info.id]) for info in self.overlay.list_branches()]
+
+        def steps() -> Steps[list[wire.Branch]]:
+            found = []
+            for _, branch_id in self.overlay.list_names(branches=True):
+                if only in (None, branch_id) and self.overlay.has_tree(branch_id):
+                    found.append(self._wire_branch(self.overlay.branch_info(branch_id), busy[branch_id]))
+                yield len(found), 0, "branches"
+            return found
+
+        return await drive(steps())
 
     def _bindings(self) -> list[wire.Binding]:
         return [
@@ -159,7 +173,7 @@ class ObserveHandlers:
         if self.audit is None or not self.audit.is_on:
             return wire.AuditReply(enabled=False, entries=[])
         branch_id, name = self._asked_branch(request.branch, asker)
-        question = Question(branch_id, name, request.since_ns, request.pid, request.kind, request.after)
+        question = Question(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
         found = await self.audit.read(question, _path_filter(request.path), request.limit)
         return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in found])
 
@@ -173,6 +187,28 @@ class ObserveHandlers:
             return self.overlay.branch_row(ref).id, ""
         except Refusal:
             return "", ref
+
+    def _note(self, note: noting.Note | None, asker: Asker) -> None:
+        if note is None or self.audit is None:
+            return
+        branch_id = asker.bound_to or "" if note.branch is None else self.overlay.branch_row(note.branch).id
+        self.audit.note(note.kind, asker.caller, branch_id, note.name)
+
+    # -- settings
+
+    async def _policy_get(self, request: wire.PolicyGet, asker: Asker) -> wire.PolicyReply:
+        return wire.PolicyReply(policy=self.overlay.policy())
+
+    async def _policy_set(self, request: wire.PolicySet, asker: Asker) -> wire.PolicyReply:
+        """One that begins the audit trail is its first entry, one that ends it the last."""
+        self.overlay.set_policy(request.name, request.value)
+        reply, is_on = wire.PolicyReply(policy=self.overlay.policy()), self.audit is not None and self.audit.is_on
+        if not is_on:
+            self.follow_policy()
+        self._note(noting.note_of(request, reply), asker)
+        if is_on:
+            self.follow_policy()
+        return reply
 
     # -- what each request takes
 
@@ -195,17 +231,17 @@ class ObserveHandlers:
                 _, command = self.identify.of_process(asker.caller.pid)
                 branch = getattr(request, "branch", None) or asker.branch
                 self.traffic.slow.note(
-                    Slow(time.time_ns(), took_ns, tag, _subject(request), branch, asker.bound_to or "", asker.caller.pid, command)
+                    Slow(
+                        time.time_ns(),
+                        took_ns,
+                        tag,
+                        noting.subject(request),
+                        branch,
+                        asker.bound_to or "",
+                        asker.caller.pid,
+                        command,
+                    )
                 )
-
-
-def _subject(request: wire.AnyRequest) -> str:
-    """What a request is about, for people."""
-    for field in _SUBJECTS:
-        value = getattr(request, field, None)
-        if value:
-            return " ".join(value) if isinstance(value, list) else str(value)
-    return ""
 
 
 def _wire_operation(name: str, times: Times) -> wire.OperationLoad:

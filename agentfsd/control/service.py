@@ -11,9 +11,9 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control import differing, patches
+from agentfsd.control import differing, noting, patches
 from agentfsd.control.asker import Asker
-from agentfsd.control.authorize import authorize, no_process
+from agentfsd.control.authorize import FORBIDDEN, authorize, no_process
 from agentfsd.control.committing import CommitHandlers
 from agentfsd.control.events import Watcher, stream
 from agentfsd.control.forwarding import ForwardHandlers
@@ -99,7 +99,12 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         bound_to = self.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
         asker = Asker(peer, bound_to, self._branch_name(bound_to), line, progress)
-        authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
+        try:
+            authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
+        except Refusal as exc:
+            if exc.code in FORBIDDEN:
+                self._note(noting.refusal_of(request), asker)
+            raise
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply
         with self._counted(request, asker):
@@ -107,6 +112,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
                 reply = await line.hold(lambda: handler(self, request, asker))
             else:
                 reply = await handler(self, request, asker)
+        if not isinstance(request, wire.PolicySet):  # which has seen to that itself
+            self._note(noting.note_of(request, reply), asker)
         if isinstance(request, wire.SnapshotCreate) and isinstance(reply, wire.SnapshotReply):
             peer.made.add(reply.snapshot.id)
         return reply
@@ -150,7 +157,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return wire.BranchReply(branch=self._wire_branch(made))
 
     async def _branch_list(self, request: wire.BranchList, asker: Asker) -> wire.BranchesReply:
-        return wire.BranchesReply(branches=self._branches())
+        return wire.BranchesReply(branches=await self._branches())
 
     async def _branch_show(self, request: wire.BranchShow, asker: Asker) -> wire.BranchReply:
         info = self.overlay.branch_info(request.ref or asker.branch)
@@ -201,7 +208,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
                 self.bindings.bind_brood(asker.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
-        self._tell("bound", row.id, request.pid)
+        self._tell("bound", row.id, request.pid, by=asker.caller.pid)
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
@@ -220,7 +227,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
                 errno.ESRCH, "not-bound", f"process {request.pid} has no binding of its own", "`agentfsd bindings` shows them"
             )
         if branch_id is not None:
-            self._tell("unbound", branch_id, request.pid)
+            self._tell("unbound", branch_id, request.pid, by=asker.caller.pid)
         return wire.Done(message=f"process {request.pid} sees {DEFAULT_BRANCH} from now on")
 
     async def _branch_bindings(self, request: wire.BranchBindings, asker: Asker) -> wire.BindingsReply:

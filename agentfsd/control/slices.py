@@ -20,8 +20,8 @@ _T = TypeVar("_T")
 Steps = Generator[tuple[int, int, str], None, _T]  # yields (done, total, what): see Asker.progress
 
 
-async def drive(steps: Steps[_T], asker: Asker) -> _T:
-    """Runs *steps* to their end and returns what they return."""
+async def drive(steps: Steps[_T], asker: Asker | None = None) -> _T:
+    """Runs *steps* to their end and returns what they return. *asker*: who is told how far they are."""
     try:
         while True:
             ends = time.monotonic() + _SLICE_S
@@ -29,7 +29,8 @@ async def drive(steps: Steps[_T], asker: Asker) -> _T:
                 at = next(steps)
                 if time.monotonic() >= ends:
                     break
-            asker.progress(*at)
+            if asker is not None:
+                asker.progress(*at)
             await trio.lowlevel.checkpoint()
     except StopIteration as end:
         result: _T = end.value

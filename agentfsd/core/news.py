@@ -17,6 +17,7 @@ class Happening(NamedTuple):
     ``inode`` is now.
 
     ``branch``: the branch's name, "" for the one that its id has now. ``name``: of the snapshot, or whatever the kind is about.
+    ``by``: the process that asked for a binding, 0 elsewhere.
     """
 
     kind: Kind
@@ -27,6 +28,7 @@ class Happening(NamedTuple):
     old_path: bytes = b""
     branch: str = ""
     name: str = ""
+    by: int = 0
 
 
 Listener = Callable[[Happening], None]

@@ -47,6 +47,7 @@ class Refs:
         self._trees: dict[str, Tree] = {}
         self._replaced: WeakSet[Tree] = WeakSet()  # what of them is still open, or known to the kernel
         self.listeners: list[Listener] = []  # whoever follows what happens in branches; those who make it happen tell()
+        self.last_write: tuple[str, int, int] | None = None  # branch, file and process of one that a single listener has heard of
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
         self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []  # see names_changed()
         self.on_file: list[Callable[[Inode, bool], object]] = []  # see file_changed()

@@ -276,6 +276,12 @@ class Base:
             return
         self.overlay.tell(Happening(kind, tree.id, self.bindings.process_of(tid), inode, path, old_path))
 
+    def tell_write(self, inode: Inode, tid: int) -> None:
+        """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""
+        overlay = self.overlay
+        if overlay.last_write != (inode.tree.id, inode.ino, tid) or len(overlay.listeners) > 1:
+            self.tell("modified", inode, tid)
+
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""
         views = [view for view in self.nodes.cached_views_of(tree.id) if view.root is not None]

@@ -77,10 +77,10 @@ class FileHandlers(Virtual, Base):
 
     # -- data
 
-    def open_text(self, number: int, ctx: Context) -> int | None:
-        """The handle of a virtual file; None for any other."""
+    def open_text(self, number: int, ctx: Context) -> Awaitable[int] | None:
+        """The handle of a virtual file, to be awaited; None for any other file."""
         node = self.nodes[number]
-        return self.new_handle(self.open_virtual(node, ctx)) if isinstance(node, VirtualNode) else None
+        return self.open_virtual(node, ctx) if isinstance(node, VirtualNode) else None
 
     def open(self, number: int, flags: int, ctx: Context) -> tuple[int, Inode]:
         found = self.inode(number, ctx)
@@ -149,7 +149,7 @@ class FileHandlers(Virtual, Base):
         written = data.write(inode, buffer, offset, privileged=keeps_setid, append=append)
         self.file_changed(inode, data=True)
         if self.overlay.listeners:
-            self.tell("modified", inode, tid)
+            self.tell_write(inode, tid)
         return written
 
     def data_changed(self, inode: Inode, tid: int) -> None:

@@ -4,8 +4,8 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
@@ -13,17 +13,40 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.fuse import entry
+from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.files import is_acl
 from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import Context, Entry, Shown
 
+_BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
+_ABOUT_NONE = frozenset({"forget", "statfs"})
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Method = Callable[Concatenate["_Requests", _P], Coroutine[Any, Any, _T]]
 
 
-_OPS = {"_fill": "readdir", "_read": "read", "open_text": "", "file_to_resize": ""}  # "": part of a request that is counted
+def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
+    """A request, from its arrival to its answer; what is raised becomes an errno. See _Requests.count."""
+    op = method.__name__
+
+    async def request(self: "_Requests", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        began_ns, failed = time.monotonic_ns(), 1
+        node, tid = self.asked_about(op, args)  # before: a release forgets whose it was
+        try:
+            found = await method(self, *args, **kwargs)
+            failed = 0
+            return found
+        except FUSEError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            raise FUSEError(errno_of(exc, op)) from None
+        finally:
+            self.count(op, time.monotonic_ns() - began_ns, failed, node, tid)
+
+    return request
 
 
 class LibfuseSession:
@@ -79,74 +102,87 @@ class _Requests(pyfuse3.Operations):
         self._traffic = operations.connections.traffic
 
     async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        began_ns, op, failed = time.monotonic_ns(), _OPS.get(handler.__name__, handler.__name__), 0
-        try:
-            found = handler(*args, **kwargs)
-            if self._ops.unsettled:
-                self._ops.unsettled = False
-                await self._ops.settled()
-        except Exception as exc:  # noqa: BLE001 - becomes an errno
-            failed = 1
-            raise FUSEError(errno_of(exc, handler.__name__)) from None
-        finally:
-            if op:
-                self._count(op, time.monotonic_ns() - began_ns, failed, args)
+        found = handler(*args, **kwargs)
+        if self._ops.unsettled:
+            self._ops.unsettled = False
+            await self._ops.settled()
         return found
 
-    def _count(self, op: str, took_ns: int, failed: int, args: tuple[object, ...]) -> None:
-        """The caller is among the arguments of what is about names; of an open file nobody says who reads or writes it."""
+    def asked_about(self, op: str, args: tuple[Any, ...]) -> tuple[int, int]:
+        """The node and the thread that a request is about, 0 where nobody knows; of an open file whoever opened it."""
+        if op not in _BY_HANDLE:
+            return (0 if op in _ABOUT_NONE else args[0]), next((one.pid for one in args if isinstance(one, RequestContext)), 0)
+        handle = self._ops.handles.get(args[0])
+        if isinstance(handle, FileHandle):
+            node = self._ops.nodes.find_file(handle.inode)
+            return (node.id if node is not None else 0), handle.opener
+        return (handle.node.id, 0) if isinstance(handle, DirHandle) else (0, 0)
+
+    def count(self, op: str, took_ns: int, failed: int, node: int, tid: int) -> None:
         tally = self._traffic.tally("fuse", op)
         tally.errors += failed
         tally.total_ns += took_ns
         tally.classes[took_ns.bit_length()] += 1
         if took_ns > self._traffic.slow.limit_ns or self._traffic.profiles:
-            caller = next((found for found in args if isinstance(found, Context)), None)
-            look_closer(self._ops, op, took_ns, 0, caller.pid if caller is not None else 0)
+            look_closer(self._ops, op, took_ns, node, tid)
 
     # -- names
 
+    @_counted
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         found = await self._do(self._ops.lookup, parent_inode, name, _context(ctx))
         if not found.node and not found.entry_s:
             raise FUSEError(errno.ENOENT)
         return _entry(found)
 
+    @_counted
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for number, count in inode_list:
             self._ops.forget(number, count)
 
+    @_counted
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         return _entry(await self._do(self._ops.mkdir, parent_inode, name, mode, _context(ctx)))
 
+    @_counted
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
         return _entry(await self._do(self._ops.mknod, parent_inode, name, mode, rdev, _context(ctx)))
 
+    @_counted
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         return _entry(await self._do(self._ops.symlink, parent_inode, name, target, _context(ctx)))
 
+    @_counted
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         handle, _, found = await self._do(self._ops.create, parent_inode, name, mode, flags, _context(ctx))
+        self._opened_by(handle, ctx.pid)
         return FileInfo(fh=handle, keep_cache=True), _entry(found)
 
+    @_counted
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
         return _entry(await self._do(self._ops.link, inode, new_parent_inode, new_name, _context(ctx)))
 
+    @_counted
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         await self._do(self._ops.unlink, parent_inode, name, _context(ctx))
 
+    @_counted
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         await self._do(self._ops.rmdir, parent_inode, name, _context(ctx))
 
+    @_counted
     async def rename(
         self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: RequestContext
     ) -> None:
         await self._do(self._ops.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, _context(ctx))
 
+    @_counted
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         return await self._do(self._ops.opendir, inode, _context(ctx))
 
+    @_counted
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         await self._do(self._fill, fh, start_id, token)
 
@@ -156,17 +192,21 @@ class _Requests(pyfuse3.Operations):
                 self._ops.untaken(found)
                 return
 
+    @_counted
     async def releasedir(self, fh: int) -> None:
         self._ops.releasedir(fh)
 
+    @_counted
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         await self._ops.sync_names()
 
     # -- one inode
 
+    @_counted
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         return _attributes(inode, await self._do(self._ops.getattr, inode, _context(ctx)))
 
+    @_counted
     async def setattr(
         self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
@@ -185,70 +225,80 @@ class _Requests(pyfuse3.Operations):
         return _attributes(inode, await self._do(setattr_, inode, new, by_handle, caller, keeps_setid=ctx.uid == 0))
 
     async def _copy_ahead(self, inode: Inode | None) -> None:
-        if inode is None or not self._ops.must_copy(inode):
-            return
-        try:
+        if inode is not None and self._ops.must_copy(inode):
             await self._ops.copy_ahead(inode)
-        except Exception as exc:  # noqa: BLE001 - becomes an errno
-            raise FUSEError(errno_of(exc, "copy-up")) from None
 
+    @_counted
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         return await self._do(self._ops.readlink, inode, _context(ctx))
 
+    @_counted
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         return await self._do(self._ops.getxattr, inode, name, _context(ctx))
 
+    @_counted
     async def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
         return await self._do(self._ops.listxattr, inode, _context(ctx))
 
+    @_counted
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         caller = _context(ctx)
         in_group = not is_acl(name) or _is_in_group(ctx, (await self._do(self._ops.getattr, inode, caller)).attributes.gid)
         await self._do(self._ops.setxattr, inode, name, value, 0, caller, in_group=in_group)
 
+    @_counted
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         await self._do(self._ops.removexattr, inode, name, _context(ctx))
 
+    @_counted
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
         caller = _context(ctx)
         text = await self._do(self._ops.open_text, inode, caller)
         if text is not None:
-            return FileInfo(fh=text, direct_io=True, keep_cache=False)
+            return FileInfo(fh=await text, direct_io=True, keep_cache=False)
         handle, _ = await self._do(self._ops.open, inode, flags, caller)
+        self._opened_by(handle, ctx.pid)
         return FileInfo(fh=handle, keep_cache=True)  # pages stay good: see Base
 
+    @_counted
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        return await self._do(self._read, fh, off, size)
-
-    def _read(self, fh: int, off: int, size: int) -> bytes:
-        found = self._ops.read(fh, size, off)
+        found = await self._do(self._ops.read, fh, size, off)
         self._traffic.read_bytes += len(found)
         return found
 
+    @_counted
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         inode = self._ops.file_of(fh)
         if inode is None:
             await (await self._do(self._ops.write_text, fh, buf))
             return len(buf)
         await self._copy_ahead(inode)
-        self._traffic.written_bytes += len(buf)
-        return await self._do(self._ops.write, inode, buf, off, keeps_setid=self._ops.may_keep_setid(fh))
+        keeps_setid, (_, opener) = self._ops.may_keep_setid(fh), self.asked_about("write", (fh,))
+        written = await self._do(self._ops.write, inode, buf, off, keeps_setid=keeps_setid, tid=opener)
+        self._traffic.written_bytes += written
+        return written
 
+    def _opened_by(self, handle: int, tid: int) -> None:
+        """libfuse does not say who reads and writes: whoever opened the file is taken for it."""
+        opened = self._ops.handles.get(handle)
+        if isinstance(opened, FileHandle):
+            opened.opener = tid
+
+    @_counted
     async def flush(self, fh: int) -> None:
         """Nothing waits to be written: every write has reached the object already."""
 
+    @_counted
     async def release(self, fh: int) -> None:
         self._ops.release(fh)
 
+    @_counted
     async def fsync(self, fh: int, datasync: bool) -> None:
         inode = self._ops.file_of(fh)
-        if inode is None:
-            return
-        try:
+        if inode is not None:
             await self._ops.sync(inode, data_only=datasync)
-        except Exception as exc:  # noqa: BLE001 - becomes an errno
-            raise FUSEError(errno_of(exc, "fsync")) from None
 
+    @_counted
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
         found, reply = await self._do(self._ops.statfs), StatvfsData()
         for field in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
@@ -256,6 +306,7 @@ class _Requests(pyfuse3.Operations):
         reply.f_namemax = 255
         return reply
 
+    @_counted
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         return True  # the kernel checks permissions itself (default_permissions)
 

@@ -104,10 +104,11 @@ class Virtual(_Mixin):
         root.lookups += 1
         return Entry(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
-    def open_virtual(self, node: VirtualNode, ctx: Context) -> TextHandle:
+    async def open_virtual(self, node: VirtualNode, ctx: Context) -> int:
+        """The handle. A status takes as long as there are files and branches to be looked at."""
         if node.is_dir:
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if node.kind == "control":
-            return TextHandle(b"", self.connections.control.open(self.caller(ctx)))
+            return self.new_handle(TextHandle(b"", self.connections.control.open(self.caller(ctx))))
         make = self.connections.control.status_json if node.name.endswith(b".json") else self.connections.control.status_text
-        return TextHandle(make(self.caller(ctx)), None)
+        return self.new_handle(TextHandle(await make(self.caller(ctx)), None))

@@ -1,6 +1,6 @@
 """Who changed what in which branch: hears of it as watchers do (Overlay.listeners), and writes it down once a second.
 
-Nobody waits for it. A daemon that is killed takes the last second along.
+Of requests that change no branch, control/ tells it. Nobody waits for it. A daemon that is killed takes the last second along.
 """
 
 import logging
@@ -12,12 +12,12 @@ import trio
 
 from agentfsd.core.news import Happening
 from agentfsd.core.overlay import Overlay
-from agentfsd.telemetry.trail import Question, Record, Trail
-from agentfsd.telemetry.who import Identify
+from agentfsd.telemetry.trail import LOST, Question, Record, Trail
+from agentfsd.telemetry.who import UNKNOWN_UID, Identify
+from agentfsd.types import Caller
 
 log = logging.getLogger(__name__)
 
-LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many
 WAITING_MAX = 50_000  # records between two writes
 _EVERY_S = 1.0
 
@@ -50,6 +50,8 @@ class Audit:
         elif self._trail is None:
             self._trail = Trail(self._path, max_bytes)
             self.changed = self._trail.changed()
+            if self._trail.gap:
+                self._waiting.append(_lost(self._trail.gap))
             self._overlay.listeners.append(self.hear)
         else:
             self._trail.max_bytes = max_bytes
@@ -59,6 +61,7 @@ class Audit:
         if self._trail is None:
             return
         self._overlay.listeners.remove(self.hear)
+        self._overlay.last_write = None
         trail, self._trail = self._trail, None
         self._write(trail, self._take())
         trail.close()
@@ -67,6 +70,7 @@ class Audit:
         """In the event loop, before the answer to the request goes: a few microseconds."""
         if told.kind == "modified" and told.inode is not None:
             key = (told.branch_id, told.inode.ino, told.pid)
+            self._overlay.last_write = key
             if key in self._written:
                 return
             self._written.add(key)
@@ -75,7 +79,7 @@ class Audit:
             return
         if told.kind == "branch-renamed":
             self._names.clear()
-        uid, command = self._identify.of_process(told.pid)
+        uid, command = self._identify.of_process(told.by or told.pid)
         path = (told.inode.path if told.inode is not None else b"") if told.path is None else told.path
         now_ns = time.time_ns()
         if told.kind in _CHANGES:
@@ -83,9 +87,25 @@ class Audit:
         elif told.kind == "branch-deleted":
             self.changed.pop(told.branch_id, None)
         branch = told.branch or self._name(told.branch_id)
+        name = self._process(told.pid) if told.by not in (0, told.pid) else told.name
         self._waiting.append(
-            Record(now_ns, told.branch_id, branch, uid, told.pid, command, told.kind, path, told.old_path, told.name)
+            Record(now_ns, told.branch_id, branch, uid, told.by or told.pid, command, told.kind, path, told.old_path, name)
         )
+
+    def note(self, kind: str, caller: Caller, branch_id: str = "", name: str = "") -> None:
+        """That somebody has asked for something, or was refused it, that is no change of a branch."""
+        if self._trail is None:
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            self._lost += 1
+            return
+        uid, command = self._identify.of_process(caller.pid)
+        uid = caller.uid if uid == UNKNOWN_UID else uid
+        branch = self._name(branch_id) if branch_id else ""
+        self._waiting.append(Record(time.time_ns(), branch_id, branch, uid, caller.pid, command, kind, b"", b"", name))
+
+    def _process(self, pid: int) -> str:
+        return f"process {pid} {self._identify.of_process(pid)[1]}".rstrip()
 
     def _name(self, branch_id: str) -> str:
         name = self._names.get(branch_id)
@@ -97,8 +117,9 @@ class Audit:
         records, self._waiting = self._waiting, []
         self._written.clear()
         self._names.clear()
+        self._overlay.last_write = None
         if self._lost:
-            records.append(Record(time.time_ns(), "", "", -1, 0, "", LOST, b"", b"", str(self._lost)))
+            records.append(_lost(str(self._lost)))
             self._lost = 0
         return records
 
@@ -110,7 +131,7 @@ class Audit:
         try:
             trail.write(records, {branch: self.changed[branch] for branch in touched if branch in self.changed}, gone)
         except sqlite3.Error as exc:  # a full disk, for example
-            self._lost += sum(int(record.name) if record.kind == LOST else 1 for record in records)
+            self._lost += sum(int(record.name) if record.kind == LOST and record.name.isdigit() else 1 for record in records)
             if not self._failing:
                 log.warning("records of the audit trail cannot be written: %s", exc)
             self._failing = True
@@ -135,3 +156,8 @@ class Audit:
         await self.flush()
         trail = self._trail
         return [] if trail is None else await trio.to_thread.run_sync(trail.read, question, keep, limit)
+
+
+def _lost(what: str) -> Record:
+    """*what*: how many, or why nobody knows."""
+    return Record(time.time_ns(), "", "", UNKNOWN_UID, 0, "", LOST, b"", b"", what)

@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agentfsd.errors import Refusal
@@ -20,6 +20,15 @@ log = logging.getLogger(__name__)
 _WAL_BYTES = 1 << 20
 _TRIM_SHARE = 8  # one part in so many goes at a time
 _PAGE = 1000
+_EVER = 1 << 62
+_ROWS = (
+    200  # that one statement inserts: the interpreter is given back to the event loop, and asked for again, once for all of them
+)
+_COLUMNS = "time_ns, branch_id, branch, uid, pid, command, kind, path, old_path, name"
+
+LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many, or why nobody knows:
+KILLED, UNREADABLE = "killed", "unreadable"
+_OPEN = 1  # as user_version: nobody has closed it
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (
@@ -64,17 +73,19 @@ class Question(NamedTuple):
     branch_id: str = ""
     branch: str = ""
     since_ns: int = 0
+    until_ns: int = 0
     pid: int = 0
     kind: str = ""
     after: int = 0
 
 
 class Trail:
-    """Refusal when it cannot be opened."""
+    """Refusal when it cannot be opened. ``gap``: why records from before it was opened may be missing, KILLED or UNREADABLE; else
+    ""."""
 
     def __init__(self, path: str, max_bytes: int) -> None:
         self._path, self._lock = path, threading.Lock()
-        self.max_bytes = max_bytes
+        self.max_bytes, self.gap = max_bytes, ""
         try:
             self._database = self._open()
         except sqlite3.OperationalError as exc:
@@ -84,6 +95,7 @@ class Trail:
             os.replace(path, path + ".unreadable")
             self._remove_log()
             self._database = self._open()
+            self.gap = UNREADABLE
 
     def _open(self) -> sqlite3.Connection:
         made = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
@@ -93,6 +105,9 @@ class Trail:
             made.execute("PRAGMA synchronous = NORMAL")
             made.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             made.executescript(_SCHEMA)
+            if made.execute("PRAGMA user_version").fetchone()[0] == _OPEN:
+                self.gap = KILLED
+            made.execute(f"PRAGMA user_version = {_OPEN}")
         except BaseException:
             made.close()
             raise
@@ -105,19 +120,18 @@ class Trail:
 
     def close(self) -> None:
         with self._lock:
+            with contextlib.suppress(sqlite3.Error):  # a full disk: the next one takes us for killed, which is not far from it
+                self._database.execute("PRAGMA user_version = 0")
             self._database.close()
 
-    def write(self, records: Iterable[Record], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
+    def write(self, records: Sequence[Record], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
         """All of it in one transaction; the oldest go when there is no room. *gone*: ids of branches that are no more.
         sqlite3.Error."""
         with self._lock:
             self._database.execute("BEGIN IMMEDIATE")
             try:
-                self._database.executemany(
-                    "INSERT INTO record (time_ns, branch_id, branch, uid, pid, command, kind, path, old_path, name)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (record[:-1] for record in records),
-                )  # fmt: skip
+                for begin in range(0, len(records), _ROWS):
+                    self._insert(records[begin : begin + _ROWS])
                 self._database.executemany("INSERT OR REPLACE INTO changed VALUES (?, ?)", changed.items())
                 self._database.executemany("DELETE FROM changed WHERE branch_id = ?", [(branch_id,) for branch_id in gone])
                 self._database.execute("COMMIT")
@@ -126,6 +140,11 @@ class Trail:
                     self._database.execute("ROLLBACK")
                 raise
             self._trim()
+
+    def _insert(self, records: Sequence[Record]) -> None:
+        rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(records))
+        values = [value for record in records for value in record[:-1]]
+        self._database.execute(f"INSERT INTO record ({_COLUMNS}) VALUES {rows}", values)
 
     def _trim(self) -> None:
         if self.size_bytes() <= self.max_bytes:
@@ -151,23 +170,29 @@ class Trail:
             return dict(self._database.execute("SELECT branch_id, time_ns FROM changed"))
 
     def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
-        """At most *limit* of those that *keep* lets through: with ``after`` the first that follow, else the last. In order."""
+        """At most *limit* of those that *keep* lets through: with ``after`` the first that follow, else the last. In order.
+
+        Gaps come along whatever is asked for: who sees a part of the trail is to know that some of it is missing.
+        """
         terms = [
             ("branch_id = ?", question.branch_id), ("branch = ?", question.branch), ("time_ns >= ?", question.since_ns),
-            ("pid = ?", question.pid), ("kind = ?", question.kind),
+            ("time_ns <= ?", question.until_ns), ("pid = ?", question.pid), ("kind = ?", question.kind),
         ]  # fmt: skip
         given = [(term, value) for term, value in terms if value]
-        where = "".join(f" AND {term}" for term, _ in given)
+        wanted, values = " AND ".join(term for term, _ in given) or "1", [value for _, value in given]
+        if not question.kind:  # gaps come whatever else is asked for
+            wanted += " OR kind = ? AND time_ns BETWEEN ? AND ?"
+            values += [LOST, question.since_ns, question.until_ns or _EVER]
         found: list[Record] = []
-        forward, at = bool(question.after), question.after or 1 << 62
+        forward, at = bool(question.after), question.after or _EVER
         query = (
-            "SELECT time_ns, branch_id, branch, uid, pid, command, kind, path, old_path, name, id FROM record"
-            f" WHERE id {'>' if forward else '<'} ?{where} ORDER BY id {'ASC' if forward else 'DESC'} LIMIT {_PAGE}"
+            f"SELECT {_COLUMNS}, id FROM record WHERE id {'>' if forward else '<'} ? AND ({wanted})"
+            f" ORDER BY id {'ASC' if forward else 'DESC'} LIMIT {_PAGE}"
         )
         while len(found) < limit:
             with self._lock:
-                page = [Record(*row) for row in self._database.execute(query, (at, *(value for _, value in given)))]
-            found += [record for record in page if keep(record)]
+                page = [Record(*row) for row in self._database.execute(query, (at, *values))]
+            found += [record for record in page if record.kind == LOST or keep(record)]
             if len(page) < _PAGE:
                 break
             at = page[-1].id

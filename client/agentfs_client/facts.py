@@ -163,8 +163,12 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who changed what. ``kind``: as of an Event, or lost: ``name`` says how many entries could not be kept. ``uid`` is -1,
-    ``pid`` 0 and ``command`` "" where nobody knows. modified: once in about a second for each file and process.
+    """Who changed what. ``uid`` is -1, ``pid`` 0 and ``command`` "" where nobody knows.
+
+    ``kind``: as of an Event; or for a request that changes no branch policy, interpose, prune, gc, commit-aborted, unmount,
+    attached (a private mount), refused (what somebody may not ask for): ``name`` says more. modified: once in about a second
+    for each file and process. bound, unbound: ``pid`` is whoever asked; where that is about another process, ``name`` says which.
+    lost: entries are missing: ``name`` says how many, or killed (the daemon was: about a second) or unreadable (all older ones).
     """
 
     id: int

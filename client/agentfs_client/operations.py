@@ -46,11 +46,13 @@ class Operations:
 
     @operation
     def audit(
-        self, branch: str | None = None, *, since_ns: int = 0, pid: int = 0, path: str = "", kind: str = "", after: int = 0,
-        limit: int = 1000,
+        self, branch: str | None = None, *, since_ns: int = 0, until_ns: int = 0, pid: int = 0, path: str = "", kind: str = "",
+        after: int = 0, limit: int = 1000,
     ) -> Question[wire.AuditReply]:  # fmt: skip
         """Who changed what, in order. See wire.AuditList."""
-        request = wire.AuditList(branch=branch, since_ns=since_ns, pid=pid, path=path, kind=kind, after=after, limit=limit)
+        request = wire.AuditList(
+            branch=branch, since_ns=since_ns, until_ns=until_ns, pid=pid, path=path, kind=kind, after=after, limit=limit
+        )  # fmt: skip
         return ask(request, wire.AuditReply)
 
     @operation

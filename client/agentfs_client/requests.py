@@ -47,11 +47,13 @@ class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
     """Who changed what. ``branch`` None: every branch, for a bound caller its own; the name of one that is gone will do.
 
     ``path``: a glob pattern (``**`` for any depth; without a slash it is about base names). ``after``: the id of an entry: the
-    first that follow it; else the last that there are. At most ``limit``, 1 to 10,000; they come in order.
+    first that follow it; else the last that there are. At most ``limit``, 1 to 10,000; they come in order. Both times are
+    included; 0: none.
     """
 
     branch: str | None = None
     since_ns: int = 0
+    until_ns: int = 0
     pid: int = 0
     path: str = ""
     kind: str = ""

@@ -6,7 +6,7 @@ A handler returns the parts of its reply (None: done, nothing to say), or a coro
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from agentfsd.core import copyup, data
@@ -256,11 +256,14 @@ class Requests:
         flags, open_flags = fuse.OPEN_IN.unpack_from(body)
         text = self.ops.open_text(node, ctx)
         if text is not None:
-            return [fuse.OPEN_OUT.pack(text, fuse.FOPEN_DIRECT_IO, 0)]
+            return self._open_text(text)
         handle, inode = self.ops.open(node, flags, ctx)
         if flags & os.O_TRUNC:
             self.ops.truncated(inode, keeps_setid=not open_flags & fuse.OPEN_KILL_SUIDGID)
         return [self._opened(handle, inode, ctx)]
+
+    async def _open_text(self, handle: Awaitable[int]) -> Parts:
+        return [fuse.OPEN_OUT.pack(await handle, fuse.FOPEN_DIRECT_IO, 0)]
 
     def _opened(self, handle: int, inode: Inode, ctx: Context) -> bytes:
         """The reply to an open. Pages stay good: see Base.reply for who has them dropped."""
