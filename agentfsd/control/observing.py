@@ -17,7 +17,7 @@ from agentfsd.control import noting
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.line import ClientGone
-from agentfsd.control.slices import Steps, drive
+from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.forwarding import Forwarding
@@ -56,12 +56,12 @@ class ObserveHandlers:
         """What a process that is bound to a branch (its id) is told leaves out other branches. Takes its time with many files and
         branches, and nobody else's."""
         info, usage = self.info, await trio.to_thread.run_sync(self.overlay.backstore.usage)
-        branches = await self._branches(bound_to)
+        branches = await self._branches()
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
             branch=self._branch_name(bound_to), bound=bound_to is not None,
-            branches=branches,
+            branches=[branch for branch in branches if bound_to in (None, branch.id)],
             bindings=[] if bound_to else self._bindings(),
             usage=self.overlay.usage(usage), resources=self._resources(), session_why=info.capabilities.get("session.why", ""),
             fd_forwarding=self._forwards(),
@@ -119,19 +119,10 @@ class ObserveHandlers:
             changed_ns=self.audit.changed.get(info.id, 0) if self.audit is not None else 0,
         )  # fmt: skip
 
-    async def _branches(self, only: str | None = None) -> list[wire.Branch]:
-        """*only*: the id of the one that is to be looked at."""
+    async def _branches(self) -> list[wire.Branch]:
         busy = Counter(binding.branch_id for binding in self.bindings.bindings())
-
-        def steps() -> Steps[list[wire.Branch]]:
-            found = []
-            for _, branch_id in self.overlay.list_names(branches=True):
-                if only in (None, branch_id) and self.overlay.has_tree(branch_id):
-                    found.append(self._wire_branch(self.overlay.branch_info(branch_id), busy[branch_id]))
-                yield len(found), 0, "branches"
-            return found
-
-        return await drive(steps())
+        found = await drive(self.overlay.describing())
+        return [self._wire_branch(info, busy[info.id]) for info in found]
 
     def _bindings(self) -> list[wire.Binding]:
         return [

@@ -1,6 +1,7 @@
 """Making, listing, renaming and deleting branches."""
 
 import errno
+from collections.abc import Generator, Iterator
 
 from agentfsd.core.ids import check_name
 from agentfsd.core.refs import Refs
@@ -33,17 +34,34 @@ class Branches(Refs):
         return self._branch_info(self.branch_row(ref))
 
     def _branch_info(self, row: BranchRow) -> BranchInfo:
+        return self._described(row, sum(self._counting_changes(row)))
+
+    def _described(self, row: BranchRow, changed: int) -> BranchInfo:
         last = next(iter(self._history(row.head, row.id, row.base_id)), None)
-        return BranchInfo(row.name, row.id, row.base, row.created_ns, self._count_changes(row), last.id if last else "")
+        return BranchInfo(row.name, row.id, row.base, row.created_ns, changed, last.id if last else "")
+
+    def describing(self) -> Generator[tuple[int, int, str], None, list[BranchInfo]]:
+        """Every branch that there still is at the end; some changes are counted at each step."""
+        found: list[BranchInfo] = []
+        for row in sorted(self._branches.values()):
+            changed = 0
+            for count in self._counting_changes(row):
+                changed += count
+                yield len(found), len(self._branches), "branches"
+            if row.id in self._branches:
+                found.append(self._described(self._branches[row.id], changed))
+        return found
 
     def _own_layers(self, row: BranchRow) -> list[int]:
         """The layers of a branch since what it was made from."""
         base = set(layers.chain(self.store, row.base_layer))
         return [layer for layer in layers.chain(self.store, row.head) if layer not in base]
 
-    def _count_changes(self, row: BranchRow) -> int:
+    def _counting_changes(self, row: BranchRow) -> Iterator[int]:
+        """To be added up."""
         own = self._own_layers(row)
-        return layers.count_entries(self.store, own) - len(self._copies(own))
+        yield from layers.counting_entries(self.store, own)
+        yield from (-len(copies) for copies in self._copies(own))
 
     def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
         row = self.branch_row(ref)

@@ -293,19 +293,26 @@ class Refs:
 
     # -- counting
 
-    def _copies(self, own: Iterable[int]) -> set[int]:
-        """The objects in some layers that are the lower's content still, told by size and time: copied up, and not changed."""
-        found = set()
+    def _copies(self, own: Iterable[int]) -> Iterator[set[int]]:
+        """The objects in some layers that are the lower's content still, told by size and time: copied up, and not changed. Some
+        at each step."""
         for layer in own:
-            for number, size, mtime_ns in layers.possible_copies(self.store, layer):
-                if number in self._written:
-                    continue
-                stat = self.backstore.stat(number)
-                if (stat.st_size, stat.st_mtime_ns) == (size, mtime_ns):
-                    found.add(number)
-                else:
-                    self._written.add(number)
-        return found
+            for page in layers.possible_copies(self.store, layer):
+                yield {
+                    number
+                    for number, size, mtime_ns in page
+                    if number not in self._written and self._is_copy(number, size, mtime_ns)
+                }
+
+    def _is_copy(self, number: int, size: int, mtime_ns: int) -> bool:
+        try:
+            stat = self.backstore.stat(number)
+        except FileNotFoundError:  # freed since the last step
+            return False
+        if (stat.st_size, stat.st_mtime_ns) == (size, mtime_ns):
+            return True
+        self._written.add(number)
+        return False
 
     # -- freeing
 

@@ -89,8 +89,8 @@ class Snapshots(Refs):
         if row.file_count is None:
             older = self._older_layers(row)
             mine = [layer for layer in layers.chain(self.store, row.layer) if layer not in older]
-            copies = self._copies(mine)
-            files = layers.count_entries(self.store, mine) - len(copies)
+            copies = set().union(*self._copies(mine))
+            files = sum(layers.counting_entries(self.store, mine)) - len(copies)
             objects = {number for layer in mine for number in self.store.contents_of(layer)} - copies
             size = sum(self.backstore.stat(number).st_size for number in objects)
             with self.store.transaction():

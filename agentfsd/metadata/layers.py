@@ -3,11 +3,13 @@
 import errno
 import json
 import sqlite3
+from collections.abc import Iterator
 
 from agentfsd.errors import Refusal
 from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
 from agentfsd.metadata.store import GARBAGE, Store
 
+_PAGE = 500  # rows that are looked at in one step of what takes long
 _BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
 _SNAPSHOT = f"SELECT {', '.join(SnapshotRow._fields)} FROM snapshot"
 _SNAPSHOT_INSERT = f"INSERT INTO snapshot ({', '.join(SnapshotRow._fields)}) VALUES ({', '.join('?' * len(SnapshotRow._fields))})"
@@ -42,30 +44,46 @@ def is_empty(store: Store, layer: int) -> bool:
     return not row[0]
 
 
-def count_entries(store: Store, layers: list[int]) -> int:
-    """Stored changes in some layers: files, new directories, whiteouts; not lower directories something changed in."""
-    total = 0
+def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
+    """Stored changes in some layers: files, new directories, whiteouts; not lower directories something changed in. To be added
+    up: each step counts some rows."""
     for layer in layers:
-        total += store.db.execute(
-            "SELECT count(*) FROM inode WHERE layer = ? AND nlink > 0 AND NOT (mode & 61440 = 16384 AND lower_path IS NOT NULL)",
-            (layer,),
-        ).fetchone()[0]
-        total += store.db.execute("SELECT count(*) FROM dentry WHERE layer = ? AND child = 0", (layer,)).fetchone()[0]
-    return total
+        rows, last = _PAGE, 0
+        while rows == _PAGE:
+            found, last, rows = store.db.execute(_SOME_INODES, (layer, last, _PAGE)).fetchone()
+            yield found
+        at: tuple[int, bytes] | None = (0, b"")
+        while at is not None:
+            names = store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall()
+            yield sum(child == 0 for _, _, child in names)
+            at = names[-1][:2] if len(names) == _PAGE else None
 
 
-def possible_copies(store: Store, layer: int) -> list[tuple[int, int, int]]:
+_SOME_INODES = (
+    "SELECT count(*) FILTER (WHERE nlink > 0 AND NOT (mode & 61440 = 16384 AND lower_path IS NOT NULL)), max(id), count(*)"
+    " FROM (SELECT id, nlink, mode, lower_path FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?)"
+)
+_SOME_NAMES = "SELECT dir, name, child FROM dentry WHERE layer = ? AND (dir, name) > (?, ?) ORDER BY dir, name LIMIT ?"
+
+
+def possible_copies(store: Store, layer: int) -> Iterator[list[tuple[int, int, int]]]:
     """(object, size, mtime in ns) of files that have content in a layer, and of which it changed no attribute and no name.
 
-    Size and time are what the lower's file had. The content is the same when the object has them still.
+    Some at a time. Size and time are what the lower's file had. The content is the same when the object has them still.
     """
-    return list(
-        store.db.execute(
-            "SELECT content, lower_size, lower_mtime FROM inode "
-            "WHERE layer = ? AND content != 0 AND nlink > 0 AND lower_path IS NOT NULL AND ctime_ns = lower_ctime",
-            (layer,),
-        )
-    )
+    last = 0
+    while True:
+        found = store.db.execute(_SOME_COPIES, (layer, last, _PAGE)).fetchall()
+        yield [(content, size, mtime_ns) for _, is_one, content, size, mtime_ns in found if is_one]
+        if len(found) < _PAGE:
+            return
+        last = found[-1][0]
+
+
+_SOME_COPIES = (
+    "SELECT id, content != 0 AND nlink > 0 AND lower_path IS NOT NULL AND ctime_ns = lower_ctime,"
+    " content, lower_size, lower_mtime FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?"
+)
 
 
 def branches(store: Store) -> list[BranchRow]:
