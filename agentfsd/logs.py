@@ -1,4 +1,4 @@
-"""A line of the daemon's log as one JSON object, for programs."""
+"""A line of the daemon's log: as one JSON object, for programs; and names in it that somebody else has chosen."""
 
 import json
 import logging
@@ -7,6 +7,11 @@ import time
 from agentfsd.journal import Formatter
 
 _FIELDS = ("branch", "pid", "op", "duration")  # that a record may have besides, by logging's ``extra``; duration in seconds
+
+
+def printable(text: str) -> str:
+    """A name as it can be shown on a line, whoever gave it: control characters and stray bytes are escaped."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class Json(Formatter):

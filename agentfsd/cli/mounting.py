@@ -178,7 +178,7 @@ def status(named: str | None, as_json: bool) -> None:
     if as_json:
         output.as_json(plain(found))
     else:
-        output.say(text.status(found).rstrip("\n"))
+        output.say(text.status(found, output.width()).rstrip("\n"))
 
 
 def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
@@ -189,4 +189,4 @@ def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
     if as_json:
         output.as_json([plain(one) for one in found])
     else:
-        output.say("\n\n".join(text.status(one).rstrip("\n") for one in found))
+        output.say("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))

@@ -1,6 +1,7 @@
 """top, audit."""
 
 import contextlib
+import datetime
 import queue
 import sys
 import threading
@@ -16,14 +17,15 @@ from agentfsd.cli import keys, output
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
 from agentfsd.control import text
 from agentfsd.core.settings import parse_age
-from agentfsd.telemetry.trail import LOST
+from agentfsd.errors import invalid
+from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ORDERS = ("busy", "requests", "read", "written", "name")
 _LINES = 20  # processes without a terminal
-_OVERHEAD_LINES = 8
+_HEADERS, _SHARE, _LEAST = 6, 3, 3  # lines that are no rows; of the rest the first two tables take a third at most
 _FOLLOW_EVERY_S = 0.5
 _FIRST_S, _LOOK_S = 0.3, 0.1
 _MOST_ENTRIES = 10_000
@@ -39,8 +41,10 @@ _MOST_ENTRIES = 10_000
 def top(named: str | None, interval: float, once: bool, order: str, as_json: bool) -> None:
     """Show what the daemon is doing: requests by kind, branch and process, how long they take, bytes.
 
-    Keys: q ends this, s sorts by something else. What the kernel answers from its caches, and what programs read and write
-    past the daemon, is not seen here. --json goes on until it is ended, unless --once is given.
+    Keys: q ends this, s sorts by something else. busy is the share of the time in which requests were waited for: those of
+    several processes add up, so that it can exceed 100%. A process without a number is the kernel, or has ended. What the
+    kernel answers from its caches, and what programs read and write past the daemon, is not seen here. --json goes on until it
+    is ended, unless --once is given.
 
     \b
     Example:
@@ -103,21 +107,33 @@ def _live(daemon: ControlClient, interval: float, order: str) -> None:
             if key == "s":
                 order = _ORDERS[(_ORDERS.index(order) + 1) % len(_ORDERS)]
             if key and found is not None:
-                live.update(_picture(found, order, console.height), refresh=True)
+                live.update(_picture(found, order, console.width, console.height), refresh=True)
 
 
-def _picture(found: wire.TopReply, order: str, height: int) -> "RenderableType":
+def _picture(found: wire.TopReply, order: str, width: int, height: int) -> "RenderableType":
+    """No higher than the screen: of each table the first rows."""
     from rich.console import Group
     from rich.text import Text
 
-    operations, branches = _operations(found), _branches(found)
-    room = max(3, height - len(operations) - len(branches) - _OVERHEAD_LINES)
+    headline = Text(_headline(found), style="bold")
+    operations, branches = _operations(found), _busiest(_branches(found))
+    room = height - _HEADERS - 1 - len(headline.plain) // width
+    above = max(_LEAST, room // _SHARE)
+    shown = min(len(operations), above) + min(len(branches), above)
+
+    def table(headers: tuple[str, ...], rows: list[list[str]], most: int, spare: tuple[str, ...]) -> "RenderableType":
+        if len(rows) > most:
+            rest = len(rows) - most + 1
+            rows = [*rows[: most - 1], [f"+{rest}", *[""] * (len(headers) - 1)]]
+        fitted = text.fitting([list(headers), *rows], width, spare)
+        return output.grid(fitted[0], fitted[1:], cut=True)
+
     return Group(
-        Text(_headline(found), style="bold"),
-        output.grid(_OPERATIONS, operations), Text(),
-        output.grid(_BRANCHES, branches), Text(),
-        output.grid(_PROCESSES, _processes(found, order)[:room]),
-        Text(f"q ends this, s sorts (by {order})", style="dim"),
+        headline,
+        table(_OPERATIONS, operations, above, ("p50", "longest")), Text(),
+        table(_BRANCHES, branches, above, ("read", "written")), Text(),
+        table(_PROCESSES, _processes(found, order), max(_LEAST, room - shown), ("read", "written", "requests/s", "pid")),
+        Text(f"q ends this, s sorts (by {order}); {found.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
     )  # fmt: skip
 
 
@@ -127,12 +143,11 @@ def _headline(found: wire.TopReply) -> str:
     busy = sum(one.busy_ns for one in found.processes) / found.span_ns
     return (
         f"{count / seconds:.0f} requests/s, {_rate(found.read_bytes, seconds)} read, "
-        f"{_rate(found.written_bytes, seconds)} written, busy {busy:.0%}, "
-        f"waiting for the loop {found.lag_ns / 1e6:.1f} ms; {seconds:.1f} s looked at"
+        f"{_rate(found.written_bytes, seconds)} written, busy {busy:.0%}, late {found.lag_ns / 1e6:.1f} ms"
     )
 
 
-_OPERATIONS = ("operation", "per second", "p50", "p99", "longest")
+_OPERATIONS = ("operation", "requests/s", "p50", "p99", "longest")
 _BRANCHES = ("branch", "requests/s", "read", "written", "busy")
 _PROCESSES = ("pid", "command", "branch", "requests/s", "read", "written", "busy")
 
@@ -151,6 +166,10 @@ def _branches(found: wire.TopReply) -> list[list[str]]:
         together[one.branch].append(one)
     rows = [[branch or "-", *_load(those, found.span_ns)] for branch, those in together.items()]
     return sorted(rows, key=lambda row: row[0])
+
+
+def _busiest(branches: list[list[str]]) -> list[list[str]]:
+    return sorted(branches, key=lambda row: -float(row[-1].rstrip("%")))
 
 
 def _processes(found: wire.TopReply, order: str) -> list[list[str]]:
@@ -185,36 +204,53 @@ def _time(ns: int) -> str:
 @click.command()
 @click.argument("branch", required=False)
 @mount_option
-@click.option("--since", metavar="AGE", help="Not older than this: 90 (seconds), 15m, 1h, 2d.")
+@click.option(
+    "--since", metavar="AGE", help="Not older than this: 90 (seconds), 15m, 1h, 2d; or than a time: 9:30, '2026-11-21 09:30'."
+)
+@click.option("--until", metavar="AGE", help="Not newer than this, likewise.")
 @click.option("--pid", type=click.IntRange(min=1), help="Of that process.")
 @click.option("--path", "pattern", metavar="GLOB", help="Of paths that match; a pattern without a slash is about base names.")
-@click.option("--op", "kind", metavar="KIND", help="Of one kind: created, modified, deleted, renamed, snapshot, merge, ...")
+@click.option(
+    "--op",
+    "kind",
+    metavar="KIND",
+    help="Of one kind: created, modified, deleted, renamed, attributes, snapshot, merge, bound, policy, refused, ...",
+)
 @click.option("-n", "--limit", type=click.IntRange(1, _MOST_ENTRIES), default=1000, show_default=True,
               help="At most the last so many.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on; Ctrl-C ends this.")
 @json_option
 def audit(
-    branch: str | None, named: str | None, since: str | None, pid: int | None, pattern: str | None, kind: str | None, limit: int,
-    follow: bool, as_json: bool,
+    branch: str | None, named: str | None, since: str | None, until: str | None, pid: int | None, pattern: str | None,
+    kind: str | None, limit: int, follow: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Who changed what, in one branch or in all: when, which user and process, what, where.
 
     Entries are kept with the state, up to 16 MiB (`agentfsd policy set audit.max_bytes 64M`, `audit.enabled no`), across
-    restarts; after `kill -9` of the daemon the last second may be missing. A file that is written all the time is one entry
-    a second for each process. --json is one document; with --follow one object on a line.
+    restarts. Where some are missing (after `kill -9` of the daemon the last second, with a full disk), a line says so. A file
+    that is written all the time is one entry a second for each process. Requests that change no branch are there too: policy,
+    interpose, prune, gc, unmount, and refused for what somebody may not ask for.
+
+    It does not see who reads, nor what reaches the daemon late or from nobody: what is written through a mapping or past the
+    daemon (--io passthrough, forwarded descriptors) is one entry when it ends, for whoever opened the file; what others change
+    in the directory below is none. A command names itself as it likes; a process of which nothing can be found out has no number.
+
+    --json is one document; with --follow one object on a line.
 
     \b
     Example:
       agentfsd audit fix-1 --since 1h
       agentfsd audit --path 'src/**/*.c' --op deleted
+      agentfsd audit --since 9:30 --until 10:00 --op policy
       agentfsd audit fix-1 --follow --json
     """
-    since_ns = time.time_ns() - int(parse_age(since) * 1e9) if since else 0
+    since_ns, until_ns = _moment_ns(since), _moment_ns(until)
     with client(named) as daemon:
 
         def ask(after: int, most: int) -> list[wire.AuditEntry]:
             found = daemon.audit(
-                branch, since_ns=since_ns, pid=pid or 0, path=pattern or "", kind=kind or "", after=after, limit=most
+                branch, since_ns=since_ns, until_ns=until_ns, pid=pid or 0, path=pattern or "", kind=kind or "", after=after,
+                limit=most,
             )  # fmt: skip
             if not found.enabled:
                 raise Failure("no audit trail is written", "`agentfsd policy set audit.enabled yes` begins one")
@@ -234,6 +270,26 @@ def audit(
             last = found[-1].id if found else last
 
 
+def _moment_ns(words: str | None) -> int:
+    """An age, a time of today or a date, as what the clock showed then; 0 for none. Refusal."""
+    if not words:
+        return 0
+    if ":" not in words and "-" not in words:
+        return time.time_ns() - int(parse_age(words) * 1e9)
+    try:
+        if "-" in words:
+            moment = datetime.datetime.fromisoformat(words)
+        else:
+            of_day = datetime.time.fromisoformat(words if words.find(":") > 1 else f"0{words}")
+            moment = datetime.datetime.combine(datetime.date.today(), of_day)
+    except ValueError:
+        raise invalid(f"{words!r} is no time", "give an age such as 15m, 9:30, or '2026-11-21 09:30'") from None
+    return int(moment.timestamp() * 1e9)
+
+
+_GAPS = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}
+
+
 def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
     for entry in entries:
         if as_json:
@@ -246,9 +302,9 @@ def _line(entry: wire.AuditEntry) -> str:
     from agentfsd.telemetry.audit import LOST  # here, or every command would load the daemon's event loop
 
     if entry.kind == LOST:
-        return f"{output.when(entry.time_ns)}  ({entry.name} entries could not be kept)"
+        return f"{output.when(entry.time_ns)}  ({_GAPS.get(entry.name) or f'{entry.name} entries could not be kept'})"
     process = f"{entry.pid} {output.printable(entry.command)}".rstrip() if entry.pid else "-"
     user = str(entry.uid) if entry.uid >= 0 else "-"
     path = output.printable(entry.path)
-    subject = f"{output.printable(entry.old_path)} -> {path}" if entry.old_path else path or entry.name
+    subject = f"{output.printable(entry.old_path)} -> {path}" if entry.old_path else path or output.printable(entry.name)
     return f"{output.when(entry.time_ns)}  {user:<5} {process:<20} {entry.kind:<16} {entry.branch:<16} {subject}".rstrip()

@@ -4,12 +4,15 @@ It must never know where the results come from.
 """
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from agentfsd.logs import printable as printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,22 +64,22 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(grid(headers, rows))
 
 
-def grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    """The table for a terminal."""
+def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> "Table":
+    """The table for a terminal. *cut*: a row is one line, whatever is too long for that."""
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        made.add_column(header, overflow="fold")
+        made.add_column(header, overflow="ellipsis" if cut else "fold", no_wrap=cut)
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
     return made
 
 
-def printable(text: str) -> str:
-    """A name as it can be shown on a line: control characters and stray bytes are escaped."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+def width() -> int:
+    """Columns of the terminal; 0 where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def when(time_ns: int) -> str:

@@ -1,18 +1,27 @@
 """Status as people read it."""
 
+import textwrap
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agentfs_client import wire
+from agentfsd.logs import printable
 
 _LABEL = 12
-_COMMANDS = 3  # that are shown of a branch
+_COMMANDS = 3  # that are shown of a branch; likewise private mounts, before they are only counted
+_MOST_BRANCHES = 30
+_LEAST_ROOM = 20
+_NOT_SEEN = (
+    "who reads and writes a file: whoever opened it is taken for it; what libfuse answers by itself (lseek, fallocate, ioctl, "
+    "copy_file_range); reads from the kernel's cache"
+)
 _REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes", "inode"))  # that the kernel has of us
 
 
-def status(found: wire.StatusReply) -> str:
-    """One screen: what is mounted where and how, what it takes, what is to be seen to, and a table of branches."""
+def status(found: wire.StatusReply, width: int = 0) -> str:
+    """One screen: what is mounted where and how, what it takes, what is to be seen to, and a table of branches. *width*: columns
+    that there are, 0 for as many as it takes."""
     now_ns = time.time_ns()
     why = f" ({found.session_why})" if found.session_why else ""
     facts = [
@@ -23,19 +32,41 @@ def status(found: wire.StatusReply) -> str:
         *_no_room(found),
         ("state", found.state),
         ("memory", _memory(found.resources)),
+        ("load", _load(found.resources)),
         ("forwarding", f"descriptors are forwarded ({found.fd_forwarding})" if found.fd_forwarding != "off" else ""),
         ("metrics", found.metrics),
+        ("audit", "" if found.audit else "off: who changes what is not written down (`agentfsd policy set audit.enabled yes`)"),
+        ("not seen", _NOT_SEEN if found.session == "pyfuse3" else ""),
         ("pending", "; ".join(_pending(found))),
         ("slow", _slow(found, now_ns)),
     ]
     lines = [f"{found.lower} is mounted on {found.mountpoint}"]
-    lines += [f"  {label:<{_LABEL}}{value}" for label, value in facts if value]
-    return "\n".join([*lines, "", *_branches(found, now_ns)]) + "\n"
+    for label, value in facts:
+        lines += _wrapped(f"  {label:<{_LABEL}}", value, width) if value else []
+    return "\n".join([*lines, "", *_branches(found, now_ns, width)]) + "\n"
+
+
+def _wrapped(label: str, value: str, width: int) -> list[str]:
+    room = width - len(label)
+    parts = textwrap.wrap(value, room, break_on_hyphens=False) if room >= _LEAST_ROOM else [value]
+    return [f"{label}{parts[0]}", *(f"{'':<{len(label)}}{part}" for part in parts[1:])]
 
 
 def _private_mounts(found: wire.StatusReply) -> str:
     private = Counter(f"{one.branch} ({one.io})" for one in found.connections if one.branch)
+    if len(private) > _COMMANDS:
+        kinds = Counter(one.io for one in found.connections if one.branch)
+        return f"; {sum(kinds.values())} private mounts: {', '.join(f'{count} {io}' for io, count in kinds.items())}"
     return f"; private mounts: {', '.join(_times(name, count) for name, count in private.items())}" if private else ""
+
+
+def _load(resources: Mapping[str, int]) -> str:
+    if "requests" not in resources:
+        return ""
+    late_ms = resources.get("lag_us", 0) / 1000
+    return (
+        f"{_plural(resources['requests'], 'request')} so far; within a minute one waited for its turn for up to {late_ms:.1f} ms"
+    )
 
 
 def _contents(found: wire.StatusReply) -> str:
@@ -58,7 +89,7 @@ def _memory(resources: Mapping[str, int]) -> str:
     if not resources.get("rss_bytes"):
         return ""
     parts = [size(resources["rss_bytes"])]
-    parts += [_plural(resources[name], noun) for name, noun in _REMEMBERED if name in resources]
+    parts += [_plural(resources[name], noun) for name, noun in _REMEMBERED if resources.get(name)]
     return ", ".join(parts)
 
 
@@ -85,29 +116,47 @@ def _slow(found: wire.StatusReply, now_ns: int) -> str:
     if not count or not found.slow:
         return _plural(count, "request") if count else ""
     last = found.slow[-1]
-    by = f" by {last.pid} {last.command}".rstrip() if last.pid else ""
-    where = f" {_shown(last.where)}" if last.where else ""
+    by = f" by {last.pid} {printable(last.command)}".rstrip() if last.pid else ""
+    where = f" {printable(last.where)}" if last.where else ""
     inside = f" in {last.branch}" if last.branch else ""
     return f"{count} since it began; {_ago(now_ns, last.time_ns)}: {last.request}{where}{inside}{by} took {_took(last.took_ns)}"
 
 
-def _branches(found: wire.StatusReply, now_ns: int) -> list[str]:
-    rows = [("BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE")]
-    for branch in found.branches:
+def _branches(found: wire.StatusReply, now_ns: int, width: int) -> list[str]:
+    rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE"]]
+    shown = found.branches
+    if len(shown) > _MOST_BRANCHES:  # those in which something is going on
+        first = sorted(shown, key=lambda branch: (not branch.processes, -branch.changed_ns))[:_MOST_BRANCHES]
+        shown = [branch for branch in shown if branch in first]
+    for branch in shown:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
         rows.append(
-            (branch.name, str(branch.changed), changed, snapshot, _processes(found, branch), branch.base or "(the lower)")
+            [branch.name, str(branch.changed), changed, snapshot, _processes(found, branch), branch.base or "(the lower)"]
         )
+    rows = fitting(rows, width, ("BASE", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    more = len(found.branches) - len(shown)
+    return [*lines, f"and {more} others: `agentfsd branch list` shows all"] if more else lines
+
+
+def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[list[str]]:
+    """A table, its headers first, without so many of the columns named *spare*, in that order, as are too much for *width*
+    columns (0: none is)."""
+    for name in spare:
+        if not width or sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 <= width:
+            break
+        at = rows[0].index(name)
+        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+    return rows
 
 
 def _processes(found: wire.StatusReply, branch: wire.Branch) -> str:
     """How many, and the names of some."""
     if not branch.processes:
         return "-"
-    commands = Counter(_shown(one.command) for one in found.bindings if one.branch == branch.name and one.command)
+    commands = Counter(printable(one.command) for one in found.bindings if one.branch == branch.name and one.command)
     names = [_times(name, count) for name, count in commands.most_common(_COMMANDS)]
     more = ", ..." if len(commands) > _COMMANDS else ""
     return f"{branch.processes}: {', '.join(names)}{more}" if names else str(branch.processes)
@@ -115,11 +164,6 @@ def _processes(found: wire.StatusReply, branch: wire.Branch) -> str:
 
 def _times(name: str, count: int) -> str:
     return f"{count} {name}" if count > 1 else name
-
-
-def _shown(text: str) -> str:
-    """On one line, whatever names hold."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _took(ns: int) -> str:

@@ -5,6 +5,8 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from agentfsd.logs import printable
+
 log = logging.getLogger(__name__)
 
 _KEPT = 20
@@ -52,9 +54,9 @@ class SlowLog:
             return
         self._lines += 1
         seconds = slow.took_ns / 1e9
-        by = f", for process {slow.pid} {slow.command}".rstrip() if slow.pid else ""
+        by = f", for process {slow.pid} {printable(slow.command)}".rstrip() if slow.pid else ""
         log.warning(
-            "slow: %s %s took %.3f s%s%s", slow.op, slow.where or "(the root)", seconds,
+            "slow: %s %s took %.3f s%s%s", slow.op, printable(slow.where) or "(the root)", seconds,
             f" in branch {slow.branch}" if slow.branch else "", by,
             extra={"op": slow.op, "branch": slow.branch, "pid": slow.pid, "duration": seconds},
         )  # fmt: skip
