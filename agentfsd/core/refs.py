@@ -115,6 +115,10 @@ class Refs:
         for listener in self.listeners:
             listener(happening)
 
+    def is_news(self, write: tuple[str, int, int]) -> bool:
+        """Whether somebody must hear of a write: see ``last_write``."""
+        return write != self.last_write or len(self.listeners) > 1
+
     def names_changed(self, directory: Inode, *names: bytes) -> None:
         """After names in a directory changed other than through the kernel: whoever has cached them looks again."""
         for listener in self.on_names:

@@ -278,8 +278,7 @@ class Base:
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""
-        overlay = self.overlay
-        if overlay.last_write != (inode.tree.id, inode.ino, tid) or len(overlay.listeners) > 1:
+        if self.overlay.is_news((inode.tree.id, inode.ino, tid)):
             self.tell("modified", inode, tid)
 
     def tree_replaced(self, tree: Tree) -> None:

@@ -12,7 +12,10 @@ def look_closer(operations: Operations, op: str, took_ns: int, node: int, tid: i
     """After the answer to a request that was about that node (0: nobody knows)."""
     connections = operations.connections
     traffic = connections.traffic
-    tree_id, where = _place(operations.nodes, node)
+    place = _place(operations.nodes, node)
+    if place is None:  # a control request, at which the room that answers it has looked
+        return
+    tree_id, where = place
     for profile in traffic.profiles:
         profile.note(op, took_ns, tid, tree_id)
     if took_ns <= traffic.slow.limit_ns:
@@ -22,8 +25,8 @@ def look_closer(operations: Operations, op: str, took_ns: int, node: int, tid: i
     traffic.slow.note(Slow(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
 
 
-def _place(nodes: NodeTable, number: int) -> tuple[str, str]:
-    """The branch or snapshot ("" for the caller's) and the path."""
+def _place(nodes: NodeTable, number: int) -> tuple[str, str] | None:
+    """The branch or snapshot ("" for the caller's) and the path; None for what is virtual."""
     try:
         node = nodes[number]
     except OSError:
@@ -32,4 +35,4 @@ def _place(nodes: NodeTable, number: int) -> tuple[str, str]:
         return node.inode.tree.id, os.fsdecode(node.inode.path)
     if isinstance(node, DirNode):
         return node.view.tree_id, os.fsdecode(b"/".join(node.path()))
-    return (node.owner.view.tree_id, os.fsdecode(b".agentfs")) if isinstance(node, VirtualNode) else ("", "?")
+    return None if isinstance(node, VirtualNode) else ("", "?")

@@ -246,7 +246,7 @@ def test_a_bound_process_is_told_of_its_own_branch_only(service: ControlService,
     status = ask(service, wire.Status(), bound)
     assert isinstance(status, wire.StatusReply)
     assert [branch.name for branch in status.branches] == ["one"]
-    assert b"two" not in ControlFile(service).status_text(bound)
+    assert b"two" not in trio.run(ControlFile(service).status_text, bound)
     snapshots = ask(service, wire.SnapshotList(branch="two"), bound)
     assert isinstance(snapshots, wire.Error)
 

@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agentfs_client.control import ControlClient
 from agentfsd import mounts
 from tests.mounted import Mounted, agentfsd, needs_fuse
 
@@ -71,3 +73,32 @@ def test_native_alone_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "7.99 is the oldest we know" in done.stderr
     assert mounts.mount_at(str(tmp_path / "mnt")) is None
+
+
+def test_through_pyfuse3_every_request_is_counted_and_has_a_place_and_somebody(make_mount: Callable[..., Mounted]) -> None:
+    mounted = make_mount(None, "--session", "pyfuse3")
+    path, ends = mounted.path / "file", time.monotonic() + 0.6
+
+    def work() -> None:
+        while time.monotonic() < ends:
+            with open(path, "wb", buffering=0) as file:
+                file.write(bytes(1 << 16))
+                os.fsync(file.fileno())
+            os.posix_fadvise(fd := os.open(path, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.read(fd, 1 << 16)
+            os.close(fd)
+            os.listdir(mounted.path)
+
+    with ControlClient.connect(mounted.record().socket) as daemon:
+        daemon.set_policy("log.slow_ms", "1")
+        worker = threading.Thread(target=work)
+        worker.start()
+        profile = daemon.top(0.5)
+        worker.join()
+        entries, slow = daemon.audit(path="file").entries, daemon.status().slow
+    kinds = {one.name for one in profile.operations}
+    assert {"open", "read", "write", "fsync", "flush", "release", "opendir", "readdir", "releasedir"} <= kinds
+    assert next(one.written_bytes for one in profile.processes if one.pid == os.getpid()) > 0
+    assert {one.pid for one in entries if one.kind == "modified"} == {os.getpid()}
+    assert {one.where for one in slow if one.request in ("write", "fsync")} <= {"file"}
+    assert "whoever opened it is taken for it" in " ".join(mounted.cli("status").stdout.split())

@@ -15,6 +15,7 @@ from agentfsd.telemetry import audit as auditing
 from agentfsd.telemetry.audit import Audit
 from agentfsd.telemetry.trail import Question, Record
 from agentfsd.telemetry.who import Identify
+from agentfsd.types import Caller
 from tests.overlays import Opened
 
 
@@ -56,6 +57,44 @@ def test_writes_to_one_file_are_one_record_for_each_process(audit: Audit, opened
     assert sorted(found.pid for found in records(audit)) == sorted([os.getpid(), other.pid])
     tell(opened, "modified", b"f")  # after it was written down
     assert len(records(audit)) == 3
+
+
+def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: Audit, opened: Opened) -> None:
+    """Overlay.last_write spares a single listener what it knows."""
+    inode, heard = opened.write("f", b"x"), list[Happening]()
+
+    def write() -> None:
+        if opened.overlay.is_news((inode.tree.id, inode.ino, os.getpid())):
+            opened.overlay.tell(Happening("modified", inode.tree.id, os.getpid(), inode))
+
+    write()
+    assert opened.overlay.last_write is not None
+    opened.overlay.listeners.append(heard.append)
+    write()
+    write()
+    opened.overlay.listeners.remove(heard.append)
+    assert (len(heard), len(records(audit))) == (2, 1)
+    assert opened.overlay.last_write is None
+    write()
+    assert len(records(audit)) == 2
+
+
+def test_a_binding_is_of_whoever_asked_for_it(audit: Audit, opened: Opened) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    opened.overlay.tell(Happening("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
+    opened.overlay.tell(Happening("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
+    other.kill()
+    other.wait()
+    assert [(found.pid, found.name) for found in records(audit)] == [
+        (os.getpid(), f"process {other.pid} sleep"),
+        (os.getpid(), ""),
+    ]
+
+
+def test_who_cannot_be_seen_here_has_at_least_a_user(audit: Audit) -> None:
+    audit.note("policy", Caller(0, 1234, 0), name="a = b")
+    (found,) = records(audit)
+    assert (found.pid, found.uid, found.command, found.branch, found.name) == (0, 1234, "", "", "a = b")
 
 
 def test_what_is_too_much_is_counted(audit: Audit, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

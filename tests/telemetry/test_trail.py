@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.telemetry.trail import Question, Record, Trail
+from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE, Question, Record, Trail
 
 SOME_BYTES = 1 << 18
 ALL = Question()
@@ -46,6 +46,20 @@ def test_only_what_is_asked_for_comes(trail: Trail) -> None:
     assert [found.time_ns for found in trail.read(Question(), lambda one: one.path == b"f4", 10)] == [4]
 
 
+def test_a_span_of_time_has_two_ends(trail: Trail) -> None:
+    trail.write([record(number) for number in range(1, 10)], {})
+    assert times(trail, Question(since_ns=3, until_ns=5)) == [3, 4, 5]
+
+
+def test_who_asks_for_a_part_is_told_that_some_is_missing(trail: Trail) -> None:
+    trail.write([record(1), record(2, kind=LOST, branch_id="", branch="", pid=0, name="7"), record(3, branch_id="other")], {})
+    assert times(trail, Question(branch_id="id")) == [1, 2]
+    assert times(trail, Question(pid=7, since_ns=2)) == [2, 3]
+    assert times(trail, Question(until_ns=1)) == [1]
+    assert times(trail, Question(kind="created")) == [1, 3]
+    assert [found.time_ns for found in trail.read(Question(), lambda one: False, 10)] == [2]
+
+
 def test_it_stays_within_its_bounds_and_keeps_the_newest(trail: Trail, tmp_path: Path) -> None:
     for begin in range(0, 20_000, 1000):
         trail.write([record(number, path=b"p" * 100) for number in range(begin, begin + 1000)], {"id": begin})
@@ -72,6 +86,7 @@ def test_what_cannot_be_read_is_moved_aside(tmp_path: Path, caplog: pytest.LogCa
     trail.write([record(1)], {})
     assert times(trail) == [1]
     trail.close()
+    assert trail.gap == UNREADABLE
     assert "moved aside" in caplog.text
     assert (tmp_path / "audit.db.unreadable").read_bytes().startswith(b"no database")
 
@@ -86,8 +101,12 @@ def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
         (copy / path.name).write_bytes(path.read_bytes())
     again = Trail(str(copy / "audit.db"), SOME_BYTES)
     assert times(again) == [1]
+    assert (trail.gap, again.gap) == ("", KILLED)
     again.close()
     trail.close()
+    ended = Trail(str(copy / "audit.db"), SOME_BYTES)
+    assert ended.gap == ""
+    ended.close()
 
 
 def test_a_failed_write_leaves_no_half_of_it(trail: Trail) -> None:
