@@ -250,6 +250,7 @@ class Daemon:
             status += f"; the settings stay as they were: {why}"
         else:
             self.observation.follow_policy()
+            self.observation.note_settings(self.orders.settings)
             log.info("settings read: %s", self.orders.settings or "there is no file of them")
         self.manager.ready(status)
 

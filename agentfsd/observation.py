@@ -1,6 +1,7 @@
 """What a daemon shows of itself beside its answers: counters, slow requests, the audit trail, metrics. It answers no request."""
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.settings import parse_bytes
 from agentfsd.fuse.mount import Mount
 from agentfsd.telemetry.audit import Audit
+from agentfsd.types import Caller
 
 if TYPE_CHECKING:
     from agentfsd.telemetry.metrics import Picture, Served
@@ -50,6 +52,11 @@ class Observation:
             self.audit.set(enabled=policy["audit.enabled"] == "yes", max_bytes=parse_bytes(policy["audit.max_bytes"]))
         except OSError as exc:
             log.warning("no audit trail is written: %s", exc)
+
+    def note_settings(self, path: str) -> None:
+        """That a file of settings was read again; who sent the signal nobody knows."""
+        if path:
+            self.audit.note("policy", Caller(os.getpid(), os.geteuid(), os.getegid()), name=f"read again from {path}")
 
     async def run(self) -> None:
         """As long as the daemon lives."""

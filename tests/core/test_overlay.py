@@ -9,6 +9,7 @@ import pytest
 from agentfsd.core import attributes, copyup, data, namespace
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.errors import Refusal
+from agentfsd.metadata import layers
 from tests.overlays import Opened
 
 
@@ -255,3 +256,25 @@ def test_history_holds_no_other_branchs_snapshots_of_the_bare_lower(opened: Open
     overlay.create_snapshot("main", "main-bare")
     overlay.create_branch("three", "main-bare")
     assert [found.name for found in overlay.log("three")] == ["main-bare"]
+
+
+def test_changes_are_counted_some_at_a_time(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        (opened.base / "lower" / f"old-{number}").write_text("x")
+    opened.overlay.create_branch("work")
+    for number in range(11):
+        opened.write(f"new-{number}", b"x", "work")
+    tree = opened.tree("work")
+    for number in range(7):
+        namespace.unlink(tree, tree.root, b"old-%d" % number)
+    whole = opened.overlay.list_branches()
+    assert [(branch.name, branch.changed) for branch in whole] == [("main", 0), ("work", 18)]
+    for page in (1, 3, 7, 11, 18):
+        monkeypatch.setattr(layers, "_PAGE", page)
+        steps, found = 0, opened.overlay.describing()
+        with pytest.raises(StopIteration) as ended:
+            while True:
+                next(found)
+                steps += 1
+        assert ended.value.value == whole
+        assert steps >= 18 // page
