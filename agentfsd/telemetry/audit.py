@@ -25,7 +25,8 @@ _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes",
 
 
 class Audit:
-    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on."""
+    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records could
+    not be kept since the daemon began."""
 
     def __init__(self, overlay: Overlay, identify: Identify, path: str) -> None:
         self._overlay, self._identify, self._path = overlay, identify, path
@@ -38,6 +39,7 @@ class Audit:
         self._lost, self._failing = 0, False
         self._turn = trio.Lock()
         self.changed: dict[str, int] = {}
+        self.lost = 0
 
     @property
     def is_on(self) -> bool:
@@ -76,6 +78,7 @@ class Audit:
             self._written.add(key)
         if len(self._waiting) >= WAITING_MAX:
             self._lost += 1
+            self.lost += 1
             return
         if told.kind == "branch-renamed":
             self._names.clear()
@@ -98,6 +101,7 @@ class Audit:
             return
         if len(self._waiting) >= WAITING_MAX:
             self._lost += 1
+            self.lost += 1
             return
         uid, command = self._identify.of_process(caller.pid)
         uid = caller.uid if uid == UNKNOWN_UID else uid
@@ -132,6 +136,7 @@ class Audit:
             trail.write(records, {branch: self.changed[branch] for branch in touched if branch in self.changed}, gone)
         except sqlite3.Error as exc:  # a full disk, for example
             self._lost += sum(int(record.name) if record.kind == LOST and record.name.isdigit() else 1 for record in records)
+            self.lost += sum(record.kind != LOST for record in records)
             if not self._failing:
                 log.warning("records of the audit trail cannot be written: %s", exc)
             self._failing = True

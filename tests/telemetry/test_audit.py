@@ -102,6 +102,7 @@ def test_what_is_too_much_is_counted(audit: Audit, opened: Opened, monkeypatch: 
     for number in range(5):
         tell(opened, "created", b"%d" % number)
     assert [(found.kind, found.name) for found in records(audit)] == [("created", ""), ("created", ""), ("lost", "3")]
+    assert audit.lost == 3
 
 
 def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
@@ -119,6 +120,7 @@ def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
     tell(opened, "created", b"after")
     found = records(audit)
     assert (found[-2].path, found[-1].kind, int(found[-1].name)) == (b"after", "lost", 4000)
+    assert audit.lost == 4000
 
 
 def test_switched_off_nothing_listens_and_what_was_written_stays(audit: Audit, opened: Opened, tmp_path: Path) -> None:
