@@ -82,6 +82,11 @@ class Bindings:
         known = self._find(tid)
         return known.pid if known is not None else 0
 
+    def process_again(self, tid: int) -> int:
+        """Likewise, of whoever waits for an answer and whose branch was asked for already: that a process is known is enough."""
+        known = self._processes.get(tid)
+        return known.pid if known is not None else self.process_of(tid)
+
     def _find(self, tid: int) -> _Known | None:
         news = self._epoll.poll(0)
         if news:

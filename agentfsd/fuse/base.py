@@ -274,7 +274,7 @@ class Base:
         tree = inode.tree
         if tree.detached or (not inode.nlink and kind != "deleted"):
             return
-        self.overlay.tell(Happening(kind, tree.id, self.bindings.process_of(tid), inode, path, old_path))
+        self.overlay.tell(Happening(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""

@@ -25,8 +25,8 @@ _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes",
 
 
 class Audit:
-    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records could
-    not be kept since the daemon began."""
+    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records
+    could not be kept since the daemon began."""
 
     def __init__(self, overlay: Overlay, identify: Identify, path: str) -> None:
         self._overlay, self._identify, self._path = overlay, identify, path

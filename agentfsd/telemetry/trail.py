@@ -21,9 +21,7 @@ _WAL_BYTES = 1 << 20
 _TRIM_SHARE = 8  # one part in so many goes at a time
 _PAGE = 1000
 _EVER = 1 << 62
-_ROWS = (
-    200  # that one statement inserts: the interpreter is given back to the event loop, and asked for again, once for all of them
-)
+_ROWS = 500  # in one statement: each takes the interpreter from the event loop
 _COLUMNS = "time_ns, branch_id, branch, uid, pid, command, kind, path, old_path, name"
 
 LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many, or why nobody knows:

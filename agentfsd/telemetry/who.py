@@ -10,6 +10,7 @@ from agentfsd.core.overlay import Overlay
 
 UNKNOWN_UID = -1
 _FRESH_S = 0.2  # of a user: a process may become somebody else
+_SAME_S = 0.0003  # so soon after it was asked no process has begun another program that has done something already
 _KNOWN_MAX = 64
 
 
@@ -25,10 +26,11 @@ class Who(NamedTuple):
 class _Person:
     """``fd``: of /proc/PID/comm, which belongs to this process and no later one of its number."""
 
-    __slots__ = ("command", "fd", "uid", "until_s")
+    __slots__ = ("asked_s", "command", "fd", "name", "uid", "until_s")
 
     def __init__(self, fd: int) -> None:
-        self.fd, self.command, self.uid, self.until_s = fd, b"", UNKNOWN_UID, 0.0
+        self.fd, self.command, self.name, self.uid = fd, b"", "", UNKNOWN_UID
+        self.asked_s = self.until_s = 0.0
 
 
 class Identify:
@@ -49,18 +51,21 @@ class Identify:
         """Its effective uid and its command, as they are now; UNKNOWN_UID and "" for one that nobody knows."""
         if not pid:
             return UNKNOWN_UID, ""
-        known = self._known.get(pid)
+        known, now = self._known.get(pid), time.monotonic()
+        if known is not None and now - known.asked_s < _SAME_S:
+            return known.uid, known.name
         command = _command(known.fd) if known is not None else b""
         if known is None or not command:
             known = self._meet(pid) or known  # it has ended: what was known of it is all that there is
             if known is None:
                 return UNKNOWN_UID, ""
             command = _command(known.fd) or known.command
-        now = time.monotonic()
         if command != known.command or known.until_s < now:  # it runs another program, perhaps as somebody else
             uid = proc.owner(pid)
             known.command, known.uid, known.until_s = command, known.uid if uid is None else uid, now + _FRESH_S
-        return known.uid, command.decode("utf-8", "replace")
+            known.name = command.decode("utf-8", "replace")
+        known.asked_s = now
+        return known.uid, known.name
 
     def _meet(self, pid: int) -> _Person | None:
         try:
