@@ -18,7 +18,6 @@ from agentfsd.cli.common import Failure, client, json_option, mount_option, plai
 from agentfsd.control import text
 from agentfsd.core.settings import parse_age
 from agentfsd.errors import invalid
-from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -287,9 +286,6 @@ def _moment_ns(words: str | None) -> int:
     return int(moment.timestamp() * 1e9)
 
 
-_GAPS = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}
-
-
 def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
     for entry in entries:
         if as_json:
@@ -299,10 +295,11 @@ def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
 
 
 def _line(entry: wire.AuditEntry) -> str:
-    from agentfsd.telemetry.audit import LOST  # here, or every command would load the daemon's event loop
+    from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE  # here, or every command would load SQLite
 
     if entry.kind == LOST:
-        return f"{output.when(entry.time_ns)}  ({_GAPS.get(entry.name) or f'{entry.name} entries could not be kept'})"
+        gaps = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}
+        return f"{output.when(entry.time_ns)}  ({gaps.get(entry.name) or f'{entry.name} entries could not be kept'})"
     process = f"{entry.pid} {output.printable(entry.command)}".rstrip() if entry.pid else "-"
     user = str(entry.uid) if entry.uid >= 0 else "-"
     path = output.printable(entry.path)
