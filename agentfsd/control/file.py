@@ -1,5 +1,7 @@
 """The control file of a mount, and the two status files beside it."""
 
+import trio
+
 from agentfs_client import wire
 from agentfsd.control import text
 from agentfsd.control.peer import Peer
@@ -17,7 +19,8 @@ class ControlFile:
         return Channel(self._service, Peer(caller))
 
     async def status_text(self, caller: Caller) -> bytes:
-        return text.status(await self._service.status(self._service.bindings.branch_of(caller.pid))).encode()
+        found = await self._service.status(self._service.bindings.branch_of(caller.pid))
+        return (await trio.to_thread.run_sync(text.status, found)).encode()
 
     async def status_json(self, caller: Caller) -> bytes:
         return wire.encode(await self._service.status(self._service.bindings.branch_of(caller.pid)), json=True)

@@ -126,8 +126,9 @@ def _branches(found: wire.StatusReply, now_ns: int, width: int) -> list[str]:
     rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE"]]
     shown = found.branches
     if len(shown) > _MOST_BRANCHES:  # those in which something is going on
-        first = sorted(shown, key=lambda branch: (not branch.processes, -branch.changed_ns))[:_MOST_BRANCHES]
-        shown = [branch for branch in shown if branch in first]
+        busiest = sorted(shown, key=lambda branch: (not branch.processes, -branch.changed_ns))[:_MOST_BRANCHES]
+        ids = {branch.id for branch in busiest}
+        shown = [branch for branch in shown if branch.id in ids]
     for branch in shown:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"

@@ -30,6 +30,7 @@ from agentfs_client.control import ControlClient
 from agentfsd import config, mounts
 from agentfsd.cli import observing
 from agentfsd.cli.main import main
+from agentfsd.control import text
 from agentfsd.errors import Refusal
 from agentfsd.lower import writer
 from agentfsd.lower.host import HostLower
@@ -133,6 +134,23 @@ def test_status_shows_private_mounts_and_how_they_carry_data(branches: Mounted) 
     shown = branches.run("one", *AGENTFSD, "status").stdout
     assert "private mounts: one (zero-message)" in line(shown, "session")
     assert not [row for row in shown.splitlines() if row.startswith("two")]
+
+
+def test_status_of_many_branches_shows_those_in_which_something_goes_on() -> None:
+    branches = [
+        wire.Branch(name=f"b{one:03}", id=f"id{one}", base="", created_ns=1, changed=0, processes=int(one == 70), changed_ns=one)
+        for one in range(100)
+    ]
+    shown = text.status(
+        wire.StatusReply(
+            daemon="0", pid=1, lower="/lower", mountpoint="/mnt", state="/state", session="native", backstore="hostfs",
+            started_ns=1, branch="main", bound=False, branches=branches, bindings=[], usage={}, audit=True,
+        ), 50,
+    )  # fmt: skip
+    rows = [row.split()[0] for row in shown.splitlines() if row.startswith("b")]
+    assert rows == ["b070", *(f"b{one:03}" for one in range(71, 100))]
+    assert shown.endswith("and 70 others: `agentfsd branch list` shows all\n")
+    assert max(map(len, shown.splitlines())) <= 50
 
 
 class Text:
