@@ -24,7 +24,8 @@ class Answer:
 
 
 class Visitor:
-    """*address*: as `agentfsd ui` prints it. Sends the cookie once enter() has got one."""
+    """*address*: as `agentfsd ui` prints it; its host need be known to nobody but browsers. Sends the cookie once enter() has got
+    one."""
 
     def __init__(self, address: str) -> None:
         self.address = urlsplit(address)
@@ -38,10 +39,10 @@ class Visitor:
         return self
 
     def get(self, path: str, headers: Mapping[str, str] = {}, method: str = "GET", body: str | None = None) -> Answer:
-        connection = http.client.HTTPConnection(self.address.hostname or "", self.address.port or 0, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.address.port or 0, timeout=30)
         try:
             cookie = {"cookie": self.cookie} if self.cookie else {}
-            connection.request(method, path, body, {**cookie, **headers})
+            connection.request(method, path, body, {"host": self.address.netloc, **cookie, **headers})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:

@@ -44,7 +44,8 @@ def test_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(address:
     assert found.headers["location"] == "/files?ref=agent-3&path=a%FFb"
     cookie = found.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie
+    assert "domain" not in cookie
     assert stranger.token.lower() not in cookie
     assert stranger.get(f"//evil.example/?token={stranger.token}").headers["location"] == "/evil.example/"
     assert stranger.get("/api/changed?ref=agent-3", {"authorization": f"Bearer {stranger.token}"}).status == 200
@@ -53,8 +54,36 @@ def test_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(address:
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.1.2", "", "localhost@evil.example", "[::1"])
 def test_only_a_loopback_name_is_answered(visitor: Visitor, host: str) -> None:
     assert visitor.get("/", {"host": host}).status == 400
-    assert visitor.get("/", {"host": f"localhost:{visitor.address.port}"}).status == 200
-    assert visitor.get("/", {"host": "[::1]:9"}).status == 200
+    assert visitor.get("/", {"host": f"{visitor.address.hostname}:9"}).status == 200  # by a tunnel of another port
+
+
+def test_other_servers_of_this_machine_are_not_sent_the_cookie(visitor: Visitor, address: str) -> None:
+    stranger = Visitor(address)
+    for host in (f"localhost:{visitor.address.port}", f"127.0.0.1:{visitor.address.port}", "[::1]:9"):
+        assert visitor.get("/", {"host": host}).status == 403  # where a browser shares cookies with every port, ours is worth nothing
+        led = stranger.get(f"/files?token={stranger.token}&path=a%ffb", {"host": host})
+        assert "set-cookie" not in led.headers
+        home, _, query = led.headers["location"].partition("/files?token=")
+        assert home == f"http://{visitor.address.hostname}:{host.rpartition(':')[2]}"
+        assert stranger.token not in query
+        assert stranger.get(f"/files?token={query}").headers["location"] == "/files?path=a%FFb"
+        assert stranger.get(f"/files?token={query}").status == 403  # good once
+
+
+def test_an_address_of_its_own_may_be_asked_for(mounted: Mounted) -> None:
+    with served("-m", str(mounted.path), "--host", "127.0.0.1", command=AGENTFSD) as found:
+        visitor = Visitor(found)
+        assert visitor.address.hostname == "127.0.0.1"
+        assert visitor.enter().get("/").status == 200
+
+
+def test_nobody_else_listens_where_a_browser_may_look_for_its_name(visitor: Visitor) -> None:
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as other, pytest.raises(OSError):
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            other.bind((host, visitor.address.port or 0))
+            other.listen()
 
 
 def test_other_pages_of_the_browser_get_nothing(visitor: Visitor) -> None:
@@ -213,7 +242,7 @@ def test_what_happens_is_told_as_it_happens(mounted: Mounted, visitor: Visitor) 
 @contextmanager
 def listening(visitor: Visitor, query: str = "") -> Iterator[BinaryIO]:
     """The stream of events, when it has begun."""
-    head = f"GET /api/events?{query} HTTP/1.1\r\nHost: localhost\r\nCookie: {visitor.cookie}\r\n\r\n"
+    head = f"GET /api/events?{query} HTTP/1.1\r\nHost: {visitor.address.netloc}\r\nCookie: {visitor.cookie}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", visitor.address.port or 0), timeout=20) as connection:
         connection.sendall(head.encode())
         with connection.makefile("rb") as stream:
