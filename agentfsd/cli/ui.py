@@ -50,7 +50,9 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
         output.say(serve.address(listening, keys.host, keys.token))
         output.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
         if opening:
-            shown = serve.host_of(listening[0])  # others can read a browser's command line: neither the name nor the token is in it
+            shown = serve.host_of(
+                listening[0]
+            )  # others can read a browser's command line: neither the name nor the token is in it
             webbrowser.open(serve.address(listening, shown, keys.new_once()))
         serve.run(site, listening)
 

@@ -183,8 +183,9 @@ def _host(headers: Headers, home: str) -> str:
     """Which name was used, in brackets for IPv6. Refused for one that others can make lead here."""
     given = headers.getlist("host")
     try:
-        parts = urlsplit(f"//{given[0]}") if len(given) == 1 else None
-        host = parts.hostname if parts is not None and (parts.port or True) else None
+        parts = urlsplit(f"//{given[0]}") if len(given) == 1 else urlsplit("")
+        host = parts.hostname
+        _ = parts.port  # ValueError for one that makes no sense
     except ValueError:
         host = None
     if host is None or not (host == home or is_loopback(host)) or "@" in given[0] or "/" in given[0]:

@@ -1,6 +1,7 @@
 """The server: its pages put together, its socket, its start and its end. Loopback only. It must never know a page."""
 
 import errno
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from agentfsd.web import session
 from agentfsd.web.changing import ChangingRoutes
 from agentfsd.web.filesystem import FilesystemRoutes
 from agentfsd.web.guard import Guard, Keys, is_loopback
+from agentfsd.web.leaving import Leaving
 from agentfsd.web.looking import LookingRoutes
 from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import HERE, Pages
@@ -75,12 +77,14 @@ class _Only:
 def _site(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Site:
     static = Mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app = Starlette(routes=[*routes, static], exception_handlers=pages.handlers())
-    return Site(Guard(app, pages.keys, cookie_name, writable=pages.writable, refuse=pages.refuse), ending)
+    return Site(Guard(Leaving(app), pages.keys, cookie_name, writable=pages.writable, refuse=pages.refuse), ending)
 
 
 def listen(host: str | None, port: int) -> list[socket.socket]:
-    """Sockets that only this machine reaches; *port* 0: any that is free. Refusal. Without *host* both that a name below localhost
-    may mean: another server would sit on the one that we left, and be sent what is ours."""
+    """Sockets that only this machine reaches; *port* 0: any that is free. Refusal.
+
+    Without *host* both that a name below localhost may mean: another server would sit on the one that we left, and be sent what
+    is ours."""
     if host is not None and not is_loopback(host):
         raise invalid(f"{host} is not this machine alone", "give --host 127.0.0.1, another address that begins with 127, or ::1")
     try:
@@ -160,5 +164,6 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.ended_by = sig
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # who is cut off now is nobody's worry
         self._ending.set()
         super().handle_exit(sig, frame)

@@ -60,7 +60,9 @@ def test_only_a_loopback_name_is_answered(visitor: Visitor, host: str) -> None:
 def test_other_servers_of_this_machine_are_not_sent_the_cookie(visitor: Visitor, address: str) -> None:
     stranger = Visitor(address)
     for host in (f"localhost:{visitor.address.port}", f"127.0.0.1:{visitor.address.port}", "[::1]:9"):
-        assert visitor.get("/", {"host": host}).status == 403  # where a browser shares cookies with every port, ours is worth nothing
+        assert (
+            visitor.get("/", {"host": host}).status == 403
+        )  # where a browser shares cookies with every port, ours is worth nothing
         led = stranger.get(f"/files?token={stranger.token}&path=a%ffb", {"host": host})
         assert "set-cookie" not in led.headers
         home, _, query = led.headers["location"].partition("/files?token=")
