@@ -1,5 +1,6 @@
 """A running `agentfsd ui` over a real mount: who is let in, what it shows, what it refuses, what it changes when asked to."""
 
+import base64
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -19,6 +21,9 @@ from tests.web.asking import Visitor
 from tests.web.browser import served
 from tests.web.conftest import NASTY
 
+DOT = base64.b64decode(  # one pixel
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 FILE = "/api/filesystem/file?ref=agent-3&path="
 
 
@@ -223,6 +228,39 @@ def test_history_shows_snapshots_in_line_with_their_branch(visitor: Visitor) -> 
     assert "Restore" not in text
 
 
+def test_history_of_one_branch_is_its_own(visitor: Visitor) -> None:
+    rows = visitor.get("/history?branch=agent-3").text.split("<li>")[1:]
+    for row, name in zip(rows, ("agent-3", "good", "the real directory"), strict=True):
+        assert f">{name}<" in row
+    assert "No snapshots yet of agent-7" in visitor.get("/history?branch=agent-7").text
+
+
+def test_pictures_are_pictures_by_what_is_in_them(mounted: Mounted, visitor: Visitor) -> None:
+    mounted.cli("branch create", "pictures")
+    mounted.subtree("pictures").joinpath("dot.txt").write_bytes(DOT)
+    mounted.subtree("pictures").joinpath("page.png").write_text(
+        "<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>"
+    )
+    found = visitor.get("/api/image?ref=pictures&path=dot.txt")
+    assert (found.status, found.headers["content-type"], found.body) == (200, "image/png", DOT)
+    assert found.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    for path in ("page.png", "app.py", "outside", "../dot.txt"):
+        assert visitor.get(f"/api/image?ref=pictures&path={path}").status in (400, 403, 404), path
+    mounted.cli("discard", "pictures")
+
+
+def test_directory_with_many_changes_is_not_compared_at_once(mounted: Mounted, visitor: Visitor) -> None:
+    mounted.cli("branch create", "many")
+    mounted.sh("many", "mkdir n few; seq 400 | split -l 1 -a 3 - n/; echo 1 > few/one; echo 2 > few/two")
+    refused = visitor.get("/api/diff?b=many&path=n")
+    assert (refused.status, refused.json()["error"]) == (400, "401 paths differ in it; choose one of them.")
+    assert [diff["path"] for diff in visitor.get("/api/diff?b=many&path=few/one").json()] == ["few/one"]
+    assert visitor.get("/api/diff?b=many&path=few").status == 200
+    (one,) = visitor.get("/api/diff?b=many&path=n/aaa").json()
+    assert one["added"] == 1
+    assert visitor.get("/api/diff?a=many&b=agent-7&path=n").status == 400  # all gone
+
+
 def test_files_are_found_by_name(visitor: Visitor) -> None:
     assert visitor.get("/api/find?ref=agent-3&q=ENTRY-4321").json() == {"found": [["big/entry-4321"] * 2], "more": False}
     many = visitor.get("/api/find?ref=agent-3&q=entry").json()
@@ -370,3 +408,29 @@ def test_it_ends_on_a_signal_while_somebody_listens(mounted: Mounted) -> None:
                 os.kill(process.pid, number)
                 assert process.wait(10) == code
             assert "Traceback" not in process.stderr.read()
+
+
+def children(pid: int) -> set[str]:
+    return {child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()}
+
+
+def test_who_leaves_a_page_leaves_no_work_behind(mounted: Mounted) -> None:
+    environment = {**os.environ, "AGENTFS_RUNTIME_DIR": str(mounted.path.parent / "run")}  # over the socket
+    command = [*AGENTFSD, "ui", "-m", str(mounted.path)]
+    with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as process:
+        daemon = mounted.record().pid
+        try:
+            assert process.stdout is not None
+            visitor, before = Visitor(process.stdout.readline().strip()).enter(), children(daemon)
+            with socket.create_connection(("127.0.0.1", visitor.address.port or 0)) as connection:
+                head = f"Host: {visitor.address.netloc}\r\nCookie: {visitor.cookie}\r\n"
+                connection.sendall(f"GET /api/counts?b=many HTTP/1.1\r\n{head}\r\n".encode())
+                deadline = time.monotonic() + 10
+                while not children(daemon) - before:
+                    assert time.monotonic() < deadline, "nothing is compared"
+            os.kill(daemon, signal.SIGSTOP)  # its answer will not come
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(10) == 0
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+            process.kill()

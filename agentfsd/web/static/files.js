@@ -217,6 +217,30 @@ async function loadMarks() {
   }
 }
 
+// Gives what was deleted its place among what is shown already.
+function putMarks() {
+  const chosen = rows[list.active]?.key;
+  const shown = tree ?? rows; // a search may be on
+  const put = (directory, begin, depth) => {
+    for (const row of gone.get(directory) ?? []) {
+      let at = begin;
+      while (at < shown.length && shown[at].depth >= depth && (shown[at].depth > depth || isDirectory(shown[at]) || shown[at].key < row.key)) at++;
+      if (shown[at]?.key !== row.key && !shown.slice(begin, at).some((each) => each.key === row.key)) shown.splice(at, 0, { ...row, depth, isGone: true });
+    }
+  };
+  put("", 0, 0);
+  for (let at = 0; at < shown.length; at++) if (shown[at].isOpen) put(shown[at].key, at + 1, shown[at].depth + 1);
+  const at = rows.findIndex((row) => row.key === chosen);
+  if (at >= 0) list.active = at;
+  renew();
+  const status = marks.get(current);
+  const name = content.querySelector(".file-head h2");
+  if (current && status && name && !content.querySelector(".file-head .mark")) {
+    name.before(mark(status));
+    content.querySelector(".file-head .spacer").after(el("a", { href: address("/compare", { a: against, b: ref, path: current }) }, "What changed"));
+  }
+}
+
 async function reveal(key) {
   for (let cut = key.indexOf("/"); cut > 0; cut = key.indexOf("/", cut + 1)) {
     const index = rows.findIndex((row) => row.key === key.slice(0, cut));
@@ -232,16 +256,18 @@ async function reveal(key) {
 async function start() {
   const wanted = split.dataset.path;
   try {
-    await loadMarks(); // first: what was deleted has its place in the tree
     rows = await children("", 0);
     renew();
     sum.textContent = rows.length ? "" : "There is nothing in it yet.";
     list.box.focus({ preventScroll: true });
-    if (!wanted) return;
-    await reveal(wanted);
-    const row = rows[list.active];
-    if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
-    renew();
+    if (wanted) {
+      await reveal(wanted);
+      const row = rows[list.active];
+      if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
+      renew();
+    }
+    await loadMarks(); // last: with many changes it takes seconds
+    putMarks();
   } catch (error) {
     content.replaceChildren(refusal(error));
     read(split);
