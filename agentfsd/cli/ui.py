@@ -3,12 +3,18 @@
 import importlib.util
 import webbrowser
 from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from agentfs_client.control import ControlClient
+from agentfs_client.filesystem.errors import ArchiveError
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import Failure, converse, mount_option
+
+if TYPE_CHECKING:
+    from agentfsd.web.trees import ArchiveTree
 
 
 @click.command()
@@ -35,7 +41,6 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
         raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
     from agentfsd.web import guard, serve
     from agentfsd.web.session import find
-    from agentfsd.web.trees import ArchiveTree
 
     with ExitStack() as stack:
         listening = [stack.enter_context(each) for each in serve.listen(host, port)]
@@ -43,7 +48,7 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
         cookie = serve.cookie_name(listening)
         if session is not None:
             files = find(session)
-            archive = None if files.archive is None else stack.enter_context(closing(ArchiveTree(files.archive)))
+            archive = None if files.archive is None else stack.enter_context(closing(_opened(files.archive)))
             site = serve.session_site(files, archive, keys, cookie)
         else:
             site = serve.overlay_site(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
@@ -59,6 +64,15 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
 
 def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:
     return converse(lambda: locate.find(named, revive=True))
+
+
+def _opened(archive: Path) -> "ArchiveTree":
+    from agentfsd.web.trees import ArchiveTree
+
+    try:
+        return ArchiveTree(archive)
+    except (ArchiveError, OSError) as exc:
+        raise Failure(str(exc), "was it cut short, or written by something else?") from exc
 
 
 def _shown_at(named: str | None) -> str:
