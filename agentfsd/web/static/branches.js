@@ -27,7 +27,9 @@ function rowOf(branch) {
 async function work() {
   if (busy) return;
   busy = true;
-  for (const branch of waiting) {
+  while (waiting.size) {
+    const changed = (branch) => Number(rowOf(branch)?.dataset.changed ?? 0);
+    const branch = [...waiting].sort((one, other) => changed(one) - changed(other))[0]; // what is quick comes first
     waiting.delete(branch);
     const row = rowOf(branch);
     if (!row) continue;
