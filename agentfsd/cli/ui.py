@@ -3,22 +3,28 @@
 import importlib.util
 import webbrowser
 from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from agentfs_client.control import ControlClient
+from agentfs_client.filesystem.errors import ArchiveError
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import Failure, converse, mount_option
+
+if TYPE_CHECKING:
+    from agentfsd.web.trees import ArchiveTree
 
 
 @click.command()
 @click.argument("session", required=False)
 @click.option("--write", "writable", is_flag=True, help="Offer restore, discard and undo as well; else the pages only look.")
 @click.option("--open", "opening", is_flag=True, help="Open it in a browser.")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="A loopback address (127.0.0.1 unless said).")
+@click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that finds no names below localhost.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="A certain one; else any that is free.")
 @mount_option
-def ui(session: str | None, writable: bool, opening: bool, host: str, port: int, named: str | None) -> None:
+def ui(session: str | None, writable: bool, opening: bool, host: str | None, port: int, named: str | None) -> None:
     """Look at an overlay in a browser: who works in which branch, what changed, any two states side by side, the history, what
     happens now. With SESSION (ID.jsonl or ID.fs.zip), at what an agent's session left.
 
@@ -35,28 +41,38 @@ def ui(session: str | None, writable: bool, opening: bool, host: str, port: int,
         raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
     from agentfsd.web import guard, serve
     from agentfsd.web.session import find
-    from agentfsd.web.trees import ArchiveTree
 
-    keys = guard.Keys()
     with ExitStack() as stack:
-        listening = stack.enter_context(serve.listen(host, port))
+        listening = [stack.enter_context(each) for each in serve.listen(host, port)]
+        keys = guard.Keys() if host is None else guard.Keys(host=serve.host_of(listening[0]))
         cookie = serve.cookie_name(listening)
         if session is not None:
             files = find(session)
-            archive = None if files.archive is None else stack.enter_context(closing(ArchiveTree(files.archive)))
+            archive = None if files.archive is None else stack.enter_context(closing(_opened(files.archive)))
             site = serve.session_site(files, archive, keys, cookie)
         else:
             site = serve.overlay_site(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
-        listening.listen(128)
-        output.say(serve.address(listening, keys.token))
+        output.say(serve.address(listening, keys.host, keys.token))
         output.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
         if opening:
-            webbrowser.open(serve.address(listening, keys.new_once()))  # others can read a browser's command line
+            shown = serve.host_of(
+                listening[0]
+            )  # others can read a browser's command line: neither the name nor the token is in it
+            webbrowser.open(serve.address(listening, shown, keys.new_once()))
         serve.run(site, listening)
 
 
 def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:
     return converse(lambda: locate.find(named, revive=True))
+
+
+def _opened(archive: Path) -> "ArchiveTree":
+    from agentfsd.web.trees import ArchiveTree
+
+    try:
+        return ArchiveTree(archive)
+    except (ArchiveError, OSError) as exc:
+        raise Failure(str(exc), "was it cut short, or written by something else?") from exc
 
 
 def _shown_at(named: str | None) -> str:

@@ -21,7 +21,14 @@ from agentfsd.web.trees import Content, Entry, Trees
 from agentfsd.web.viewing import view
 
 MAX_FOUND = 500
+MAX_IMAGE_BYTES = 32 << 20
 _CHUNK_BYTES = 256 << 10
+_IMAGES = (  # pictures that are nothing but that: SVG is a page with scripts
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"), (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"), (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"....ftypavif", re.DOTALL), "image/avif"), (re.compile(rb"BM"), "image/bmp"),
+    (re.compile(rb"\x00\x00\x01\x00"), "image/x-icon"),
+)  # fmt: skip
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
@@ -35,6 +42,7 @@ class FilesystemRoutes:
             Route("/api/filesystem/tree", self.tree),
             Route("/api/filesystem/file", self.file),
             Route("/api/find", self.find),
+            Route("/api/image", self.image),
             Route("/api/view", self.view),
         ]
 
@@ -70,6 +78,17 @@ class FilesystemRoutes:
         asked = Asked(request)
         with self._trees.tree(asked.text("ref", "")) as tree:
             return answer(msgspec.to_builtins(view(tree, asked.path(), asked.number("offset", 0))))
+
+    def image(self, request: Request) -> Response:
+        """A picture, by what is in it and not by its name. ValueError for anything else."""
+        asked = Asked(request)
+        with self._trees.tree(asked.text("ref", "")) as tree, tree.open(asked.path()) as content:
+            head = content.read(0, 16)
+            kind = next((kind for magic, kind in _IMAGES if magic.match(head)), None)
+            if kind is None or content.size > MAX_IMAGE_BYTES:
+                raise ValueError(f"this is no picture of at most {MAX_IMAGE_BYTES >> 20} MiB")
+            alone = {"content-security-policy": "default-src 'none'; sandbox"}
+            return Response(content.read(0, content.size), 200, alone, kind)
 
     def file(self, request: Request) -> Response:
         """A file as it is, whole or a ``Range``; ``download=1``: always as an attachment."""

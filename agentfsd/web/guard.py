@@ -1,7 +1,9 @@
 """Who may come in: the one place. It knows no page.
 
 Whoever started the server has its token, in the address that was printed. A browser gets a cookie for it at once, so that the
-token stands in no history entry but the first and is sent to nobody. A change needs what only our own pages hold as well.
+token stands in no history entry but the first and is sent to nobody. Browsers send cookies to every port of a host, so the pages
+have a host of their own, below localhost, whose name no other server of this machine knows: what an agent serves on 127.0.0.1
+gets nothing. A change needs what only our own pages hold as well.
 """
 
 import secrets
@@ -37,9 +39,10 @@ _HEADERS = {
 
 @dataclass
 class Keys:
-    """``token``: for whoever is given the address. ``once``: tokens that are good for one visit. ``cookie`` and ``csrf``: what a
-    browser has then, and what our own forms hold."""
+    """``host``: where the pages are, an address or a secret name. ``token``: for whoever is given that. ``once``: tokens that are
+    good for one visit. ``cookie`` and ``csrf``: what a browser has then, and what our own forms hold."""
 
+    host: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.localhost")
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -99,13 +102,14 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive) -> ASGIApp:
         """What is to answer. Refused."""
         headers = Headers(scope=scope)
-        _check_host(headers)
+        is_home = _host(headers, self._keys.host) == self._keys.host
         _check_site(headers, scope["method"])
         given = query(scope["query_string"])
         token = next((value for name, value in given if name == "token"), None)
         if token is not None and scope["method"] in _READING and self._keys.admits(token):
-            return self._enter(scope["path"], [pair for pair in given if pair[0] != "token"])
-        how = self._identified(headers)
+            rest = [pair for pair in given if pair[0] != "token"]
+            return self._enter(scope["path"], rest) if is_home else self._lead_home(scope["path"], rest, headers)
+        how = self._identified(headers, is_home=is_home)
         if how is None:
             raise Refused(
                 403, "This page is for whoever started it.", "Open the address that `agentfsd ui` printed, with its token."
@@ -118,17 +122,22 @@ class Guard:
 
     def _enter(self, path: str, rest: list[tuple[str, str]]) -> ASGIApp:
         """To the same place, with the cookie instead of the token."""
-        place = "/" + path.lstrip("/")  # two slashes would lead to another host
-        to = place + ("?" + urlencode(rest, errors="surrogateescape") if rest else "")
-        response = RedirectResponse(to, 303)
-        response.set_cookie(self._cookie_name, self._keys.cookie, httponly=True, samesite="strict", path="/")
+        response = RedirectResponse(_place(path, rest), 303)
+        # lax: whoever clicks the address in a terminal that is a web page comes from another site
+        response.set_cookie(self._cookie_name, self._keys.cookie, httponly=True, samesite="lax", path="/")
         return response
 
-    def _identified(self, headers: Headers) -> Literal["cookie", "bearer"] | None:
+    def _lead_home(self, path: str, rest: list[tuple[str, str]], headers: Headers) -> ASGIApp:
+        """To the same place where the pages are; the port stays, which may be a tunnel's."""
+        port = urlsplit(f"//{headers['host']}").port
+        home = self._keys.host + (f":{port}" if port else "")
+        return RedirectResponse(f"http://{home}{_place(path, [('token', self._keys.new_once()), *rest])}", 303)
+
+    def _identified(self, headers: Headers, *, is_home: bool) -> Literal["cookie", "bearer"] | None:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(bearer.strip(), self._keys.token):
             return "bearer"
-        for line in headers.getlist("cookie"):
+        for line in headers.getlist("cookie") if is_home else ():
             try:
                 found = SimpleCookie(line).get(self._cookie_name)
             except CookieError:
@@ -151,6 +160,11 @@ class Guard:
         scope.setdefault("state", {})["form"] = form
 
 
+def _place(path: str, parameters: list[tuple[str, str]]) -> str:
+    place = "/" + path.lstrip("/")  # two slashes would lead to another host
+    return place + ("?" + urlencode(parameters, errors="surrogateescape") if parameters else "")
+
+
 def _same(given: str, known: str) -> bool:
     return secrets.compare_digest(given.encode("utf-8", "surrogateescape"), known.encode())
 
@@ -165,14 +179,18 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _check_host(headers: Headers) -> None:
+def _host(headers: Headers, home: str) -> str:
+    """Which name was used, in brackets for IPv6. Refused for one that others can make lead here."""
     given = headers.getlist("host")
     try:
-        host = urlsplit(f"//{given[0]}").hostname if len(given) == 1 else None
+        parts = urlsplit(f"//{given[0]}") if len(given) == 1 else urlsplit("")
+        host = parts.hostname
+        _ = parts.port  # ValueError for one that makes no sense
     except ValueError:
         host = None
-    if host is None or not is_loopback(host) or "@" in given[0] or "/" in given[0]:
-        raise Refused(400, "This server answers to localhost, 127.0.0.1 and [::1] only.", "Use the address that it printed.")
+    if host is None or not (host == home or is_loopback(host)) or "@" in given[0] or "/" in given[0]:
+        raise Refused(400, "This server answers to its own name and to this machine's only.", "Use the address that it printed.")
+    return f"[{host}]" if ":" in host else host
 
 
 def _check_site(headers: Headers, method: str) -> None:

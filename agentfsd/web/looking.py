@@ -12,13 +12,16 @@ from starlette.routing import Route
 
 from agentfs_client import wire
 from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
+from agentfs_client.files import RemoteFiles
 from agentfsd.web.asked import Asked
 from agentfsd.web.comparing import WHOLE_FILE, change_rows, file_diff
-from agentfsd.web.names import key, visible
+from agentfsd.web.names import key, plural, visible
 from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import Pages, answer, in_words
 
+MAX_TOGETHER = 50  # changed files in a directory whose lines are shown at once
 MAX_COUNTED = 2_000  # changed files up to which their lines are counted
 _LOOK_EVERY_S = 0.5  # whether the server is to end
 _QUIET_S = 15.0  # after which a line goes out, so that a browser that has gone is found out
@@ -72,10 +75,15 @@ class LookingRoutes:
         )  # fmt: skip
 
     def history(self, request: Request) -> Response:
-        rows = self._overlay.history()
+        """Of ``branch`` and what it goes back to, or of all."""
+        chosen = Asked(request).text("branch", "")
+        rows = self._overlay.history(chosen)
         lanes = max(max((at for segment in row.place.segments for at in segment[::2]), default=0) for row in rows) + 1
         has_snapshots = any(row.snapshot is not None for row in rows)
-        return self._pages.page("history.html", request, rows=rows, lanes=lanes, has_snapshots=has_snapshots)
+        return self._pages.page(
+            "history.html", request, rows=rows, lanes=lanes, has_snapshots=has_snapshots, chosen=chosen,
+            branches=self._overlay.refs()[0],
+        )  # fmt: skip
 
     def live(self, request: Request) -> Response:
         return self._pages.page("live.html", request, branch=Asked(request).text("branch", ""), branches=self._overlay.refs()[0])
@@ -98,14 +106,16 @@ class LookingRoutes:
         return answer({key(_path(patch)): (patch.added, patch.removed) for patch in found if not patch.is_binary})
 
     def diff(self, request: Request) -> Response:
-        """One changed file, or what changed in a directory."""
+        """One changed file, or what changed in a small directory."""
         asked = Asked(request)
-        lines = WHOLE_FILE if asked.text("whole", "") else 3
+        lines, path = WHOLE_FILE if asked.text("whole", "") else 3, asked.path()
+        b, a = asked.text("b"), asked.text("a", "") or None
         with self._overlay.client() as client:
-            wanted = [asked.path()]
-            found = client.patches(asked.text("b"), asked.text("a", "") or None, wanted, context_lines=lines)
-        exact = [patch for patch in found if _path(patch) == wanted[0]]
-        return answer([file_diff(patch) for patch in exact or found[:50]])
+            if not _is_file(client, b, path) and len(found := client.diff(b, a, [path])) > MAX_TOGETHER:
+                raise ValueError(f"{plural(len(found), 'path')} differ in it; choose one of them")
+            patches = client.patches(b, a, [path], context_lines=lines)
+        exact = [patch for patch in patches if _path(patch) == path]
+        return answer([file_diff(patch) for patch in exact or patches])
 
     async def events(self, request: Request) -> Response:
         branch = Asked(request).text("branch", "") or None
@@ -143,6 +153,13 @@ class LookingRoutes:
 def _most_telling(branches: list[wire.Branch]) -> str:
     """The newest branch that changed something."""
     return max(branches, key=lambda branch: (branch.changed > 0, branch.created_ns)).name
+
+
+def _is_file(client: ControlClient, ref: str, path: str) -> bool:
+    try:
+        return RemoteFiles(client, ref).stat(path, follow=False).kind != "directory"
+    except OSError:
+        return False  # deleted there: whatever it was before
 
 
 def _path(patch: wire.FilePatch) -> str:

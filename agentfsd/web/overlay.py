@@ -15,6 +15,7 @@ from agentfs_client.filesystem.paths import parent_of
 from agentfs_client.locate import Mount
 from agentfsd.web.comparing import summary
 from agentfsd.web.graph import Node, Place, places
+from agentfsd.web.leaving import CURRENT
 from agentfsd.web.names import ago, visible
 from agentfsd.web.trees import LiveTree
 
@@ -59,7 +60,11 @@ class Overlay:
 
     def client(self) -> ControlClient:
         """A new conversation, whoever asks ends it. DaemonGoneError."""
-        return self._find()[1]
+        client = self._find()[1]
+        conversations = CURRENT.get()
+        if conversations is not None:
+            conversations.add(client)
+        return client
 
     def socket(self) -> str | None:
         """Of the daemon; None where only the control file can be reached."""
@@ -105,9 +110,13 @@ class Overlay:
 
     # -- the history
 
-    def history(self) -> list[HistoryRow]:
-        """Newest first; a branch's present state stands above the snapshot that it goes on from."""
+    def history(self, only: str = "") -> list[HistoryRow]:
+        """Newest first; a branch's present state stands above the snapshot that it goes on from. *only*: of that branch, with
+        what it goes back to."""
         branches, snapshots = self.refs()
+        if only:
+            branches = [branch for branch in branches if branch.name == only]
+            snapshots = _of_branch(only, branches, snapshots)
         known = {snapshot.id for snapshot in snapshots}
         tips: dict[str, list[wire.Branch]] = {}
         for branch in branches:
@@ -129,6 +138,18 @@ class Overlay:
         nodes.append(Node("", []))
         rows.append((None, None, ""))
         return [HistoryRow(place, *row) for place, row in zip(places(nodes), rows, strict=True)]
+
+
+def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Snapshot]) -> list[wire.Snapshot]:
+    by_id = {snapshot.id: snapshot for snapshot in snapshots}
+    todo = [branch.last for branch in branches] + [snapshot.id for snapshot in snapshots if snapshot.branch == name]
+    kept = set[str]()
+    while todo:
+        found = by_id.get(todo.pop())
+        if found is not None and found.id not in kept:
+            kept.add(found.id)
+            todo += [found.parent, *found.merged]
+    return [snapshot for snapshot in snapshots if snapshot.id in kept]
 
 
 def _workers(branch: wire.Branch, commands: Counter[str]) -> str:

@@ -1,6 +1,7 @@
 """The server: its pages put together, its socket, its start and its end. Loopback only. It must never know a page."""
 
 import errno
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from agentfsd.web import session
 from agentfsd.web.changing import ChangingRoutes
 from agentfsd.web.filesystem import FilesystemRoutes
 from agentfsd.web.guard import Guard, Keys, is_loopback
+from agentfsd.web.leaving import Leaving
 from agentfsd.web.looking import LookingRoutes
 from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import HERE, Pages
@@ -33,6 +35,8 @@ _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", 
 _SESSION_LINKS = (("/", "s", "Session"), ("/files", "f", "Files"))
 _END_WITHIN_S = 3
 _MAX_CONNECTIONS = 200
+_BACKLOG = 128
+_PORTS_TRIED = 20
 
 
 @dataclass(frozen=True)
@@ -73,43 +77,71 @@ class _Only:
 def _site(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threading.Event) -> Site:
     static = Mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app = Starlette(routes=[*routes, static], exception_handlers=pages.handlers())
-    return Site(Guard(app, pages.keys, cookie_name, writable=pages.writable, refuse=pages.refuse), ending)
+    return Site(Guard(Leaving(app), pages.keys, cookie_name, writable=pages.writable, refuse=pages.refuse), ending)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that only this machine reaches; *port* 0: any that is free. Refusal."""
-    if not is_loopback(host):
+def listen(host: str | None, port: int) -> list[socket.socket]:
+    """Sockets that only this machine reaches; *port* 0: any that is free. Refusal.
+
+    Without *host* both that a name below localhost may mean: another server would sit on the one that we left, and be sent what
+    is ours."""
+    if host is not None and not is_loopback(host):
         raise invalid(f"{host} is not this machine alone", "give --host 127.0.0.1, another address that begins with 127, or ::1")
-    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        if host is not None:
+            return [_bound("127.0.0.1" if host == "localhost" else host, port)]
+        for _ in range(_PORTS_TRIED):
+            first = _bound("127.0.0.1", port)
+            try:
+                return [first, _bound("::1", first.getsockname()[1])]
+            except OSError as exc:
+                if exc.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # there is no IPv6 here
+                    return [first]
+                first.close()
+                if port:
+                    raise
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    except (OSError, OverflowError) as exc:
+        why = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else str(exc)
+        which = f"port {port} of {host or 'localhost'}"
+        raise Refusal(errno.EADDRINUSE, "no-port", f"{which} cannot be had: {why}", "leave --port out") from exc
+
+
+def _bound(host: str, port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-    except (OSError, OverflowError) as exc:
+        listening.listen(_BACKLOG)  # only now is the port nobody else's
+    except BaseException:
         listening.close()
-        why = os.strerror(exc.errno) if isinstance(exc, OSError) and exc.errno else str(exc)
-        raise Refusal(errno.EADDRINUSE, "no-port", f"port {port} of {host} cannot be had: {why}", "leave --port out") from exc
+        raise
     return listening
 
 
-def address(listening: socket.socket, token: str) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+def host_of(listening: socket.socket) -> str:
+    """Its address, as an URL has it."""
+    host = listening.getsockname()[0]
+    return f"[{host}]" if ":" in host else str(host)
 
 
-def cookie_name(listening: socket.socket) -> str:
-    """Browsers send cookies to every port of a host, so those of two servers need names of their own."""
-    return f"agentfsd-{listening.getsockname()[1]}"
+def address(listening: list[socket.socket], host: str, token: str) -> str:
+    return f"http://{host}:{listening[0].getsockname()[1]}/?token={token}"
 
 
-def run(site: Site, listening: socket.socket) -> None:
+def cookie_name(listening: list[socket.socket]) -> str:
+    """Browsers send cookies to every port of a host, so those of two servers on one address need names of their own."""
+    return f"agentfsd-{listening[0].getsockname()[1]}"
+
+
+def run(site: Site, listening: list[socket.socket]) -> None:
     """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
     config = uvicorn.Config(
         site.app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S,
         lifespan="off", ws="none", limit_concurrency=_MAX_CONNECTIONS,
     )  # fmt: skip
     server = _Server(config, site.ending)
-    server.run(sockets=[listening])
+    server.run(sockets=listening)
     if server.ended_by == signal.SIGINT:
         raise KeyboardInterrupt
 
@@ -132,5 +164,6 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.ended_by = sig
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # who is cut off now is nobody's worry
         self._ending.set()
         super().handle_exit(sig, frame)

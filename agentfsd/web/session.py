@@ -13,11 +13,12 @@ from starlette.routing import Route
 
 from agentfsd.errors import invalid, not_found
 from agentfsd.web.asked import Asked
-from agentfsd.web.names import key
+from agentfsd.web.names import key, visible
 from agentfsd.web.pages import Pages
 from agentfsd.web.trees import ArchiveTree
 
 SHOWN_ITEMS = 200  # of each slice
+MOST_WRONG = 20  # lines, after which nobody reads on
 _SESSION, _ARCHIVE = ".jsonl", ".fs.zip"
 
 
@@ -76,24 +77,34 @@ class SessionRoutes:
         return [Route("/", self.session), Route("/files", self.tree)]
 
     def session(self, request: Request) -> Response:
-        records = _read(self._files.session) if self._files.session is not None else []
+        records, wrong = _read(self._files.session) if self._files.session is not None else ([], [])
         shown = [(record, [_shown(each) for each in record.slices]) for record in records]
         manifest = self._archive.meta() if self._archive is not None else None
         name = os.fspath((self._files.session or self._files.archive or Path()).name)
-        return self._pages.page("session.html", request, name=name, sessions=shown, manifest=manifest)
+        return self._pages.page("session.html", request, name=name, sessions=shown, manifest=manifest, wrong=wrong)
 
     def tree(self, request: Request) -> Response:
         if self._archive is None:
-            raise not_found("archive beside", str(self._files.session), "the session was written without a file system")
+            raise invalid("no archive lies beside this session", "it was written without a file system")
         path = key(Asked(request).path(""))
         return self._pages.page("files.html", request, ref="", against="", path=path, branches=[], snapshots=[], is_live=False)
 
 
-def _read(path: Path) -> list[_Record]:
-    try:
-        return [msgspec.json.decode(line, type=_Record) for line in path.read_bytes().splitlines() if line.strip()]
-    except msgspec.MsgspecError as exc:
-        raise invalid(f"{path.name} is no session: {exc}", "agentfs_client.session.dump_session_tree writes them") from exc
+def _read(path: Path) -> tuple[list[_Record], list[str]]:
+    """What can be read, and what is wrong with other lines, in sentences. Refusal where there is nothing but those."""
+    records: list[_Record] = []
+    wrong: list[str] = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                records += [msgspec.json.decode(line, type=_Record)] if line.strip() else []
+            except msgspec.MsgspecError as exc:
+                wrong.append(f"Line {number} is left out: {visible(str(exc))}.")
+                if len(wrong) > MOST_WRONG:
+                    break
+    if wrong and not records:
+        raise invalid(f"{path.name} is no session: {wrong[0]}", "agentfs_client.session.dump_session_tree writes them")
+    return records, wrong
 
 
 def _shown(found: _Slice) -> SliceShown:

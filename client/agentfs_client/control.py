@@ -81,6 +81,12 @@ class ControlClient(Operations):
         self._usable = False
         self._transport.close()
 
+    def hang_up(self) -> None:
+        """For another thread: a request under way fails with DaemonGoneError, and the daemon gives up a long one. Over the socket
+        only; close() is due all the same."""
+        self._usable = False
+        self._transport.hang_up()
+
     def __enter__(self) -> "ControlClient":
         return self
 

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from agentfs_client import wire
@@ -37,6 +38,10 @@ class Transport(Protocol):
 
     def has_ended(self) -> bool:
         """Whether the other end is known to have gone. Asks nobody."""
+        ...
+
+    def hang_up(self) -> None:
+        """Has another thread's exchange end, where that can be done."""
         ...
 
     def close(self) -> None: ...
@@ -71,6 +76,9 @@ class FileTransport:
 
     def has_ended(self) -> bool:
         return self._fd < 0
+
+    def hang_up(self) -> None:
+        """A read that waits for the kernel is ended by its answer alone."""
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -111,6 +119,10 @@ class SocketTransport:
 
     def has_ended(self) -> bool:
         return hung_up(self._socket)
+
+    def hang_up(self) -> None:
+        with suppress(OSError):  # it was closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
     def _receive(size: int, some: Callable[[int], bytes]) -> bytes:

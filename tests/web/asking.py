@@ -2,9 +2,11 @@
 
 import http.client
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
 
@@ -24,7 +26,8 @@ class Answer:
 
 
 class Visitor:
-    """*address*: as `agentfsd ui` prints it. Sends the cookie once enter() has got one."""
+    """*address*: as `agentfsd ui` prints it; its host need be known to nobody but browsers. Sends the cookie once enter() has got
+    one."""
 
     def __init__(self, address: str) -> None:
         self.address = urlsplit(address)
@@ -38,10 +41,10 @@ class Visitor:
         return self
 
     def get(self, path: str, headers: Mapping[str, str] = {}, method: str = "GET", body: str | None = None) -> Answer:
-        connection = http.client.HTTPConnection(self.address.hostname or "", self.address.port or 0, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.address.port or 0, timeout=30)
         try:
             cookie = {"cookie": self.cookie} if self.cookie else {}
-            connection.request(method, path, body, {**cookie, **headers})
+            connection.request(method, path, body, {"host": self.address.netloc, **cookie, **headers})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -54,3 +57,15 @@ class Visitor:
     def csrf(self, page: str) -> str:
         """What the form of a page holds."""
         return self.get(page).text.split('name="csrf" value="')[1].split('"')[0]
+
+
+@contextmanager
+def listening(visitor: Visitor, query: str = "") -> Iterator[BinaryIO]:
+    """The stream of events, when it has begun."""
+    head = f"GET /api/events?{query} HTTP/1.1\r\nHost: {visitor.address.netloc}\r\nCookie: {visitor.cookie}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", visitor.address.port or 0), timeout=20) as connection:
+        connection.sendall(head.encode())
+        with connection.makefile("rb") as stream:
+            while (line := stream.readline()) != b"event: begun\n":
+                assert line, "the stream ended before it began"
+            yield stream

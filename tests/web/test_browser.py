@@ -97,6 +97,54 @@ def test_pages_are_used_by_keyboard_alone(browser: Browser, address: str) -> Non
     browser.until(f"{HEAD} === {first!r}")
 
 
+def test_comparison_shows_as_much_as_is_asked_for(browser: Browser, address: str, mounted: Mounted) -> None:
+    mounted.cli("branch create", "looks")
+    mounted.sh("looks", "mkdir new; seq 100 > numbers; seq 3 > new/file; seq 9 > 'dot.png'")
+    mounted.cli("snapshot create", "-b", "looks", "counted")
+    mounted.sh("looks", "sed -i 's/^50$/fifty/; s/^60$/  60/; s/^90$/ninety/' numbers")
+    go(browser, address, "/compare?a=counted&b=looks")
+    lines = "document.querySelectorAll('.diff td.text').length"
+    browser.until("document.querySelectorAll('.grow').length === 4")  # before, between twice, after
+    assert browser.run("document.querySelector('.grow').innerText") == "\u22ef 46 unchanged lines"
+    before = browser.run(lines)
+    browser.click(".grow")
+    assert browser.until(f"{lines} > {before} && {lines}") == before + 2 * 46
+    assert browser.run("document.querySelector('.diff tr .num').innerText") == "1"
+    browser.press("j")
+    browser.press("j")
+    assert browser.until("document.querySelector('tr.at td.text.now')?.innerText").strip() == "60"
+    browser.click("#blanks")
+    browser.until("document.querySelector('.note')?.innerText === '1 line not marked: only their blanks differ.'")
+    browser.press("j")
+    browser.press("j")
+    assert browser.until("document.querySelector('tr.at td.text.now')?.innerText").strip() == "ninety"
+    browser.click("#layout")
+    browser.until("document.querySelector('.diff.unified')")
+    browser.click("#layout")
+    browser.click("#blanks")
+    go(browser, address, "/compare?a=&b=looks")
+    browser.until(f"{ROWS}.length === 3")  # the new directory is not one of them
+    browser.run(f"[...{ROWS}].find(row => row.innerText.includes('dot.png')).click()")
+    browser.until("document.querySelector('.pictures')?.innerText.includes('cannot be shown as a picture')")
+    browser.problems[:] = [problem for problem in browser.problems if "/api/image" not in problem]
+
+
+def test_back_leads_from_a_file_to_the_list_in_a_narrow_window(browser: Browser, address: str) -> None:
+    browser.look(360, 740)
+    go(browser, address, "/compare?a=agent-7&b=agent-3")
+    browser.until(f"{ROWS}.length > 1")
+    browser.run(f"{ROWS}[1].click()")
+    browser.until("document.querySelector('.file-head h2')?.offsetParent")
+    address_of_file = browser.run("location.search")
+    browser.run("void history.back()")
+    browser.until("document.getElementById('list').offsetParent")
+    assert browser.run("location.pathname") == "/compare"
+    go(browser, address, f"/compare{address_of_file}")
+    browser.until("document.querySelector('.file-head h2')?.offsetParent")
+    browser.click(".back")
+    browser.until("document.getElementById('list').offsetParent")
+
+
 def test_names_and_contents_are_shown_and_not_run(browser: Browser, address: str) -> None:
     go(browser, address, "/compare?a=&b=agent-3")
     browser.until(f"{ROWS}.length > 8")

@@ -75,7 +75,7 @@ def test_session_without_files_says_so(tmp_path: Path) -> None:
     with served(str(path), command=AGENTFSD) as address:
         visitor = Visitor(address).enter()
         assert "written without a file system" in visitor.get("/").text
-        assert visitor.get("/files").status == 404
+        assert "no archive lies beside" in visitor.get("/files").text
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -86,3 +86,18 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         refused = agentfsd("ui", str(path), check=False)
         assert refused.returncode == 1
         assert words in refused.stderr
+        assert "internal error" not in refused.stderr
+
+
+def test_broken_lines_are_left_out_and_told_of(written: Path) -> None:
+    whole = written.read_text()
+    written.write_text(f"{whole}no <json>\n[1]\n")
+    with served(str(written), command=AGENTFSD) as address:
+        visitor = Visitor(address).enter()
+        text = visitor.get("/").text
+        assert "remember" in text
+        assert "Line 2 is left out: JSON is malformed" in text
+        assert "Line 3 is left out: Expected `object`" in text
+        written.write_text("[1]\n")
+        refused = visitor.get("/")
+        assert (refused.status, "is no session" in refused.text) == (400, True)

@@ -7,6 +7,8 @@ const table = document.querySelector("table.branches tbody");
 const known = new Map(); // by branch: what it changed, to be there at once when the rows are renewed
 const touched = new Set(); // branches in which something happened since they were asked about
 const waiting = new Set();
+const restedAt = new Map(); // by branch: before when it is not asked about again: an answer that takes long costs the agents something
+const REST = 20; // times as long as the answer took
 const OF_FILES = new Set(["created", "modified", "deleted", "renamed", "attributes"]);
 let busy = false;
 
@@ -25,12 +27,21 @@ function rowOf(branch) {
 async function work() {
   if (busy) return;
   busy = true;
-  for (const branch of waiting) {
+  while (waiting.size) {
+    const changed = (branch) => Number(rowOf(branch)?.dataset.changed ?? 0);
+    const branch = [...waiting].sort((one, other) => changed(one) - changed(other))[0]; // what is quick comes first
     waiting.delete(branch);
     const row = rowOf(branch);
     if (!row) continue;
+    const rest = (restedAt.get(branch) ?? 0) - performance.now();
+    if (rest > 0) {
+      later(branch, rest);
+      continue;
+    }
+    const begun = performance.now();
     try {
       const found = await ask(address("/api/changed", { ref: branch, since: row.dataset.since }));
+      restedAt.set(branch, performance.now() + REST * (performance.now() - begun));
       known.set(branch, found);
       const now = rowOf(branch); // renewed meanwhile, perhaps
       if (now) show(now, found);
@@ -39,6 +50,19 @@ async function work() {
     }
   }
   busy = false;
+}
+
+const dueLater = new Set();
+
+function later(branch, rest) {
+  if (dueLater.has(branch)) return;
+  dueLater.add(branch);
+  setTimeout(() => {
+    dueLater.delete(branch);
+    if (document.hidden) return;
+    waiting.add(branch);
+    work();
+  }, rest);
 }
 
 function fill() {

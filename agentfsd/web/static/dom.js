@@ -61,11 +61,47 @@ export function refusal(error) {
   return el("div", { class: "empty", role: "alert" }, el("p", {}, error.message));
 }
 
-// Back to the list, where there is room for one of the two only.
+const narrow = matchMedia("(max-width: 760px)");
+
+// Whether there is room for one of the list and the file only.
+export function isNarrow() {
+  return narrow.matches;
+}
+
+// From the list to the file. Where there is room for one of them only, the browser's Back leads to the list as well.
+export function read(split) {
+  if (split.classList.contains("reading")) return;
+  split.classList.add("reading");
+  if (isNarrow() && !history.state?.reading) history.pushState({ reading: true }, "");
+}
+
 export function backButton(split) {
   const back = () => {
+    if (history.state?.reading) return history.back();
     split.classList.remove("reading");
     split.querySelector(".rows").focus();
   };
   return el("button", { type: "button", class: "back", onclick: back }, "‹ List");
+}
+
+addEventListener("popstate", () => {
+  const split = document.querySelector(".split.reading");
+  if (!split || !isNarrow()) return;
+  split.classList.remove("reading");
+  split.querySelector(".rows").focus();
+});
+
+// A picture before and after, each { ref, path }, "" for one that is not there, null for one that cannot be had. Nothing for other files.
+export function images(name, before, after) {
+  if (!/\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(name)) return [];
+  const shown = (place, words) => {
+    if (place === "") return "";
+    if (place === null) return el("figure", {}, el("figcaption", {}, `${words}: only the states of branches can be shown`));
+    const picture = el("img", { src: address("/api/image", place), alt: `${name}, ${words.toLowerCase()}` });
+    const caption = el("figcaption", {}, words);
+    picture.addEventListener("load", () => caption.append(` · ${picture.naturalWidth} × ${picture.naturalHeight}`));
+    picture.addEventListener("error", () => picture.replaceWith(el("p", { class: "muted" }, "This cannot be shown as a picture.")));
+    return el("figure", {}, caption, picture);
+  };
+  return [el("div", { class: "pictures" }, shown(before, "Before"), shown(after, before === "" ? "Picture" : "After"))];
 }

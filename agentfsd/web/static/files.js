@@ -1,6 +1,6 @@
 // The files of one state as a tree, which loads a directory when it is opened, and the chosen file.
 
-import { address, ask, backButton, codeInto, el, mark, plural, refusal, size } from "./dom.js";
+import { address, ask, backButton, codeInto, el, images, mark, plural, read, refusal, size } from "./dom.js";
 import { List } from "./list.js";
 
 const LINES_AT_ONCE = 400;
@@ -102,15 +102,18 @@ function arrow(event, index) {
 function showGone(row) {
   const link = el("a", { class: "button", href: address("/compare", { a: against, b: ref, path: row.key }) }, "What was in it");
   content.replaceChildren(el("div", { class: "file-head" }, backButton(split), mark("D"), el("h2", { class: "mono" }, row.name)), el("div", { class: "empty" }, el("p", {}, "This was deleted here."), link));
-  split.classList.add("reading");
+  read(split);
 }
 
 async function show(key, offset, focus = false) {
   current = key;
-  split.classList.add("reading");
+  read(split);
   const parameters = { ref, against, path: key };
-  if (!offset) history.replaceState(null, "", address("/files", parameters));
-  const late = setTimeout(() => content.replaceChildren(el("p", { class: "empty" }, "Reading…")), 150);
+  if (!offset) history.replaceState(history.state, "", address("/files", parameters));
+  const more = offset ? content.querySelector(".more button") : null;
+  const reading = () => (more ? (more.textContent = "Reading…") : content.replaceChildren(el("p", { class: "empty" }, "Reading…")));
+  if (more) more.disabled = true; // what was read stays
+  const late = setTimeout(reading, 150);
   try {
     const view = await ask(address("/api/view", { ref, path: key, offset: offset || undefined }));
     clearTimeout(late);
@@ -136,6 +139,7 @@ function body(view, key, offset) {
   for (const note of view.notes ?? []) if (!offset) content.append(el("p", { class: "note" }, note));
   if (view.lines) lines(view.lines, offset ? content.querySelectorAll(".line").length : 0);
   if (view.lines && !view.lines.length && !offset) content.append(el("p", { class: "empty" }, "The file is empty."));
+  if (view.hex && !offset) content.append(...images(view.name, "", { ref, path: key }));
   if (view.hex) content.append(hex(view.hex));
   if (view.next) {
     const more = el("button", { type: "button", onclick: () => show(key, view.next) }, `Show more (${size(view.next)} of ${size(view.size_bytes)} shown)`);
@@ -213,6 +217,30 @@ async function loadMarks() {
   }
 }
 
+// Gives what was deleted its place among what is shown already.
+function putMarks() {
+  const chosen = rows[list.active]?.key;
+  const shown = tree ?? rows; // a search may be on
+  const put = (directory, begin, depth) => {
+    for (const row of gone.get(directory) ?? []) {
+      let at = begin;
+      while (at < shown.length && shown[at].depth >= depth && (shown[at].depth > depth || isDirectory(shown[at]) || shown[at].key < row.key)) at++;
+      if (shown[at]?.key !== row.key && !shown.slice(begin, at).some((each) => each.key === row.key)) shown.splice(at, 0, { ...row, depth, isGone: true });
+    }
+  };
+  put("", 0, 0);
+  for (let at = 0; at < shown.length; at++) if (shown[at].isOpen) put(shown[at].key, at + 1, shown[at].depth + 1);
+  const at = rows.findIndex((row) => row.key === chosen);
+  if (at >= 0) list.active = at;
+  renew();
+  const status = marks.get(current);
+  const name = content.querySelector(".file-head h2");
+  if (current && status && name && !content.querySelector(".file-head .mark")) {
+    name.before(mark(status));
+    content.querySelector(".file-head .spacer").after(el("a", { href: address("/compare", { a: against, b: ref, path: current }) }, "What changed"));
+  }
+}
+
 async function reveal(key) {
   for (let cut = key.indexOf("/"); cut > 0; cut = key.indexOf("/", cut + 1)) {
     const index = rows.findIndex((row) => row.key === key.slice(0, cut));
@@ -228,19 +256,21 @@ async function reveal(key) {
 async function start() {
   const wanted = split.dataset.path;
   try {
-    await loadMarks(); // first: what was deleted has its place in the tree
     rows = await children("", 0);
     renew();
     sum.textContent = rows.length ? "" : "There is nothing in it yet.";
     list.box.focus({ preventScroll: true });
-    if (!wanted) return;
-    await reveal(wanted);
-    const row = rows[list.active];
-    if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
-    renew();
+    if (wanted) {
+      await reveal(wanted);
+      const row = rows[list.active];
+      if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
+      renew();
+    }
+    await loadMarks(); // last: with many changes it takes seconds
+    putMarks();
   } catch (error) {
     content.replaceChildren(refusal(error));
-    split.classList.add("reading");
+    read(split);
   }
 }
 
