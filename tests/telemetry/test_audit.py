@@ -81,6 +81,8 @@ def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: Audit, 
 
 def test_a_binding_is_of_whoever_asked_for_it(audit: Audit, opened: Opened) -> None:
     other = subprocess.Popen(["sleep", "60"])
+    while Path(f"/proc/{other.pid}/comm").read_text() != "sleep\n":
+        time.sleep(0.01)
     opened.overlay.tell(Happening("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
     opened.overlay.tell(Happening("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
     other.kill()
