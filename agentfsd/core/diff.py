@@ -1,8 +1,9 @@
 """What differs between two trees of one overlay. Only directories that some differing layer touched are walked."""
 
+import itertools
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agentfsd.core import links, origin
@@ -14,6 +15,7 @@ from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
+_STEP = 500  # names that are followed upwards at once
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
 _Key = tuple[int, int]
@@ -30,6 +32,9 @@ class Pair(NamedTuple):
     shown: Attributes | None = None  # of the new side, where they were looked at
 
 
+_Group = defaultdict[_Key, list[Pair]]
+
+
 def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair]:
     """Every path that differs, a directory before what is in it; also each name below one that came or went.
 
@@ -39,21 +44,18 @@ def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterato
 
 
 def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair | None]:
-    """Likewise; None wherever others may have their turn although no path was found: files of one size are read."""
-    touched, verdicts = _Touched(parts.store, old, new), Verdicts()
-    walker = _Walker(old, new, touched, times, verdicts)
+    """Likewise; None wherever others may have their turn although no path was found."""
+    touched = _Touched(old, new)
+    walker = _Walker(touched, Verdicts(), times=times, in_steps=True)
     try:
-        touched.add_links(old, new)
-        for pair in walker.directory(b"", old.root, new.root, itself=True):
-            what = pair.what
-            if verdicts.open and (yield from compare(*verdicts.open.pop())):
-                what = tuple(part for part in what if part != "content")
-                if not what:
-                    continue
-            yield pair if what is pair.what else pair._replace(what=what)
-            yield from _below(walker, pair)
+        yield from touched.reading(parts.store)
+        touched.add_links()
+        for pair in walker.settled(walker.directory(b"", old.root, new.root, itself=True)):
+            yield pair
+            if pair is not None:
+                yield from _below(walker, pair)
     finally:
-        old.foretold = new.foretold = None
+        touched.forget()
 
 
 def between(parts: Parts, old: Tree, new: Tree, verdicts: Verdicts | None = None) -> list[Change]:
@@ -61,11 +63,31 @@ def between(parts: Parts, old: Tree, new: Tree, verdicts: Verdicts | None = None
 
     With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
     """
-    walker = _Walker(old, new, _Touched(parts.store, old, new), False, verdicts)
+    touched = _Touched(old, new)
+    walker = _Walker(touched, verdicts)
     try:
-        found = [_change(walker, *one) for one in _with_renames(walker, walker.directory(b"", old.root, new.root, itself=True))]
+        for _ in touched.reading(parts.store):
+            pass
+        top = walker.directory(b"", old.root, new.root, itself=True)
+        found = [_change(walker, *one) for one in _with_renames(walker, top) if one is not None]
     finally:
-        old.foretold = new.foretold = None
+        touched.forget()
+    return sorted(found, key=lambda change: change.path)
+
+
+def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
+    """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
+    touched = _Touched(old, new)
+    walker, found = _Walker(touched, Verdicts(), in_steps=True), list[Change]()
+    try:
+        for _ in touched.reading(parts.store):
+            yield 0, 0, "comparing"
+        for one in _with_renames(walker, walker.settled(walker.directory(b"", old.root, new.root, itself=True))):
+            if one is not None:
+                found.append(_change(walker, *one))
+            yield len(found), 0, "comparing"
+    finally:
+        touched.forget()
     return sorted(found, key=lambda change: change.path)
 
 
@@ -91,26 +113,35 @@ def only_lower_moved(pair: Pair) -> bool:
 class _Touched:
     """The names and inodes that have rows in layers which only one of the two trees has."""
 
-    def __init__(self, store: Store, old: Tree, new: Tree) -> None:
+    def __init__(self, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
         self.below: dict[bytes, set[bytes]] = {}  # likewise by the directory's path: what only the lower knows to be touched
-        layers = old.chain ^ new.chain
-        dirs, rows = set[int](), Foretold()
-        for layer in layers:
-            for directory, name in names_in(store, layer):
-                self.names.setdefault(directory, set()).add(name)
-                dirs.add(directory)
-            rows.add(store, layer)
-        old.foretold = new.foretold = rows
-        self._mark_way_up(store, old.chain | new.chain, dirs | rows.inodes.keys(), rows)
+        self.old, self.new, self._rows = old, new, Foretold()
 
-    def add_links(self, old: Tree, new: Tree) -> None:
+    def reading(self, store: Store) -> Iterator[None]:
+        """In steps. The older layer before the newer, into which its rows may be merged meanwhile: nothing is missed."""
+        old, new, rows, dirs = self.old, self.new, self._rows, set[int]()
+        chain = old.chain | new.chain
+        old.foretold = new.foretold = rows
+        for layer in sorted(old.chain ^ new.chain):
+            for some in names_in(store, layer):
+                for directory, name in some:
+                    self.names.setdefault(directory, set()).add(name)
+                    dirs.add(directory)
+                yield
+            yield from rows.adding(store, layer)
+        yield from self._marking_way_up(store, chain, dirs | rows.inodes.keys(), rows)
+
+    def forget(self) -> None:
+        """What was read is not what is there any more, once the trees change."""
+        self.old.foretold = self.new.foretold = None
+
+    def add_links(self) -> None:
         """What changed under one of its names has changed under all of them."""
-        assert old.foretold is not None
-        linked = [rows[0].id for rows in old.foretold.inodes.values() if rows[0].linked]
-        for tree in (old, new) if linked else ():
-            rows = (tree.stored(number) for number in linked)
-            for paths in links.names(tree, [inode for inode in rows if inode is not None and inode.nlink]).values():
+        linked = [versions[0].id for versions in self._rows.inodes.values() if versions[0].linked]
+        for tree in (self.old, self.new) if linked else ():
+            inodes = (tree.stored(number) for number in linked)
+            for paths in links.names(tree, [inode for inode in inodes if inode is not None and inode.nlink]).values():
                 for path in paths:
                     self._add_path(path)
 
@@ -119,10 +150,12 @@ class _Touched:
             path, _, name = path.rpartition(b"/")
             self.below.setdefault(path, set()).add(name)
 
-    def _mark_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Foretold) -> None:
+    def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Foretold) -> Iterator[None]:
         """Enters every name that leads to something touched."""
         todo, seen = list(start), set(start)
         while todo:
+            if not len(todo) % _STEP:
+                yield
             child = todo.pop()
             if child == ROOT_ID:
                 continue
@@ -135,9 +168,9 @@ class _Touched:
 
 
 class _Walker:
-    def __init__(self, old: Tree, new: Tree, touched: _Touched, times: bool, verdicts: Verdicts | None) -> None:
-        self.old, self.new = old, new
-        self._touched, self._times, self._verdicts = touched, times, verdicts
+    def __init__(self, touched: _Touched, verdicts: Verdicts | None, *, times: bool = False, in_steps: bool = False) -> None:
+        self.old, self.new = touched.old, touched.new
+        self._touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
 
     def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[Pair]:
         """What differs below two directories, not what is below a name that only one of them has."""
@@ -154,6 +187,24 @@ class _Walker:
                 yield pair
             if further is not None:
                 under_way.append(self._inside(*further))
+
+    def settled(self, found: Iterable[Pair]) -> Iterator[Pair | None]:
+        """What differs indeed: *in_steps*, files of one size are read now, with None at each step of that."""
+        for pair in found:
+            what = yield from self._settled(pair.what)
+            if what or not pair.what:
+                yield pair if what is pair.what else pair._replace(what=what)
+
+    def moved(self, old: Pair, new: Pair) -> Iterator[Pair | None]:
+        """What went under the one name and came under the other; likewise."""
+        what = yield from self._settled(self.differences(old.old, new.new))
+        yield new._replace(old=old.old, what=what)
+
+    def _settled(self, what: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
+        unread = self._verdicts.open if self._in_steps and self._verdicts is not None else ()
+        if unread and (yield from compare(*unread.pop())):
+            return tuple(part for part in what if part != "content")
+        return what
 
     def _inside(self, path: bytes, old: Inode, new: Inode) -> Iterator[tuple[Pair | None, tuple[bytes, Inode, Inode] | None]]:
         """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
@@ -234,42 +285,50 @@ def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:
         under_way.append(walker.below(child))
 
 
-def _with_renames(walker: _Walker, found: Iterable[Pair]) -> Iterator[tuple[bytes, Pair]]:
-    """(old path, pair), the old path b"" for all but what went under one name and came under another.
+def _with_renames(walker: _Walker, found: Iterable[Pair | None]) -> Iterator[tuple[bytes, Pair] | None]:
+    """(old path, pair), the old path b"" for all but what went under one name and came under another; None at each other step.
 
     A directory that did not is opened, and what is in it may have come from, or gone, anywhere.
     """
-    todo, came, gone = list(found), defaultdict[_Key, list[Pair]](list), defaultdict[_Key, list[Pair]](list)
-    while todo:
-        unchanged = []
-        for pair in todo:
-            if pair.old is None:
-                came[_key(pair.new)].append(pair)
-            elif pair.new is None:
-                gone[_key(pair.old)].append(pair)
-            else:
-                unchanged.append(pair)
-        yield from ((b"", pair) for pair in unchanged)
-        todo = [child for pair in unchanged for child in walker.below(pair)]
+    came, gone = _Group(list), _Group(list)
+    further: list[Iterable[Pair | None]] = [found]
+    while further:
+        stayed = yield from _sorted_out(itertools.chain.from_iterable(further), came, gone)
+        yield from ((b"", pair) for pair in stayed)
+        further = [walker.below(pair) for pair in stayed]
         for old, new in _matches(came, gone):
-            yield old.path, new._replace(old=old.old, what=walker.differences(old.old, new.new))
+            yield from (pair and (old.path, pair) for pair in walker.moved(old, new))
             if old.old is not None and new.new is not None and new.new.is_dir:
-                todo += walker.directory(new.path, old.old, new.new)
+                further.append(walker.settled(walker.directory(new.path, old.old, new.new)))
         for pair in [*_directories(came), *_directories(gone)]:
             yield b"", pair
-            todo += walker.below(pair)
+            further.append(walker.below(pair))
     for group in (came, gone):
         yield from ((b"", pair) for those in group.values() for pair in those)
 
 
-def _matches(came: dict[_Key, list[Pair]], gone: dict[_Key, list[Pair]]) -> Iterator[tuple[Pair, Pair]]:
+def _sorted_out(found: Iterable[Pair | None], came: _Group, gone: _Group) -> Generator[None, None, list[Pair]]:
+    """Enters what came and what went, and returns the rest."""
+    stayed = []
+    for pair in found:
+        yield
+        if pair is not None and pair.old is None:
+            came[_key(pair.new)].append(pair)
+        elif pair is not None and pair.new is None:
+            gone[_key(pair.old)].append(pair)
+        elif pair is not None:
+            stayed.append(pair)
+    return stayed
+
+
+def _matches(came: _Group, gone: _Group) -> Iterator[tuple[Pair, Pair]]:
     """(gone, came) of the same file; they are taken out."""
     for key in came.keys() & gone.keys():
         while came[key] and gone[key]:
             yield gone[key].pop(0), came[key].pop(0)
 
 
-def _directories(group: dict[_Key, list[Pair]]) -> list[Pair]:
+def _directories(group: _Group) -> list[Pair]:
     """Takes them out."""
     return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
 

@@ -4,6 +4,7 @@ any transport."""
 import errno
 import gc
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 
 from agentfsd.core import diff, fsck
 from agentfsd.core.past import Past
@@ -15,6 +16,8 @@ from agentfsd.metadata.store import GARBAGE
 from agentfsd.types import Change
 
 _ROUNDS = 3
+_MANY_CHANGES = 500  # which are looked at within 20 ms
+_LARGE_BYTES = 16 << 20
 
 
 class Overlay(Past):
@@ -27,10 +30,14 @@ class Overlay(Past):
         return diff.between(self.parts, self.side(a), self.side(b))
 
     def diffing(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
-        """Likewise, of two trees, in steps between which files are read; all else is as it is at the last step.
+        """Likewise, of two trees, in steps. Refusal when a tree is replaced meanwhile.
 
-        Refusal when a tree is replaced meanwhile.
+        Of many changes the answer is what there was at the first step. Of few it is as fresh as can be: files are read between
+        steps, all else is as it is at the last one.
         """
+        if self._may_hold_still(old, new):
+            with self._held_still(old) as one, self._held_still(new) as two:
+                return (yield from diff.between_in_steps(self.parts, one, two))
         verdicts = Verdicts()
         for _ in range(_ROUNDS):
             found = diff.between(self.parts, old, new, verdicts)
@@ -41,6 +48,17 @@ class Overlay(Past):
                 if old.detached or new.detached:
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
         return diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
+
+    def _may_hold_still(self, *trees: Tree) -> bool:
+        """Whether there is much to look at, and nothing open that would be copied for it when somebody writes on meanwhile."""
+        old, new = trees
+        if not layers.hold_more(self.store, old.chain ^ new.chain, _MANY_CHANGES):
+            return False
+        open_files = [inode for tree in trees if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
+        return not (old.passed or new.passed or any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files))
+
+    def _held_still(self, tree: Tree) -> AbstractContextManager[Tree]:
+        return self.frozen(tree.id or None) if self.has_tree(tree.id) or not tree.id else nullcontext(tree)
 
     def side(self, ref: str | None) -> Tree:
         """One side of a comparison: a ref's tree, or the bare lower."""

@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import INODE_COLUMNS, Store
 
-_TOUCHED = "(SELECT id FROM inode WHERE layer = ?)"
+_PAGE = 500  # rows of one step
+_SOME_IDS = "SELECT id FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?"
+_TOUCHED = "(SELECT id FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
 _INODES = f"SELECT {INODE_COLUMNS} FROM inode WHERE id IN {_TOUCHED}"
 _NAMES = f"SELECT child, dir, name, layer FROM dentry WHERE child IN {_TOUCHED}"
-_OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ?)"
+_OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
+_SOME_NAMES = "SELECT dir, name FROM dentry WHERE layer = ? AND (dir, name) > (?, ?) ORDER BY dir, name LIMIT ?"
 
 
 class Foretold:
@@ -22,18 +25,26 @@ class Foretold:
         self.objects: dict[int, int] = {}
         self.names: dict[int, list[tuple[int, bytes, int]]] = {}
 
-    def add(self, store: Store, layer: int) -> None:
-        known = set(self.inodes)
-        for row in map(InodeRow._make, store.db.execute(_INODES, (layer,))):
-            if row.id not in known:
-                self.inodes.setdefault(row.id, []).append(row)
-                self.names.setdefault(row.id, [])
-        for child, directory, name, found_in in store.db.execute(_NAMES, (layer,)):
-            if child not in known:
-                self.names[child].append((directory, name, found_in))
-        self.objects.update(store.db.execute(_OBJECTS, (layer,)))
+    def adding(self, store: Store, layer: int) -> Iterator[None]:
+        """Reads a layer in steps."""
+        last = 0
+        while ids := [number for (number,) in store.db.execute(_SOME_IDS, (layer, last, _PAGE))]:
+            which, last = (layer, ids[0], ids[-1]), ids[-1]
+            known = self.inodes.keys() & ids
+            for row in map(InodeRow._make, store.db.execute(_INODES, which)):
+                if row.id not in known:
+                    self.inodes.setdefault(row.id, []).append(row)
+                    self.names.setdefault(row.id, [])
+            for child, directory, name, found_in in store.db.execute(_NAMES, which):
+                if child not in known:
+                    self.names[child].append((directory, name, found_in))
+            self.objects.update(store.db.execute(_OBJECTS, which))
+            yield
 
 
-def names_in(store: Store, layer: int) -> Iterator[tuple[int, bytes]]:
-    """(directory, name) of every row of a layer."""
-    return store.db.execute("SELECT dir, name FROM dentry WHERE layer = ?", (layer,))
+def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes]]]:
+    """(directory, name) of every row of a layer, some in each step."""
+    at = (0, b"")
+    while found := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
+        yield found
+        at = found[-1]

@@ -3,7 +3,7 @@
 import errno
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agentfsd.errors import Refusal
 from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
@@ -42,6 +42,17 @@ def is_empty(store: Store, layer: int) -> bool:
         (layer, layer),
     ).fetchone()
     return not row[0]
+
+
+def hold_more(store: Store, layers: Iterable[int], count: int) -> bool:
+    """Whether there are more files and names than that in some layers."""
+    for layer in layers:
+        for table in ("inode", "dentry"):
+            some = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE layer = ? LIMIT ?)"
+            count -= store.db.execute(some, (layer, count + 1)).fetchone()[0]
+            if count < 0:
+                return True
+    return False
 
 
 def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:

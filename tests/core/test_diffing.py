@@ -1,0 +1,79 @@
+"""A comparison of much is made a little at a time, and is of one moment all the same."""
+
+import random
+from collections.abc import Generator
+
+import pytest
+
+from agentfsd.core import namespace, overlay
+from agentfsd.types import Change
+from tests.core.test_sameness import ended
+from tests.overlays import Opened
+
+LETTERS = "abcdef"
+
+
+@pytest.fixture(autouse=True)
+def anything_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlay, "_MANY_CHANGES", 0)
+
+
+def diffing(opened: Opened, a: str | None, b: str) -> Generator[object, None, list[Change]]:
+    return opened.overlay.diffing(opened.overlay.side(a), opened.overlay.side(b))
+
+
+def churn(opened: Opened, chance: random.Random, ref: str) -> None:
+    """One change of names or contents, whatever is possible there."""
+    tree = opened.tree(ref)
+    one, other = (f"{chance.choice(LETTERS)}/{chance.choice(LETTERS)}" for _ in range(2))
+    directories = [tree.walk(path.encode().partition(b"/")[0]) for path in (one, other)]
+    name, new_name = one.encode()[2:], other.encode()[2:]
+    known = tree.find(directories[0], name)
+    match chance.randrange(4):
+        case 0 if known is not None:
+            namespace.unlink(tree, directories[0], name)
+        case 1 if known is not None and (directories[0], name) != (directories[1], new_name):
+            namespace.rename(tree, directories[0], name, directories[1], new_name, 0)
+        case 2 if known is not None and tree.find(directories[1], new_name) is None:
+            namespace.link(tree, known, directories[1], new_name)
+        case _:
+            opened.write(one, chance.choice([b"same size", b"size same", b"longer than that"]), ref)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_of_the_moment_in_which_it_began(opened: Opened, seed: int) -> None:
+    """Others write, take snapshots and drop them at each step, which merges layers under the comparison."""
+    chance = random.Random(seed)
+    for letter in LETTERS:
+        (opened.base / "lower" / letter).mkdir()
+        (opened.base / "lower" / letter / chance.choice(LETTERS)).write_bytes(b"same size")
+    taken = []
+    for _ in range(60):
+        churn(opened, chance, "main")
+        if not chance.randrange(8):
+            taken.append(opened.overlay.create_snapshot("main").id)
+    a = chance.choice([None, *taken])
+    at_once = opened.overlay.diff(a, "main")
+    steps = diffing(opened, a, "main")
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            churn(opened, chance, "main")
+            if not chance.randrange(6) and len(taken) > 1:
+                gone = taken.pop(chance.randrange(len(taken)))
+                opened.overlay.delete_snapshot(gone)
+    assert end.value.value == at_once
+    assert opened.overlay.fsck() == []
+    assert ended(diffing(opened, None, "main")) == opened.overlay.diff(None, "main")
+
+
+def test_what_is_compared_is_let_go_when_nobody_waits_for_it(opened: Opened) -> None:
+    opened.mkdir("d")
+    opened.write("d/file", b"x")
+    layers = len(opened.tree().chain)
+    steps = diffing(opened, None, "main")
+    next(steps)
+    steps.close()
+    opened.reap()
+    assert len(opened.tree().chain) == layers
+    assert opened.overlay.fsck() == []
