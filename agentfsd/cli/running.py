@@ -124,7 +124,8 @@ def _in_branch(
         preloaded = _preloaded(daemon) if forwarded else {}
         chosen = _choose_branch(daemon, branch, new, source)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
-        views = [] if io == "none" else _views(mount, daemon, chosen, [shown_at, *others], io)
+        by_process = io == "none" or (io == "auto" and shown_at == mount.mountpoint and namespace.would_bar(mount.mountpoint))
+        views = [] if by_process else _views(mount, daemon, chosen, [shown_at, *others], io)
         order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)

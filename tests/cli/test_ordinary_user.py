@@ -149,3 +149,15 @@ def test_nothing_of_another_run_is_seen_through_proc(base: Path, nobody: Command
             (base / "end").write_text("end")
         assert victim.result().stdout == "hidden\nhidden\nend"
     assert nobody("umount", str(point)).returncode == 0
+
+
+def test_project_that_users_share_can_be_written(base: Path, inside: list[str], nobody: Command) -> None:
+    """What belongs to another user, or to a group that is not one's first, is out of reach in a user namespace."""
+    for path in (base / "lower", base / "lower" / "file"):
+        os.chown(path, 0, NOBODY)
+        path.chmod(0o664 if path.is_file() else 0o2775)
+    assert nobody("mount", "lower", "mnt").returncode == 0
+    done = nobody("run", "-b", "fix", "--new", "--", "sh", "-c", "echo mine >file && echo new >new && cat file new", cwd=base / "mnt")
+    assert (done.returncode, done.stdout) == (0, "mine\nnew\n"), done.stderr
+    assert (base / "lower" / "file").read_text() == "lower\n"
+    assert nobody("umount", "mnt").returncode == 0
