@@ -72,7 +72,7 @@ SECTIONS = {
         _MOUNTED, ["try-2 passes", "committed try-2 into /home/me/project", "discarded try-1", "discarded try-3"],
     ),
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
-    "In a browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", ["http://127.0.0.1:"]),
+    "In a browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
     "What else there is": (
         _MOUNTED + "for n in 1 2; do agentfsd run -b fix-$n --new -- my-agent; done\n", ["tested", "enabled"],
     ),
