@@ -3,6 +3,7 @@
 Of requests that change no branch, control/ tells it. Nobody waits for it. A daemon that is killed takes the last second along.
 """
 
+import errno
 import logging
 import sqlite3
 import time
@@ -12,7 +13,8 @@ import trio
 
 from agentfsd.core.news import Happening
 from agentfsd.core.overlay import Overlay
-from agentfsd.telemetry.trail import LOST, Question, Record, Trail
+from agentfsd.errors import Refusal
+from agentfsd.telemetry.trail import LOST, Question, Record, Trail, lost
 from agentfsd.telemetry.who import UNKNOWN_UID, Identify
 from agentfsd.types import Caller
 
@@ -50,10 +52,15 @@ class Audit:
         if not enabled:
             self.close()
         elif self._trail is None:
-            self._trail = Trail(self._path, max_bytes)
-            self.changed = self._trail.changed()
-            if self._trail.gap:
-                self._waiting.append(_lost(self._trail.gap))
+            trail = Trail(self._path, max_bytes)
+            gap = trail.gap
+            try:
+                self.changed = trail.changed()
+            except sqlite3.Error as exc:
+                log.warning("the audit trail does not say when branches were changed: %s", exc)
+            self._trail = trail
+            if gap:
+                self._waiting.append(lost(gap))
             self._overlay.listeners.append(self.hear)
         else:
             self._trail.max_bytes = max_bytes
@@ -123,7 +130,7 @@ class Audit:
         self._names.clear()
         self._overlay.last_write = None
         if self._lost:
-            records.append(_lost(str(self._lost)))
+            records.append(lost(str(self._lost)))
             self._lost = 0
         return records
 
@@ -157,12 +164,14 @@ class Audit:
             await self.flush()
 
     async def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
-        """At most *limit*; nothing while it is switched off."""
+        """At most *limit*; nothing while it is switched off. Refusal."""
         await self.flush()
         trail = self._trail
-        return [] if trail is None else await trio.to_thread.run_sync(trail.read, question, keep, limit)
-
-
-def _lost(what: str) -> Record:
-    """*what*: how many, or why nobody knows."""
-    return Record(time.time_ns(), "", "", UNKNOWN_UID, 0, "", LOST, b"", b"", what)
+        if trail is None:
+            return []
+        try:
+            return await trio.to_thread.run_sync(trail.read, question, keep, limit)
+        except sqlite3.Error as exc:
+            message = f"the audit trail {self._path} cannot be read: {exc}"
+            hint = "a damaged one was moved aside, and the next one is written already: the daemon's log says so"
+            raise Refusal(errno.EIO, "no-audit-trail", message, hint) from exc

@@ -10,7 +10,8 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentfsd.errors import Refusal
@@ -26,6 +27,7 @@ _COLUMNS = "time_ns, branch_id, branch, uid, pid, command, kind, path, old_path,
 
 LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many, or why nobody knows:
 KILLED, UNREADABLE = "killed", "unreadable"
+_NOBODY = -1
 _OPEN = 1  # as user_version: nobody has closed it
 
 _SCHEMA = """
@@ -86,14 +88,35 @@ class Trail:
         self.max_bytes, self.gap = max_bytes, ""
         try:
             self._database = self._open()
-        except sqlite3.OperationalError as exc:
-            raise Refusal(errno.EIO, "no-audit-trail", f"the audit trail {path} cannot be opened: {exc}") from exc
         except sqlite3.DatabaseError as exc:
-            log.warning("the audit trail %s cannot be read (%s): it is moved aside and begun anew", path, exc)
-            os.replace(path, path + ".unreadable")
-            self._remove_log()
-            self._database = self._open()
-            self.gap = UNREADABLE
+            try:
+                if not _is_damaged(exc):
+                    raise
+                self._begin_anew(exc)
+            except (sqlite3.Error, OSError) as why:
+                raise Refusal(errno.EIO, "no-audit-trail", f"the audit trail {path} cannot be opened: {why}") from why
+
+    def _begin_anew(self, exc: sqlite3.Error) -> None:
+        """sqlite3.Error, OSError."""
+        log.warning("the audit trail %s cannot be read (%s): it is moved aside and begun anew", self._path, exc)
+        os.replace(self._path, self._path + ".unreadable")
+        self._remove_log()
+        self._database = self._open()
+        self.gap = UNREADABLE
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """For one use at a time. What turns out to be damaged is there no more for the next one. sqlite3.Error."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.DatabaseError as exc:
+                if _is_damaged(exc):
+                    self._database.close()
+                    with contextlib.suppress(sqlite3.Error, OSError):  # a full disk: it stays closed, which is said at each use
+                        self._begin_anew(exc)
+                        self._insert([lost(UNREADABLE)])
+                raise
 
     def _open(self) -> sqlite3.Connection:
         made = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
@@ -125,7 +148,7 @@ class Trail:
     def write(self, records: Sequence[Record], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
         """All of it in one transaction; the oldest go when there is no room. *gone*: ids of branches that are no more.
         sqlite3.Error."""
-        with self._lock:
+        with self._held():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 for begin in range(0, len(records), _ROWS):
@@ -163,14 +186,14 @@ class Trail:
         return int(page * (pages - free))
 
     def changed(self) -> dict[str, int]:
-        """When each branch was last changed, in ns, by id."""
-        with self._lock:
+        """When each branch was last changed, in ns, by id. sqlite3.Error."""
+        with self._held():
             return dict(self._database.execute("SELECT branch_id, time_ns FROM changed"))
 
     def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
         """At most *limit* of those that *keep* lets through: with ``after`` the first that follow, else the last. In order.
 
-        Gaps come along whatever is asked for: who sees a part of the trail is to know that some of it is missing.
+        Gaps come along whatever is asked for: who sees a part of the trail is to know that some of it is missing. sqlite3.Error.
         """
         terms = [
             ("branch_id = ?", question.branch_id), ("branch = ?", question.branch), ("time_ns >= ?", question.since_ns),
@@ -188,7 +211,7 @@ class Trail:
             f" ORDER BY id {'ASC' if forward else 'DESC'} LIMIT {_PAGE}"
         )
         while len(found) < limit:
-            with self._lock:
+            with self._held():
                 page = [Record(*row) for row in self._database.execute(query, (at, *values))]
             found += [record for record in page if record.kind == LOST or keep(record)]
             if len(page) < _PAGE:
@@ -196,3 +219,12 @@ class Trail:
             at = page[-1].id
         found = found[:limit]
         return found if forward else found[::-1]
+
+
+def lost(what: str) -> Record:
+    """*what*: how many, or why nobody knows."""
+    return Record(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", what)
+
+
+def _is_damaged(exc: sqlite3.Error) -> bool:
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -135,3 +135,13 @@ def test_switched_off_nothing_listens_and_what_was_written_stays(audit: Audit, o
     database.close()
     audit.set(enabled=True, max_bytes=1 << 20)
     assert [found.path for found in records(audit)] == [b"f"]
+
+
+def test_trail_that_is_damaged_within_is_no_reason_not_to_begin(audit: Audit, opened: Opened, tmp_path: Path) -> None:
+    tell(opened, "created", b"f")
+    audit.close()
+    path = tmp_path / "audit.db"
+    path.write_bytes(path.read_bytes()[:4096] + b"\xa5" * (path.stat().st_size - 4096))
+    audit.set(enabled=True, max_bytes=1 << 20)
+    tell(opened, "created", b"g")
+    assert [(found.kind, found.name or found.path) for found in records(audit)] == [("lost", "unreadable"), ("created", b"g")]

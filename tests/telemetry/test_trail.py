@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,6 +89,23 @@ def test_what_cannot_be_read_is_moved_aside(tmp_path: Path, caplog: pytest.LogCa
     assert trail.gap == UNREADABLE
     assert "moved aside" in caplog.text
     assert (tmp_path / "audit.db.unreadable").read_bytes().startswith(b"no database")
+
+
+@pytest.mark.parametrize("use", [times, lambda trail: trail.write([record(2)], {}), Trail.changed])
+def test_damage_within_is_an_error_once_and_then_a_gap(use: Callable[[Trail], object], tmp_path: Path) -> None:
+    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    trail.write([record(number) for number in range(1000)], {"id": 7})
+    trail.close()
+    with open(tmp_path / "audit.db", "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    with pytest.raises(sqlite3.DatabaseError):
+        use(trail)
+    trail.write([record(3)], {})
+    assert [(found.kind, found.name) for found in trail.read(ALL, lambda _: True, 10)] == [(LOST, UNREADABLE), ("created", "")]
+    trail.close()
 
 
 def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
