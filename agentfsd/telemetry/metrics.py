@@ -137,10 +137,7 @@ class Served:
                 kind = _Server6 if ":" in address.host else _Server
                 self._server = kind((address.host, address.port), handler)
         except OSError as exc:
-            raise Refusal(
-                exc.errno or errno.EIO, "no-metrics", f"metrics cannot be served at {address}: {exc.strerror}",
-                "give another address, or end what is there",
-            ) from exc  # fmt: skip
+            raise _refused(address, exc) from exc
         self._thread = threading.Thread(target=self._server.serve_forever, name="agentfsd-metrics", daemon=True)
         self._thread.start()
 
@@ -154,6 +151,20 @@ class Served:
         if self._path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
+
+
+def _refused(address: Address, exc: OSError) -> Refusal:
+    """*exc* has no number when the path of a socket is too long for one."""
+    why, hint = exc.strerror or str(exc), "give another address, or end what is there"
+    if exc.errno == errno.EAFNOSUPPORT:
+        why = "this process may use no network"
+        hint = (
+            "give unix:/PATH, or permit it with `systemctl edit` of the unit: below [Service] the lines "
+            "RestrictAddressFamilies=AF_INET AF_INET6 and IPAddressAllow=localhost"
+        )
+    elif address.path and exc.errno != errno.EADDRINUSE:
+        hint = "give a path of at most 107 bytes in a directory that is there, such as unix:/run/agentfsd/metrics.sock"
+    return Refusal(exc.errno or errno.EINVAL, "no-metrics", f"metrics cannot be served at {address}: {why}", hint)
 
 
 def _remove_left(path: str) -> None:

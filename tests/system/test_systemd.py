@@ -209,6 +209,22 @@ def test_hardening_leaves_the_daemon_what_it_needs(machine: Machine) -> None:
     assert log.strip() in ("", "-- No entries --")
 
 
+def test_port_for_metrics_needs_the_drop_in_that_the_refusal_names(machine: Machine) -> None:
+    pytest.importorskip("prometheus_client")
+    work = Workspace(machine, "measured", "OPTIONS=--metrics 127.0.0.1:0\n")
+    work.systemctl("--no-block", "start")
+    machine.wait(lambda: work.shown("ActiveState") == "failed")
+    said = machine.sh(f"journalctl --sync; journalctl -o cat -p err -u '{work.unit}'")
+    (lines,) = set(re.findall(r"lines (\S+=.*?) and (\S+=\S+?)\)", said))
+    machine.write(f"{UNITS}/{work.unit}.d/port.conf", "\n".join(["[Service]", *lines, ""]))
+    machine.sh(f"systemctl daemon-reload; systemctl reset-failed '{work.unit}'")
+    work.systemctl("start")
+    address = json.loads(work.sh("agentfsd status --json"))["metrics"]
+    ask = f"import urllib.request as u; print(u.urlopen('http://{address}/metrics', timeout=9).status)"
+    assert machine.sh(f'{sys.executable} -c "{ask}"') == "200\n"
+    work.systemctl("stop")
+
+
 def test_workspace_mounted_elsewhere_by_a_file_named_after_the_instance(machine: Machine) -> None:
     machine.write(
         "/etc/agentfsd/elsewhere.conf", f"LOWER={machine.shared}/project\nSTATE={machine.shared}/elsewhere\nOPTIONS=-o ro\n"
