@@ -78,6 +78,7 @@ def check(config: DaemonConfig) -> DaemonConfig:
     _check_mountpoint(resolved.mountpoint)
     _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
     _check_overlap(resolved)
+    _check_settings(resolved)
     return resolved
 
 
@@ -161,6 +162,13 @@ def _check_mountpoint(mountpoint: str) -> None:
             f"'agentfsd umount {mountpoint}' first, or choose another mount point",
         )
     _check_directory(mountpoint, "mount point", f"mkdir -p {shlex.quote(mountpoint)}")
+
+
+def _check_settings(config: DaemonConfig) -> None:
+    """The daemon would ask itself for the file, and after a kill nobody would answer it."""
+    if config.settings and is_within(os.path.realpath(config.settings), config.mountpoint):
+        message = f"the settings in {config.settings} lie inside the mount point {config.mountpoint}"
+        raise Refusal(errno.EINVAL, "bad-layout", message, "keep them elsewhere, such as in /etc/agentfsd or ~/.config/agentfsd")
 
 
 def _check_overlap(config: DaemonConfig) -> None:

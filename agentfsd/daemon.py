@@ -52,6 +52,7 @@ _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
+_SETTINGS_TIMEOUT_S = 5.0
 _FULL_AGAIN_S = 15.0  # with the units' StartLimit a service manager then never gives up
 
 
@@ -111,6 +112,7 @@ class Daemon:
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = process.has_terminal()
         self._is_ready = False
+        self._reading = trio.CapacityLimiter(1)  # of its own: what hangs there takes no thread from others
 
     def _info(self, session: str, why: str) -> DaemonInfo:
         orders = self.orders
@@ -235,17 +237,22 @@ class Daemon:
 
     def _read_settings(self) -> None:
         """Refusal, and none is changed, where one makes no sense."""
-        if self.orders.settings:
-            preferences.apply(preferences.read(self.orders.settings), self.overlay, self.forwarding)
+        preferences.apply(preferences.read(self.orders.settings), self.overlay, self.forwarding)
 
-    def reload(self) -> None:
-        """Reads the settings again; whoever is in the mount notices nothing."""
+    async def reload(self) -> None:
+        """Reads the settings again; whoever is in the mount notices nothing, though the file lie on a share that hangs."""
         self.manager.reloading()
         status = self._status()
         try:
-            self._read_settings()
-        except (OSError, sqlite3.Error) as exc:  # of the latter a full disk, for example
+            with trio.fail_after(_SETTINGS_TIMEOUT_S):
+                found = await trio.to_thread.run_sync(
+                    preferences.read, self.orders.settings, abandon_on_cancel=True, limiter=self._reading
+                )
+            preferences.apply(found, self.overlay, self.forwarding)
+        except (OSError, sqlite3.Error, trio.TooSlowError) as exc:  # of the second a full disk, for example
             why = exc.strerror if isinstance(exc, OSError) else exc
+            if isinstance(exc, trio.TooSlowError):
+                why = f"{self.orders.settings} was not read within {_SETTINGS_TIMEOUT_S:.0f} s"
             log.error("the settings stay as they were: %s", why)
             status += f"; the settings stay as they were: {why}"
         else:
@@ -260,7 +267,7 @@ class Daemon:
             async for number in signals:
                 if number == signal.SIGHUP and not self._hangup_ends:
                     if self._is_ready:  # before, they have just been read
-                        self.reload()
+                        await self.reload()
                     continue
                 log.info("%s: unmounting", signal.Signals(number).name)
                 self.ending.now()

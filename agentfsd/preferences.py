@@ -6,6 +6,8 @@ Lines are `name = value`; `#` begins a comment. Names are those of `agentfsd pol
 
 import errno
 import logging
+import os
+import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,8 +16,8 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import settings as interpose
 from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.process import LEVELS
 
-_LEVELS = ("debug", "info", "warning", "error")
 _INTERPOSE, _LEVEL = "interpose.", "log.level"
 _MOST_BYTES = 1 << 20
 
@@ -27,9 +29,10 @@ class Preference(NamedTuple):
 
 def read(path: str) -> list[Preference]:
     """What a file says, in its order; nothing where there is none. Refusal, with the line, for what makes no sense."""
+    if not path:
+        return []
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read(_MOST_BYTES).splitlines()
+        lines = _text(path).splitlines()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as exc:
@@ -41,6 +44,17 @@ def read(path: str) -> list[Preference]:
         if text:
             found.append(_checked(text, f"{path}:{number}"))
     return found
+
+
+def _text(path: str) -> str:
+    """OSError also for what nobody could read to its end: a pipe waits for a writer, a device may have no end."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and path != os.devnull:
+            raise OSError(errno.EINVAL, "it is not an ordinary file")
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {_MOST_BYTES >> 20} MiB")
+    return data.decode()
 
 
 def _checked(text: str, where: str) -> Preference:
@@ -63,8 +77,8 @@ def _check_of(name: str) -> Callable[[str], object]:
 
 
 def _check_level(value: str) -> None:
-    if value not in _LEVELS:
-        raise invalid(f"{value!r} is no level of a log", f"give one of {', '.join(_LEVELS)}")
+    if value not in LEVELS:
+        raise invalid(f"{value!r} is no level of a log", f"give one of {', '.join(LEVELS)}")
 
 
 def apply(found: list[Preference], overlay: Overlay, forwarding: Forwarding) -> None:

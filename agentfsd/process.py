@@ -11,9 +11,11 @@ import msgspec
 
 from agentfsd import journal, logs, runtime
 from agentfsd.config import DaemonConfig, Readiness
+from agentfsd.errors import invalid
 
 _ALLOCATIONS = 50_000  # between two looks of the garbage collector
 LOG_BYTES = 4 << 20
+LEVELS = ("debug", "info", "warning", "error")
 
 
 class Ready:
@@ -38,7 +40,13 @@ class Ready:
 
 def start_log(orders: DaemonConfig, state: runtime.State) -> None:
     """To the journal, the terminal, or STATE/daemon.log."""
-    logging.basicConfig(level=os.environ.get("AGENTFS_LOG", "INFO"), handlers=[_handler(orders, state)])
+    logging.basicConfig(level=_level(os.environ.get("AGENTFS_LOG", "INFO")), handlers=[_handler(orders, state)])
+
+
+def _level(name: str) -> str:
+    if name.lower() not in LEVELS:
+        raise invalid(f"AGENTFS_LOG={name} is no level of a log", f"give one of {', '.join(LEVELS)}")
+    return name.upper()
 
 
 def _handler(orders: DaemonConfig, state: runtime.State) -> logging.Handler:

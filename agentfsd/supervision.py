@@ -14,6 +14,8 @@ import trio
 
 log = logging.getLogger(__name__)
 
+_PATIENCE_S = 1.0  # one that takes nothing is no reason to keep everybody waiting
+_LINE_BYTES = 3000  # a message of more than 4096 bytes is thrown away by systemd, with the READY=1 in it
 _FED_PER_WATCHDOG = 3  # two chances are lost before it bites
 
 
@@ -46,9 +48,10 @@ class ServiceManager:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        message = "\n".join(line.replace("\n", " ") for line in lines)
+        message = b"\n".join(line.replace("\n", " ").encode(errors="replace")[:_LINE_BYTES] for line in lines)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
-            channel.sendto(message.encode(errors="replace"), address)
+            channel.settimeout(_PATIENCE_S)
+            channel.sendto(message, address)
 
     def watchdog_s(self) -> float:
         """Within what time it wants to hear again that we live; 0 when it does not."""

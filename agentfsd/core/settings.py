@@ -34,7 +34,7 @@ def _age(value: str) -> str:
 
 
 def _count(value: str) -> str:
-    if not (value.isascii() and value.isdecimal()):
+    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX):
         raise invalid(f"{value!r} is no number of snapshots", "give a number; 0 is no limit")
     return value
 

@@ -1,13 +1,15 @@
 """Every command with wrong input: one sentence, the right exit code, no traceback, and the daemon goes on."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from agentfsd.cli.main import main
-from tests.mounted import Mounted
+from tests.mounted import Mounted, needs_fuse
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -131,3 +133,24 @@ def test_help_of_every_command_has_an_example(command: str, invoke: Invoke) -> N
     code, out, _ = invoke(*command.split(), "--help")
     assert code == 0
     assert "Example:" in out
+
+
+def test_log_level_is_one_that_there_is(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_fuse()
+    mounted = Mounted(tmp_path)
+    monkeypatch.setenv("AGENTFS_LOG", "loud")
+    code, _, err = invoke("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
+    assert code == REFUSED
+    assert err == "agentfsd: AGENTFS_LOG=loud is no level of a log\n  hint: give one of debug, info, warning, error\n"
+    monkeypatch.setenv("AGENTFS_LOG", "debug")
+    mounted.mount().end()
+
+
+@pytest.mark.parametrize("address", [f"unix:/tmp/{'x' * 150}", "unix:/no/such/place"])
+def test_socket_for_metrics_that_cannot_be_made_says_why(address: str, invoke: Invoke, tmp_path: Path) -> None:
+    needs_fuse()
+    pytest.importorskip("prometheus_client")
+    mounted = Mounted(tmp_path)
+    code, _, err = invoke("mount", "--metrics", address, str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
+    assert code == REFUSED
+    assert re.search(r"(too long|No such file or directory)\n  hint: give a path of at most 107 bytes", err)

@@ -61,7 +61,7 @@ class Service(Mounted):
         while (left_s := deadline - time.monotonic()) > 0:
             self._socket.settimeout(left_s)
             try:
-                said = self._socket.recv(4096).decode()
+                said = self._socket.recv(1 << 16).decode()
             except TimeoutError:
                 break
             if any(line == word or line.startswith(f"{word}=") for line in said.split("\n")):
@@ -185,10 +185,12 @@ def test_reload_puts_the_settings_in_force(service: Service) -> None:
 
 NONSENSE = {
     "retention.max_count = many": "no number of snapshots",
+    f"retention.max_count = {'9' * 5000}": "999",
     "retention.most = 3": "no setting named",
     "interpose.enabled = perhaps": "neither on nor off",
     "log.level = loud": "no level",
     "retention.max_count": "no setting",
+    "x" * 5000: "xxx",
 }
 
 
@@ -200,6 +202,7 @@ def test_reload_of_settings_that_make_no_sense_changes_nothing(service: Service)
         service.hear("RELOADING=1")
         said = service.hear("READY=1")
         assert f"{service.settings}:2: " in said and words in said
+        assert len(said) <= 4096  # more is nothing to systemd
     assert service.ask().policy()["retention.max_age"] == "0"
 
 
@@ -210,6 +213,61 @@ def test_settings_that_make_no_sense_are_refused_at_the_start(service: Service) 
     assert done.returncode == 1
     assert f"{service.settings}:1: " in done.stderr
     assert mounts.mount_at(str(service.path)) is None
+
+
+def test_settings_that_cannot_be_read_to_their_end_change_nothing(service: Service) -> None:
+    service.begin()
+    for number, (words, make) in enumerate(UNREADABLE.items()):
+        service.settings.unlink(missing_ok=True)
+        make(service.settings)
+        service.daemon.send_signal(signal.SIGHUP)
+        service.hear("RELOADING=1", within_s=5)
+        assert words in service.hear("READY=1", within_s=5), number
+    assert service.ask().policy()["retention.max_count"] == "0"
+
+
+UNREADABLE: dict[str, Callable[[Path], object]] = {
+    "it is not an ordinary file": os.mkfifo,
+    "larger than 1 MiB": lambda path: path.write_text("retention.max_count = 5\n" + "#" * (1 << 20)),
+    "it is not UTF-8": lambda path: path.write_bytes(b"retention.max_count = 5\n\xff"),
+    "Is a directory": Path.mkdir,
+}
+
+
+def test_settings_on_a_share_that_hangs_make_nobody_wait(service: Service, tmp_path: Path) -> None:
+    needs_root()
+    service.begin()
+    share = tmp_path / "share"
+    share.mkdir()
+    hanging = mounts.mount_fuse(str(share), frozenset(), False)  # answers nobody
+    try:
+        service.settings.symlink_to(share / "settings")
+        service.daemon.send_signal(signal.SIGHUP)
+        service.hear("RELOADING=1")
+        assert service.ask().policy()
+        assert "was not read within" in service.hear("READY=1")
+    finally:
+        os.close(hanging)
+        mounts.unmount(str(share), lazy=True)
+
+
+def test_settings_inside_the_mount_are_refused(service: Service) -> None:
+    (service.path / "settings").write_text("")
+    arguments = ("--state", str(service.state), "--settings", str(service.path / "settings"))
+    done = agentfsd("mount", str(service.path), str(service.path), *arguments, check=False)
+    assert done.returncode == 1 and "lie inside the mount point" in done.stderr and "/etc/agentfsd" in done.stderr
+
+
+def test_manager_that_takes_nothing_makes_nobody_wait_for_long(service: Service) -> None:
+    service.begin()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+        others.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                others.sendto(b"X=1", service.environment["NOTIFY_SOCKET"])
+    service.daemon.send_signal(signal.SIGHUP)
+    time.sleep(0.05)
+    assert service.ask().policy()
 
 
 def test_hangup_of_its_terminal_ends_a_daemon_in_the_foreground(tmp_path: Path) -> None:
