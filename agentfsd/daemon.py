@@ -111,7 +111,7 @@ class Daemon:
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = process.has_terminal()
-        self._is_ready = False
+        self._is_ready = self._told_to_end = False
         self._reading = trio.CapacityLimiter(1)  # of its own: what hangs there takes no thread from others
 
     def _info(self, session: str, why: str) -> DaemonInfo:
@@ -129,10 +129,16 @@ class Daemon:
     def begin(self) -> None:
         """Mounts; OSError with a sentence when that is refused, or the settings make no sense."""
         self._read_settings()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._remember)
         self.mount.mount()
         self.held.in_use = True
         self.observation.follow_policy()
         self.service.info = self._info(self.mount.kind, self.mount.why)
+
+    def _remember(self, number: int, _: object) -> None:
+        """Of a signal before the event loop listens, or after: whoever died of it would leave a dead mount."""
+        self._told_to_end = self._told_to_end or number == signal.SIGTERM or self._hangup_ends
 
     def record(self) -> runtime.DaemonRecord:
         return runtime.DaemonRecord(
@@ -264,6 +270,8 @@ class Daemon:
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
+            if self._told_to_end:
+                self.ending.now()
             async for number in signals:
                 if number == signal.SIGHUP and not self._hangup_ends:
                     if self._is_ready:  # before, they have just been read

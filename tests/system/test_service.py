@@ -300,6 +300,18 @@ def test_stop_while_somebody_is_inside_unmounts_lazily(service: Service) -> None
         inside.wait()
 
 
+def test_stop_as_soon_as_it_is_mounted_leaves_no_dead_mount(service: Service) -> None:
+    command = [*AGENTFSD, "mount", "--foreground", str(service.lower), str(service.path), "--state", str(service.state)]
+    for delay_s in (0.0, 0.005, 0.02):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
+            while mounts.mount_at(str(service.path)) is None:
+                assert daemon.poll() is None
+            time.sleep(delay_s)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+        assert mounts.mount_at(str(service.path)) is None
+
+
 def test_restart_after_a_kill_needs_no_repair_of_the_dead_mount(service: Service) -> None:
     service.begin()
     (service.path / "kept").write_text("kept\n")
