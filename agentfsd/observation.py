@@ -51,7 +51,7 @@ class Observation:
         try:
             self.audit.set(enabled=policy["audit.enabled"] == "yes", max_bytes=parse_bytes(policy["audit.max_bytes"]))
         except OSError as exc:
-            log.warning("no audit trail is written: %s", exc)
+            log.warning("no audit trail is written: %s", exc.strerror)
 
     def note_settings(self, path: str) -> None:
         """That a file of settings was read again; who sent the signal nobody knows."""

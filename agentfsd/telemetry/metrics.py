@@ -12,7 +12,7 @@ import socketserver
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 from prometheus_client import CollectorRegistry
@@ -25,6 +25,7 @@ from agentfsd.errors import Refusal
 log = logging.getLogger(__name__)
 
 _SHORTEST, _LONGEST = 13, 35  # the classes of times that are told apart: 2^13 ns, 8 us, to 2^35 ns, 34 s
+_SCRAPES_MAX = 16  # at a time
 _GONE_S = 10.0  # a client that sends nothing for so long
 
 
@@ -102,6 +103,23 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def __init__(self, *arguments: Any) -> None:
+        self._free = threading.Semaphore(_SCRAPES_MAX)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Whoever comes when all threads are taken is turned away: the daemon needs threads of its own."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
         log.debug("metrics could not be served", exc_info=True)
 
@@ -132,7 +150,7 @@ class Served:
         try:
             if address.path:
                 _remove_left(address.path)
-                self._server: _Server = _UnixServer(address.path, handler)  # type: ignore[arg-type]
+                self._server: _Server = _UnixServer(address.path, handler)
             else:
                 kind = _Server6 if ":" in address.host else _Server
                 self._server = kind((address.host, address.port), handler)

@@ -464,6 +464,29 @@ def test_metrics_on_a_unix_socket_are_the_owners(make_mount: Make, tmp_path: Pat
     assert not path.exists()
 
 
+def test_clients_of_metrics_that_ask_for_nothing_take_few_threads(branches: Shared) -> None:
+    host, port = branches.json("status")["metrics"].rsplit(":", 1)
+    tasks = Path(f"/proc/{branches.record().pid}/task")
+    before = len(os.listdir(tasks))
+    clients = [socket.create_connection((host, int(port))) for _ in range(100)]
+    try:
+        assert clients[-1].recv(1) == b""
+        assert len(os.listdir(tasks)) < before + 30
+    finally:
+        for client in clients:
+            client.close()
+    deadline = time.monotonic() + 10
+    while "agentfsd_branches" not in scrape_or_nothing(f"{host}:{port}"):
+        assert time.monotonic() < deadline
+
+
+def scrape_or_nothing(address: str) -> dict[str, Metric]:
+    try:
+        return scrape(address)
+    except OSError:
+        return {}
+
+
 @pytest.mark.parametrize(
     "address", ["0.0.0.0:9100", "[::]:9100", "10.0.0.1:80", "9100", "127.0.0.1:99999", "unix:relative", "x:1"]
 )

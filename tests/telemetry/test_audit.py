@@ -114,10 +114,10 @@ def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
     trail = audit._trail
     assert trail is not None
     trail._database.execute("PRAGMA max_page_count = 1")
-    for _ in range(2):
+    for turn in (1, 2):
         for number in range(2000):
             tell(opened, "created", b"%d" % number)
-        records(audit)
+        assert [(found.kind, found.name) for found in records(audit)] == [("lost", str(turn * 2000))]
     assert caplog.text.count("cannot be written") == 1
     trail._database.execute("PRAGMA max_page_count = 100000")
     tell(opened, "created", b"after")
