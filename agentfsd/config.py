@@ -69,8 +69,8 @@ def check(config: DaemonConfig) -> DaemonConfig:
         _check_text(path)
     resolved = msgspec.structs.replace(
         config,
-        lower=os.path.realpath(config.lower),
-        mountpoint=os.path.realpath(config.mountpoint),
+        lower=mounts.resolved(config.lower),
+        mountpoint=mounts.resolved(config.mountpoint),
         state=os.path.realpath(config.state),
     )
     _check_options(resolved.mount_options)

@@ -17,6 +17,7 @@ from agentfs_client.mounttable import is_dead as is_dead
 from agentfs_client.mounttable import mount_at as mount_at
 from agentfs_client.mounttable import mount_of as mount_of
 from agentfs_client.mounttable import mount_table as mount_table
+from agentfs_client.mounttable import resolved as resolved
 from agentfs_client.mounttable import unescape
 
 FUSE_DEVICE = "/dev/fuse"
@@ -51,7 +52,7 @@ def mount_id(fd: int) -> int:
 
 def clear_dead(mountpoint: str) -> bool:
     """Takes an agentfsd mount away whose daemon has died, so that a restart needs no repair; True when there was one."""
-    mounted = mount_at(os.path.realpath(mountpoint))
+    mounted = mount_at(resolved(mountpoint))
     if mounted is None or not is_dead(mounted):
         return False
     unmount(mounted.mountpoint, lazy=True)

@@ -14,11 +14,13 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.cli import completion, locate, output
 from agentfsd.errors import Refusal
+from agentfsd.runtime import DaemonRecord
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+PATIENCE_S = 15.0  # with a daemon that is asked for what takes no time
 _ATTEMPTS = 3
 _ATTEMPT_EVERY_S = 0.1
 
@@ -135,18 +137,32 @@ def client(named: str | None) -> Iterator[ControlClient]:
         yield found
 
 
-def converse(find: Callable[[], locate.Mount]) -> tuple[locate.Mount, ControlClient]:
+@contextmanager
+def answering(record: DaemonRecord | None) -> Iterator[None]:
+    """Failure, with what to do, when a daemon does not answer within PATIENCE_S; for conversations with that limit."""
+    try:
+        yield
+    except DaemonGoneError as exc:
+        if record is None or not isinstance(exc.__cause__, TimeoutError):
+            raise
+        hint = (
+            f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: all acknowledged is there"
+        )
+        raise Failure(f"the daemon of {record.mountpoint}, process {record.pid}, does not answer", hint) from None
+
+
+def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -> tuple[locate.Mount, ControlClient]:
     """Finds a mount and its daemon; once more when a one-step daemon has just ended for want of work."""
     for _ in range(_ATTEMPTS - 1):
         mount = find()
         try:
-            return mount, mount.connect()
+            return mount, mount.connect(timeout_s)
         except DaemonGoneError:
             if mount.record is None or not mount.record.hidden:
                 raise
             time.sleep(_ATTEMPT_EVERY_S)
     mount = find()
-    return mount, mount.connect()
+    return mount, mount.connect(timeout_s)
 
 
 def plain(value: Any) -> Any:

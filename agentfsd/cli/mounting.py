@@ -3,15 +3,18 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 
 import click
 
+from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.cli import completion, locate, output, start
-from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
+from agentfsd.cli.common import PATIENCE_S, Failure, answering, converse, json_option, mount_option, plain
 from agentfsd.config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
 from agentfsd.control import text
 
@@ -99,12 +102,12 @@ def umount(mountpoint: str, lazy: bool) -> None:
     Example:
       agentfsd umount ~/work
     """
-    resolved = os.path.realpath(mountpoint)
+    resolved = mounts.resolved(mountpoint)
     record = next((found for found in runtime.live_daemons() if resolved in (found.mountpoint, found.lower)), None)
     if record is None:
         _umount_without_daemon(resolved, lazy)
         return
-    with contextlib.suppress(DaemonGoneError), ControlClient.connect(record.socket) as daemon:
+    with contextlib.suppress(DaemonGoneError), answering(record), ControlClient.connect(record.socket, PATIENCE_S) as daemon:
         daemon.shutdown(force=lazy)
     if lazy:
         _await_detached(record)
@@ -173,19 +176,22 @@ def status(named: str | None, as_json: bool) -> None:
         if len(live) > 1 and locate.around(os.getcwd(), live, revive=False) is None:
             _show_all(live, as_json)
             return
-    with client(named) as daemon:
-        found = daemon.status()
+    found = _status_of(lambda: locate.find(named, revive=True))
     if as_json:
         output.as_json(plain(found))
     else:
         output.say(text.status(found, output.width()).rstrip("\n"))
 
 
+def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
+    with answering(find().record):
+        _, daemon = converse(find, PATIENCE_S)
+        with daemon:
+            return daemon.status()
+
+
 def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
-    found = []
-    for record in live:
-        with locate.Mount(record.mountpoint, record).connect() as daemon:
-            found.append(daemon.status())
+    found = [_status_of(partial(locate.Mount, record.mountpoint, record)) for record in live]
     if as_json:
         output.as_json([plain(one) for one in found])
     else:

@@ -7,7 +7,6 @@ import errno
 import os
 import shlex
 import tempfile
-import threading
 
 from agentfsd import mounts
 from agentfsd.backstore import room
@@ -16,7 +15,6 @@ from agentfsd.cli.capabilities import Finding
 from agentfsd.control import text
 from agentfsd.errors import NO_ROOM
 
-_ANSWER_S = 1.0
 _ELSEWHERE = "agentfsd mount --state DIR, on a disk that can be written"
 
 
@@ -61,18 +59,9 @@ def _gain_right(path: str, code: int | None) -> str:
 def _dead_mounts() -> Finding:
     """Those that a killed daemon has left to us."""
     ours = [mounted for mounted in mounts.mount_table() if mounted.fstype == mounts.FSTYPE]
-    dead = [mounted.mountpoint for mounted in ours if _is_dead(mounted)]
+    dead = [mounted.mountpoint for mounted in ours if mounts.is_dead(mounted)]
     shown = " ".join(shlex.quote(path) for path in dead)
     detail = f"the daemon has died of {', '.join(dead)}" if dead else "none"
     cost = "programs get errors there (Transport endpoint is not connected); mounted again, it has all that was acknowledged"
     remedy = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
     return Finding("dead mounts", not dead, detail, cost, remedy)
-
-
-def _is_dead(mounted: mounts.Mounted) -> bool:
-    """A daemon that hangs is none that has died, and would have us wait."""
-    answer: list[bool] = []
-    asking = threading.Thread(target=lambda: answer.append(mounts.is_dead(mounted)), daemon=True)
-    asking.start()
-    asking.join(_ANSWER_S)
-    return answer == [True]

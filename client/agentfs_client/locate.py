@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentfs_client import mounttable
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
 from agentfs_client.mounttable import FSTYPE, Mounted, is_dead, is_within, mount_of
@@ -41,10 +42,10 @@ class Mount:
         """The daemon's, when that is ours to reach."""
         return self.record.socket if self.record is not None and os.access(self.record.socket, os.W_OK) else None
 
-    def connect(self) -> ControlClient:
-        """By socket when the daemon is ours to reach; else through the mount."""
+    def connect(self, timeout_s: float | None = None) -> ControlClient:
+        """By socket when the daemon is ours to reach; else through the mount, which knows no *timeout_s* of each reply."""
         socket = self.socket
-        return ControlClient.open_mount(self.mountpoint) if socket is None else ControlClient.connect(socket)
+        return ControlClient.open_mount(self.mountpoint) if socket is None else ControlClient.connect(socket, timeout_s)
 
 
 def _nobody(directory: str) -> DaemonRecord | None:
@@ -88,7 +89,7 @@ def current_directory() -> str:
 
 
 def _named(path: str, origin: str, revive: Revive) -> Mount:
-    resolved = os.path.realpath(path)
+    resolved = mounttable.resolved(path)
     live = live_daemons()
     mounted = mount_of(resolved)
     if mounted is not None and mounted.fstype == FSTYPE:

@@ -5,9 +5,12 @@ It must never look at what lies inside a mount: one whose daemon hangs would tak
 
 import errno
 import os
+import threading
 from dataclasses import dataclass
 
 FSTYPE = "fuse.agentfsd"
+
+_ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,32 @@ def mount_of(path: str) -> Mounted | None:
 
 
 def is_dead(mounted: Mounted) -> bool:
-    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache."""
+    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache.
+
+    One that does not answer hangs, and is not dead; who asks it waits beyond any signal, so a thread of its own does.
+    """
     if mounted.fstype != FSTYPE:
         return False
+    found: list[bool] = []
+    asking = threading.Thread(target=lambda: found.append(_is_unconnected(mounted.mountpoint)), daemon=True)
+    asking.start()
+    asking.join(_ANSWER_S)
+    return found == [True]
+
+
+def _is_unconnected(mountpoint: str) -> bool:
     try:
-        os.statvfs(mounted.mountpoint)
+        os.statvfs(mountpoint)
     except OSError as exc:
         return exc.errno == errno.ENOTCONN
     return False
+
+
+def resolved(path: str) -> str:
+    """realpath(3) that asks no agentfsd mount named exactly for its own root: its daemon may hang."""
+    absolute = os.path.abspath(path)
+    mounted = mount_at(absolute) if ".." not in path.split("/") else None
+    return absolute if mounted is not None and mounted.fstype == FSTYPE else os.path.realpath(path)
 
 
 def is_within(path: str, directory: str) -> bool:

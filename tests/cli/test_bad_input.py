@@ -2,12 +2,16 @@
 
 import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agentfs_client import mounttable
+from agentfsd.cli import mounting
 from agentfsd.cli.main import main
 from tests.mounted import Mounted, needs_fuse
 
@@ -154,3 +158,25 @@ def test_socket_for_metrics_that_cannot_be_made_says_why(address: str, invoke: I
     code, _, err = invoke("mount", "--metrics", address, str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
     assert code == REFUSED
     assert re.search(r"(too long|No such file or directory)\n  hint: give a path of at most 107 bytes", err)
+
+
+def test_daemon_that_was_stopped_is_no_riddle(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_fuse()
+    mounted = Mounted(tmp_path).mount()
+    monkeypatch.setattr(mounting, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(mounttable, "_ANSWER_S", 0.3)
+    pid = mounted.record().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1.1)  # what the kernel knows of the root is old then
+        for line in ("status -m @", "umount @", "umount --lazy @"):
+            code, _, err = invoke(*(line.replace("@", str(mounted.path)).split()))
+            assert code == REFUSED
+            assert err.startswith(
+                f"agentfsd: the daemon of {mounted.path}, process {pid}, does not answer\n  hint: 'kill -CONT {pid}'"
+            )
+        code, _, err = invoke("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
+        assert (code, "is an agentfsd mount already" in err) == (REFUSED, True)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        mounted.end()
