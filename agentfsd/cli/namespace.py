@@ -39,8 +39,10 @@ def enter_private_mounts() -> bool:
 
 
 def would_bar(path: str) -> bool:
-    """Whether a user namespace keeps the caller from writing to a directory: the kernel lets nobody write to what belongs to a user
-    or group that is not mapped there, whatever the mode says. So it is where several users share a project."""
+    """Whether a user namespace keeps the caller from writing to a directory, as in a project that several users share.
+
+    The kernel lets nobody write to what belongs to a user or group that is not mapped there, whatever the mode says.
+    """
     found = os.stat(path)
     return os.geteuid() != 0 and (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid())
 

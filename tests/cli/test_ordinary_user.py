@@ -157,7 +157,8 @@ def test_project_that_users_share_can_be_written(base: Path, inside: list[str], 
         os.chown(path, 0, NOBODY)
         path.chmod(0o664 if path.is_file() else 0o2775)
     assert nobody("mount", "lower", "mnt").returncode == 0
-    done = nobody("run", "-b", "fix", "--new", "--", "sh", "-c", "echo mine >file && echo new >new && cat file new", cwd=base / "mnt")
+    script = "echo mine >file && echo new >new && cat file new"
+    done = nobody("run", "-b", "fix", "--new", "--", "sh", "-c", script, cwd=base / "mnt")
     assert (done.returncode, done.stdout) == (0, "mine\nnew\n"), done.stderr
     assert (base / "lower" / "file").read_text() == "lower\n"
     assert nobody("umount", "mnt").returncode == 0
