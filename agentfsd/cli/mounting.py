@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 
@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd import mounts, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.cli import completion, locate, output, start
-from agentfsd.cli.common import PATIENCE_S, Failure, answering, converse, json_option, mount_option, plain
+from agentfsd.cli.common import EXIT_REFUSED, PATIENCE_S, Failure, answering, converse, json_option, mount_option, plain, refusals
 from agentfsd.config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
 from agentfsd.control import text
 
@@ -191,8 +191,24 @@ def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
 
 
 def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
-    found = [_status_of(partial(locate.Mount, record.mountpoint, record)) for record in live]
+    """Those that answer, and then a sentence about each that does not, with exit code 1."""
+    with ThreadPoolExecutor(max_workers=len(live)) as threads:
+        asked = list(threads.map(_answer_of, live))
+    found = [answer for answer in asked if not isinstance(answer, click.ClickException)]
     if as_json:
         output.as_json([plain(one) for one in found])
-    else:
+    elif found:
         output.say("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
+    silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
+    for failure in silent:
+        failure.show()
+    if silent:
+        click.get_current_context().exit(EXIT_REFUSED)
+
+
+def _answer_of(record: runtime.DaemonRecord) -> wire.StatusReply | click.ClickException:
+    try:
+        with refusals():
+            return _status_of(lambda: locate.Mount(record.mountpoint, record))
+    except click.ClickException as exc:
+        return exc

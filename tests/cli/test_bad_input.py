@@ -162,7 +162,8 @@ def test_socket_for_metrics_that_cannot_be_made_says_why(address: str, invoke: I
 
 def test_daemon_that_was_stopped_is_no_riddle(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_fuse()
-    mounted = Mounted(tmp_path).mount()
+    (tmp_path / "other").mkdir()
+    mounted, other = Mounted(tmp_path).mount(), Mounted(tmp_path / "other", tmp_path / "lower").mount()
     monkeypatch.setattr(mounting, "PATIENCE_S", 0.3)
     monkeypatch.setattr(mounttable, "_ANSWER_S", 0.3)
     pid = mounted.record().pid
@@ -177,6 +178,9 @@ def test_daemon_that_was_stopped_is_no_riddle(invoke: Invoke, tmp_path: Path, mo
             )
         code, _, err = invoke("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
         assert (code, "is an agentfsd mount already" in err) == (REFUSED, True)
+        code, said, err = invoke("status")  # of all that are mounted here
+        assert (code, f"is mounted on {other.path}" in said, f"process {pid}, does not answer" in err) == (REFUSED, True, True)
     finally:
         os.kill(pid, signal.SIGCONT)
         mounted.end()
+        other.end()
