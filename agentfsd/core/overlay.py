@@ -4,7 +4,7 @@ any transport."""
 import errno
 import gc
 from collections.abc import Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from agentfsd.core import diff, fsck
 from agentfsd.core.past import Past
@@ -32,12 +32,17 @@ class Overlay(Past):
     def diffing(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
         """Likewise, of two trees, in steps. Refusal when a tree is replaced meanwhile.
 
-        Of many changes the answer is what there was at the first step. Of few it is as fresh as can be: files are read between
-        steps, all else is as it is at the last one.
+        Of many changes the answer is what there was at some step: trees are looked at until they have held still for that
+        long, or are frozen. Of few it is as fresh as can be: files are read between steps, all else is as at the last one.
         """
-        if self._may_hold_still(old, new):
-            with self._held_still(old) as one, self._held_still(new) as two:
-                return (yield from diff.between_in_steps(self.parts, one, two))
+        if layers.hold_more(self.store, old.chain ^ new.chain, _MANY_CHANGES):
+            for _ in range(_ROUNDS):
+                held_still = yield from self._diffing_unless_changed(old, new)
+                if held_still is not None:
+                    return held_still
+            if self._may_be_frozen(old, new):
+                with self._frozen(old) as one, self._frozen(new) as two:
+                    return (yield from diff.between_in_steps(self.parts, one, two))
         verdicts = Verdicts()
         for _ in range(_ROUNDS):
             found = diff.between(self.parts, old, new, verdicts)
@@ -49,16 +54,29 @@ class Overlay(Past):
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
         return diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
 
-    def _may_hold_still(self, *trees: Tree) -> bool:
-        """Whether there is much to look at, and nothing open that would be copied for it when somebody writes on meanwhile."""
-        old, new = trees
-        if not layers.hold_more(self.store, old.chain ^ new.chain, _MANY_CHANGES):
-            return False
-        open_files = [inode for tree in trees if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
+    def _diffing_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change] | None]:
+        """By the rows alone, of which others make no more use; None when names or inodes changed meanwhile."""
+        heads = [tree.head for tree in (old, new)]
+        before = [self.store.writes[head] for head in heads]
+        with ExitStack() as held:
+            one, two = (held.enter_context(self.pinned(tree.head, read_only=True)) for tree in (old, new))
+            steps = diff.between_in_steps(self.parts, one, two)
+            while before == [self.store.writes[head] for head in heads]:
+                try:
+                    yield next(steps)
+                except StopIteration as end:
+                    found: list[Change] = end.value
+                    return found
+            steps.close()
+        return None
+
+    def _may_be_frozen(self, old: Tree, new: Tree) -> bool:
+        """Whether nothing is open that would be copied for it when somebody writes on meanwhile."""
+        open_files = [inode for tree in (old, new) if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
         return not (old.passed or new.passed or any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files))
 
-    def _held_still(self, tree: Tree) -> AbstractContextManager[Tree]:
-        return self.frozen(tree.id or None) if self.has_tree(tree.id) or not tree.id else nullcontext(tree)
+    def _frozen(self, tree: Tree) -> AbstractContextManager[Tree]:
+        return self.frozen(tree.id) if self.has_tree(tree.id) else nullcontext(tree)
 
     def side(self, ref: str | None) -> Tree:
         """One side of a comparison: a ref's tree, or the bare lower."""

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
@@ -112,6 +113,7 @@ class Store:
         self._syncing = threading.Lock()
         self.reserve = reserve
         self.ended_cleanly = ended_cleanly
+        self.writes = Counter[int]()  # of inodes and names, by layer: who reads a layer in steps sees whether it held still
 
     @classmethod
     def open(cls, path: str, lower_identity: str) -> "Store":
@@ -271,6 +273,7 @@ class Store:
         return list(map(InodeRow._make, self.db.execute(_INODE_ORIGIN, (lower_ino, lower_dev))))
 
     def put_inode(self, row: InodeRow) -> None:
+        self.writes[row.layer] += 1
         self.db.execute(_INODE_UPSERT, row)
 
     def replace_content(self, inode_id: int, old: int, new: int) -> None:
@@ -278,6 +281,7 @@ class Store:
         self.db.execute("UPDATE inode SET content = ? WHERE id = ? AND content = ?", (new, inode_id, old))
 
     def delete_inode(self, inode_id: int, layer: int) -> None:
+        self.writes[layer] += 1
         self.db.execute("DELETE FROM inode WHERE id = ? AND layer = ?", (inode_id, layer))
 
     def dentries(self, directory: int) -> Iterator[tuple[bytes, int, int]]:
@@ -293,13 +297,16 @@ class Store:
         return [row[0] for row in self.db.execute("SELECT layer FROM inode WHERE id = ?", (inode_id,))]
 
     def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
+        self.writes[layer] += 1
         self.db.execute("INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)", (directory, name, layer, child))
 
     def delete_dentry(self, directory: int, name: bytes, layer: int) -> None:
+        self.writes[layer] += 1
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
 
     def clear_directory(self, directory: int, layer: int) -> None:
         """Forgets what one layer says of the names in a directory."""
+        self.writes[layer] += 1
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", (directory, layer))
         self.db.execute(
             "UPDATE object SET layer = 0 WHERE id IN (SELECT base FROM origin WHERE dir = ? AND layer = ?)", (directory, layer)

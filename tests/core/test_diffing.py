@@ -40,10 +40,8 @@ def churn(opened: Opened, chance: random.Random, ref: str) -> None:
             opened.write(one, chance.choice([b"same size", b"size same", b"longer than that"]), ref)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_it_is_of_the_moment_in_which_it_began(opened: Opened, seed: int) -> None:
-    """Others write, take snapshots and drop them at each step, which merges layers under the comparison."""
-    chance = random.Random(seed)
+def seeded(opened: Opened, chance: random.Random) -> list[str | None]:
+    """A branch with a history, and what it may be compared with."""
     for letter in LETTERS:
         (opened.base / "lower" / letter).mkdir()
         (opened.base / "lower" / letter / chance.choice(LETTERS)).write_bytes(b"same size")
@@ -52,17 +50,41 @@ def test_it_is_of_the_moment_in_which_it_began(opened: Opened, seed: int) -> Non
         churn(opened, chance, "main")
         if not chance.randrange(8):
             taken.append(opened.overlay.create_snapshot("main").id)
-    a = chance.choice([None, *taken])
+    return [None, *taken]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_others_do_meanwhile_is_nothing_to_it(opened: Opened, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """They work in another branch, and drop snapshots, which merges layers under the comparison. It freezes nothing."""
+    chance = random.Random(seed)
+    a, *taken = chance.sample(found := seeded(opened, chance), len(found))
+    opened.overlay.create_branch("other", "main")
     at_once = opened.overlay.diff(a, "main")
+    monkeypatch.setattr(overlay.Overlay, "frozen", None)
     steps = diffing(opened, a, "main")
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
-            churn(opened, chance, "main")
-            if not chance.randrange(6) and len(taken) > 1:
-                gone = taken.pop(chance.randrange(len(taken)))
+            churn(opened, chance, "other")
+            if not chance.randrange(6) and len(taken) > 1 and (gone := taken.pop()) is not None:
                 opened.overlay.delete_snapshot(gone)
     assert end.value.value == at_once
+    assert opened.overlay.fsck() == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_branch_in_which_somebody_works_it_tells_one_moment(opened: Opened, seed: int) -> None:
+    chance = random.Random(seed)
+    a = chance.choice(seeded(opened, chance))
+    states = [opened.overlay.diff(a, "main")]
+    steps = diffing(opened, a, "main")
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            if not chance.randrange(4):
+                churn(opened, chance, "main")
+                states.append(opened.overlay.diff(a, "main"))
+    assert end.value.value in states
     assert opened.overlay.fsck() == []
     assert ended(diffing(opened, None, "main")) == opened.overlay.diff(None, "main")
 
