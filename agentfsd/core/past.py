@@ -148,7 +148,7 @@ class Past(Snapshots, Branches):
         """
         row = self.branch_row(ref)
         with self.store.transaction() as tx:
-            if keep and not self.holds_nothing(row):
+            if keep and not self._is_bare(row.head):  # a branch of a branch holds what that was, which may be gone by now
                 self._remember(tx, row, "discard")
             if row.id == self.default_id:
                 self._put_in_place(tx, row.id, 0)

@@ -86,7 +86,7 @@ def test_content_goes_with_the_last_that_holds_it(opened: Opened) -> None:
     opened.reap()
     assert opened.overlay.usage()["objects"] == 1
     assert opened.read("f", "b") == b"x" * 10_000
-    opened.overlay.discard("b")
+    opened.overlay.discard("b", keep=False)
     opened.reap()
     assert opened.overlay.usage()["objects"] == 0
     assert opened.overlay.fsck() == []

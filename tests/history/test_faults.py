@@ -41,6 +41,16 @@ def test_undo_of_a_discard_whose_parent_has_moved_away(opened: Opened) -> None:
     assert opened.overlay.fsck() == []
 
 
+def test_undo_brings_back_a_branch_that_was_made_from_another_and_left_as_it_was(opened: Opened) -> None:
+    opened.write("file", b"before")
+    opened.overlay.create_branch("backup")
+    opened.write("file", b"after")
+    opened.overlay.discard("backup")
+    assert opened.overlay.undo().branch == "backup"
+    assert (opened.read("file", "backup"), opened.read("file")) == (b"before", b"after")
+    assert opened.overlay.fsck() == []
+
+
 def test_a_target_that_goes_while_it_is_merged_into(opened: Opened) -> None:
     for name in ("ours", "theirs"):
         opened.overlay.create_branch(name)
