@@ -1,11 +1,15 @@
 """Restore, discard and undo, each behind a page that says what would happen. Only where `agentfsd ui --write` asked for it."""
 
+import errno
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from agentfs_client.errors import NotFoundError
 from agentfs_client.filesystem.paths import normalize
+from agentfsd.errors import Refusal, not_found
 from agentfsd.web.asked import Asked
 from agentfsd.web.comparing import change_rows, in_words
 from agentfsd.web.names import key, path_of, visible
@@ -59,17 +63,21 @@ class ChangingRoutes:
         self._check()
         with self._overlay.client() as client:
             branch = client.show_branch(Asked(request).text("branch"))
-            found = client.diff(branch.name)
+            found = client.diff(branch.id)
         return self._pages.page(
             "discard.html", request, branch=branch, what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]),
             more=max(0, len(found) - SHOWN_CHANGES),
         )  # fmt: skip
 
     def discard(self, request: Request) -> Response:
-        branch = _field(request, "branch")
+        """The one that was looked at, by its id: another may have its name by now."""
+        branch_id, name = _field(request, "id"), _field(request, "branch")
         with self._overlay.client() as client:
-            client.discard(branch)
-        self._pages.said.append(f"{branch} was discarded.")
+            try:
+                client.discard(branch_id)
+            except NotFoundError as exc:
+                raise not_found("branch", name, "it went after the page was made; nothing was discarded") from exc
+        self._pages.said.append(f"{name} was discarded.")
         return RedirectResponse("/", 303)
 
     def ask_undo(self, request: Request) -> Response:
@@ -79,7 +87,13 @@ class ChangingRoutes:
         return self._pages.page("undo.html", request, deeds=deeds)
 
     def undo(self, request: Request) -> Response:
+        """What the page offered, and nothing that came after it. Refusal."""
+        offered = _field(request, "snapshot")
         with self._overlay.client() as client:
+            last = next(iter(client.undoable()), None)
+            if last is None or last.snapshot != offered:
+                what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
+                raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone; look at /undo.")
             deed = client.undo()
         self._pages.said.append(f"Undone: {deed.kind} of {deed.branch}.")
         return RedirectResponse("/", 303)

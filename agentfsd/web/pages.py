@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.filesystem.errors import ArchiveError
+from agentfsd.errors import Refusal
 from agentfsd.web import names
 from agentfsd.web.guard import Keys, Refused
 
@@ -89,7 +90,7 @@ def in_words(exc: Exception) -> tuple[int, str, str]:
         return exc.status_code, "There is no such page." if exc.status_code == 404 else exc.detail, hint
     if isinstance(exc, DaemonGoneError):
         return 503, _sentence(exc.message), exc.hint or "Is it being restarted? Load the page again."
-    if isinstance(exc, AgentFSError):
+    if isinstance(exc, AgentFSError | Refusal):
         return _STATUS.get(exc.errno or 0, 400), _sentence(exc.message), exc.hint
     if isinstance(exc, OSError):
         what = f"{names.visible(os.fsdecode(exc.filename))}: " if exc.filename else ""

@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import unescape
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
@@ -54,9 +56,13 @@ class Visitor:
         own = {"origin": f"http://{self.address.netloc}", "content-type": "application/x-www-form-urlencoded"}
         return self.get(path, {**own, **headers}, "POST", urlencode(form))
 
+    def form(self, page: str) -> dict[str, str]:
+        """What the form of a page holds that changes something."""
+        text = self.get(page).text.split('<form method="post"')[1]
+        return {name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text)}
+
     def csrf(self, page: str) -> str:
-        """What the form of a page holds."""
-        return self.get(page).text.split('name="csrf" value="')[1].split('"')[0]
+        return self.form(page)["csrf"]
 
 
 @contextmanager

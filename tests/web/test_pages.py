@@ -224,7 +224,7 @@ def test_nothing_is_changed_by_pages_that_only_look(visitor: Visitor, mounted: M
 
 
 def test_a_change_needs_a_form_of_ours(writing: Visitor, mounted: Mounted) -> None:
-    form = {"csrf": writing.csrf("/discard?branch=agent-7"), "branch": "agent-7"}
+    form = writing.form("/discard?branch=agent-7")
     assert writing.post("/discard", form, {"origin": "http://evil.example"}).status == 403
     assert writing.post("/discard", form, {"origin": "http://127.0.0.1:9"}).status == 403
     assert writing.post("/discard", form, {"origin": "null"}).status == 403
@@ -248,7 +248,7 @@ def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted:
     assert app.read_text() == "def three():\n    return 1\n"
     assert 'role="status"' in writing.get("/").text
     assert "restore of agent-3" in writing.get("/undo").text
-    writing.post("/undo", {"csrf": form["csrf"]})
+    writing.post("/undo", writing.form("/undo"))
     assert app.read_text() == "def four():\n    return 1\n"
 
 
@@ -269,9 +269,30 @@ def test_one_file_of_any_name_is_restored(writing: Visitor, mounted: Mounted) ->
 
 def test_branch_is_discarded_after_a_look(writing: Visitor, mounted: Mounted) -> None:
     mounted.cli("branch create", "short", "--from", "agent-7")
-    form = {"csrf": writing.csrf("/discard?branch=short"), "branch": "short"}
+    form = writing.form("/discard?branch=short")
     assert writing.post("/discard", form).status == 303
     assert "short" not in {branch["name"] for branch in mounted.json("branch list")}
     assert "short was discarded." in writing.get("/").text
     assert writing.post("/discard", form).status == 404
-    assert "the form says no branch" in writing.post("/discard", {"csrf": form["csrf"]}).text
+    assert "the form says no id" in writing.post("/discard", {"csrf": form["csrf"]}).text
+
+
+def test_page_that_was_left_open_changes_only_what_it_showed(writing: Visitor, mounted: Mounted) -> None:
+    mounted.cli("branch create", "first", "--from", "agent-7")
+    mounted.cli("branch create", "second", "--from", "agent-7")
+    of_first = writing.form("/discard?branch=first")
+    mounted.cli("discard", "first")
+    to_undo = writing.form("/undo")
+    mounted.cli("branch create", "first", "--from", "agent-7")
+    refused = writing.post("/discard", of_first)
+    assert (refused.status, "there is no branch named &#39;first&#39;" in refused.text) == (404, True)
+    assert "nothing was discarded" in refused.text
+    mounted.cli("discard", "second")
+    refused = writing.post("/undo", to_undo)
+    assert (refused.status, "the last is the discard of second" in refused.text) == (409, True)
+    names = {branch["name"] for branch in mounted.json("branch list")}
+    assert ("first" in names, "second" in names) == (True, False)
+    assert writing.post("/undo", writing.form("/undo")).status == 303
+    assert "second" in {branch["name"] for branch in mounted.json("branch list")}
+    mounted.cli("discard", "first")
+    mounted.cli("discard", "second")
