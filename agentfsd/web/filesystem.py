@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agentfs_client.filesystem.paths import name_of
 from agentfsd.web.asked import Asked
@@ -108,8 +109,7 @@ class FilesystemRoutes:
             if not is_text or asked.text("download", ""):
                 headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(visible(name_of(path)), safe='')}"
             kind = "text/plain" if is_text else "application/octet-stream"
-            body = _chunks(stack.pop_all(), content, begin, end)
-            return StreamingResponse(body, 206 if is_part else 200, headers, kind)
+            return _Streamed(stack.pop_all(), _chunks(content, begin, end), 206 if is_part else 200, headers, kind)
 
 
 def _row(entry: Entry) -> tuple[str, str, str, int]:
@@ -138,10 +138,21 @@ def _range(header: str | None, size: int) -> tuple[int, int]:
     return (int(first), end) if not last or int(last) >= int(first) else (0, size)
 
 
-def _chunks(open_ones: ExitStack, content: Content, begin: int, end: int) -> Iterator[bytes]:
+def _chunks(content: Content, begin: int, end: int) -> Iterator[bytes]:
     """A file that grows shorter meanwhile ends with zeros: its length was promised."""
-    with open_ones:
-        while begin < end:
-            size = min(_CHUNK_BYTES, end - begin)
-            yield content.read(begin, size).ljust(size, b"\0")
-            begin += size
+    while begin < end:
+        size = min(_CHUNK_BYTES, end - begin)
+        yield content.read(begin, size).ljust(size, b"\0")
+        begin += size
+
+
+class _Streamed(StreamingResponse):
+    """Closes what it reads from, also when whoever asked has left."""
+
+    def __init__(self, open_ones: ExitStack, body: Iterator[bytes], status: int, headers: dict[str, str], kind: str) -> None:
+        super().__init__(body, status, headers, kind)
+        self._open_ones = open_ones
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._open_ones:
+            await super().__call__(scope, receive, send)

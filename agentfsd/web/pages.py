@@ -47,7 +47,8 @@ class Pages:
 
     def page(self, template: str, request: Request, /, status: int = 200, **context: Any) -> HTMLResponse:
         said = self.said[:]
-        self.said.clear()
+        if template != "outside.html" and request.headers.get("sec-fetch-mode", "navigate") == "navigate":
+            self.said.clear()  # not for strangers, nor for a page that only renews itself
         text = self._templates.get_template(template).render(
             heading=self.heading, links=self.links, writable=self.writable, csrf=self.keys.csrf, said=said,
             here=request.url.path, **context,

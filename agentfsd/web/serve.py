@@ -28,6 +28,7 @@ from agentfsd.web.leaving import Leaving
 from agentfsd.web.looking import LookingRoutes
 from agentfsd.web.overlay import Overlay
 from agentfsd.web.pages import HERE, Pages
+from agentfsd.web.patience import Connection
 from agentfsd.web.trees import ArchiveTree
 
 _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
@@ -138,7 +139,7 @@ def run(site: Site, listening: list[socket.socket]) -> None:
     """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
     config = uvicorn.Config(
         site.app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S,
-        lifespan="off", ws="none", limit_concurrency=_MAX_CONNECTIONS,
+        lifespan="off", ws="none", limit_concurrency=_MAX_CONNECTIONS, http=Connection,
     )  # fmt: skip
     server = _Server(config, site.ending)
     server.run(sockets=listening)

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,41 @@ def test_who_leaves_a_page_leaves_no_work_behind(mounted: Mounted) -> None:
         finally:
             os.kill(daemon, signal.SIGCONT)
             process.kill()
+
+
+def test_who_connects_and_asks_nothing_keeps_nobody_out(mounted: Mounted) -> None:
+    with served("-m", str(mounted.path), command=AGENTFSD) as address, ExitStack() as strangers:
+        visitor = Visitor(address)
+        for _ in range(250):
+            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", visitor.address.port or 0)))
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        assert visitor.enter().get("/").status == 200
+        assert visitor.get("/static/style.css").status == 200
+
+
+def test_download_that_is_broken_off_is_closed(mounted: Mounted) -> None:
+    sparse = mounted.subtree("main") / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(1 << 30)
+    command = [*AGENTFSD, "ui", "-m", str(mounted.path)]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            visitor = Visitor(process.stdout.readline().strip()).enter()
+            descriptors = Path(f"/proc/{process.pid}/fd")
+            before = len(list(descriptors.iterdir()))
+            own = f"Host: {visitor.address.netloc}\r\nCookie: {visitor.cookie}\r\n"
+            with ExitStack() as open_ones:
+                for _ in range(30):
+                    connection = socket.create_connection(("127.0.0.1", visitor.address.port or 0))
+                    open_ones.enter_context(connection).sendall(
+                        f"GET /api/filesystem/file?path=sparse HTTP/1.1\r\n{own}\r\n".encode()
+                    )
+                time.sleep(0.5)  # until nobody can write on
+            deadline = time.monotonic() + 5
+            while (left := len(list(descriptors.iterdir())) - before) > 2:
+                assert time.monotonic() < deadline, f"{left} descriptors are left"
+                time.sleep(0.02)
+        finally:
+            process.terminate()
+            sparse.unlink()

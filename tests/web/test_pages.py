@@ -272,7 +272,10 @@ def test_branch_is_discarded_after_a_look(writing: Visitor, mounted: Mounted) ->
     form = writing.form("/discard?branch=short")
     assert writing.post("/discard", form).status == 303
     assert "short" not in {branch["name"] for branch in mounted.json("branch list")}
+    assert Visitor(writing.address.geturl()).get("/").status == 403
+    writing.get("/", {"sec-fetch-mode": "cors", "sec-fetch-site": "same-origin"})  # a page that renews itself
     assert "short was discarded." in writing.get("/").text
+    assert "short was discarded." not in writing.get("/").text
     assert writing.post("/discard", form).status == 404
     assert "the form says no id" in writing.post("/discard", {"csrf": form["csrf"]}).text
 
