@@ -46,7 +46,12 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
             raise InvalidRequestError(
                 errno.EINVAL, NO_DESCRIPTORS, "the control file carries no descriptors", "ask over the daemon's socket"
             )
-        body = wire.encode(self.request)
+        try:
+            body = wire.encode(self.request)
+        except UnicodeEncodeError as exc:
+            text = str(exc.object).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            hint = "give it in UTF-8; only paths may be of any bytes"
+            raise InvalidRequestError(errno.EINVAL, "invalid", f"{text} is not valid UTF-8", hint) from exc
         if len(body) > wire.MAX_REQUEST_BYTES:
             limit = f"at most {wire.MAX_REQUEST_BYTES} bytes"
             raise InvalidRequestError(errno.EMSGSIZE, "too-long", f"a request of {len(body)} bytes is too long", limit)
