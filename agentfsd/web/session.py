@@ -2,9 +2,10 @@
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from starlette.requests import Request
@@ -13,11 +14,14 @@ from starlette.routing import Route
 
 from agentfsd.errors import invalid, not_found
 from agentfsd.web.asked import Asked
-from agentfsd.web.names import key, visible
+from agentfsd.web.names import key, size, visible
 from agentfsd.web.pages import Pages
 from agentfsd.web.trees import ArchiveTree
 
 SHOWN_ITEMS = 200  # of each slice
+SHOWN_CHARACTERS = 100_000  # of each item
+MAX_CHARACTERS = 8 << 20  # of all items: more at once is too much for a browser
+MAX_LINE_BYTES = 128 << 20
 MOST_WRONG = 20  # lines, after which nobody reads on
 _SESSION, _ARCHIVE = ".jsonl", ".fs.zip"
 
@@ -78,7 +82,8 @@ class SessionRoutes:
 
     def session(self, request: Request) -> Response:
         records, wrong = _read(self._files.session) if self._files.session is not None else ([], [])
-        shown = [(record, [_shown(each) for each in record.slices]) for record in records]
+        room = [MAX_CHARACTERS]
+        shown = [(record, [_shown(each, room) for each in record.slices]) for record in records]
         manifest = self._archive.meta() if self._archive is not None else None
         name = os.fspath((self._files.session or self._files.archive or Path()).name)
         return self._pages.page("session.html", request, name=name, sessions=shown, manifest=manifest, wrong=wrong)
@@ -95,10 +100,10 @@ def _read(path: Path) -> tuple[list[_Record], list[str]]:
     records: list[_Record] = []
     wrong: list[str] = []
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_cut(lines), 1):
             try:
-                records += [msgspec.json.decode(line, type=_Record)] if line.strip() else []
-            except msgspec.MsgspecError as exc:
+                records += [_record(line)] if line.strip() else []
+            except (ValueError, RecursionError) as exc:
                 wrong.append(f"Line {number} is left out: {visible(str(exc))}.")
                 if len(wrong) > MOST_WRONG:
                     break
@@ -107,7 +112,38 @@ def _read(path: Path) -> tuple[list[_Record], list[str]]:
     return records, wrong
 
 
-def _shown(found: _Slice) -> SliceShown:
+def _cut(lines: BinaryIO) -> Iterator[bytes]:
+    """Of a line that is too long only so much that this can be seen."""
+    while line := lines.readline(MAX_LINE_BYTES + 1):
+        rest = line
+        while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = lines.readline(MAX_LINE_BYTES + 1)
+        yield line
+
+
+def _record(line: bytes) -> _Record:
+    """ValueError and RecursionError, in words, for what is none."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"it is longer than {size(MAX_LINE_BYTES)}")
+    return msgspec.json.decode(line, type=_Record)
+
+
+def _shown(found: _Slice, room: list[int]) -> SliceShown:
+    """*room*: for how many characters there still is some on the page; less afterwards."""
     module, _, name = found.type.rpartition(":")
-    items = [json.dumps(item, indent=2, ensure_ascii=False) for item in found.items[:SHOWN_ITEMS]]
+    items = list[str]()
+    for item in found.items[:SHOWN_ITEMS]:
+        if room[0] <= 0:
+            break
+        items.append(_text(item))
+        room[0] -= len(items[-1])
     return SliceShown(name or found.type, module, len(found.items), items)
+
+
+def _text(item: Any) -> str:
+    try:
+        text = json.dumps(item, indent=2, ensure_ascii=False)
+    except RecursionError:
+        return "It is nested too deeply to be shown."
+    left = len(text) - SHOWN_CHARACTERS
+    return text if left <= 0 else f"{text[:SHOWN_CHARACTERS]}\n\u2026 ({left:,} more characters)"

@@ -1,6 +1,7 @@
 """A written session and its archive, shown by a running `agentfsd ui`, as the specification's debugger has it."""
 
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,3 +102,23 @@ def test_broken_lines_are_left_out_and_told_of(written: Path) -> None:
         written.write_text("[1]\n")
         refused = visitor.get("/")
         assert (refused.status, "is no session" in refused.text) == (400, True)
+
+
+def test_lines_that_mean_no_good_leave_the_others_readable(written: Path) -> None:
+    deep, long = "[" * 100_000 + "]" * 100_000, json.dumps("x" * 3_000_000)
+    nested = json.dumps({"session_id": "nested", "slices": [{"type": "a:Deep", "items": [1]}]})
+    items = json.dumps({"session_id": "wide", "slices": [{"type": "a:Wide", "items": ["y" * 150_000] * 150}]})
+    written.write_text(
+        written.read_text()
+        + f'{{"session_id":"s","x":{deep}}}\n'
+        + nested.replace("[1]", f"[{'[' * 900}{']' * 900}]") + "\n"
+        + f'{{"session_id":"s","slices":[{{"type":"a:Long","items":[{long}]}}]}}\n'
+        + items
+    )  # fmt: skip
+    with served(str(written), command=AGENTFSD) as address:
+        found = Visitor(address).enter().get("/")
+    assert (found.status, "remember" in found.text) == (200, True)
+    assert "Line 2 is left out: maximum recursion depth" in found.text
+    assert "(2,900,002 more characters)" in found.text
+    assert re.search(r"and \d+ others", found.text)
+    assert len(found.body) < 10_000_000
