@@ -59,7 +59,7 @@ CASES = [
     ("snapshot create -m @ point", REFUSED, "there is a snapshot named 'point' already"),
     ("snapshot create -m @ bad/name", REFUSED, "'bad/name'"),
     ("snapshot create -m @ stray-\udcff", REFUSED, "stray-\\xff is not valid UTF-8"),
-    ("snapshot create -m @ s --tag stray-\udcff", REFUSED, "only paths may be of any bytes"),
+    ("snapshot create -m @ s --tag stray-\udcff", REFUSED, "stray-\\xff is not valid UTF-8"),
     ("diff -m @ stray-\udcff", REFUSED, "stray-\\xff is not valid UTF-8"),
     ("snapshot create -m @ -b nowhere s", REFUSED, "there is no branch named 'nowhere'"),
     ("snapshot list -m @ -b nowhere", REFUSED, "there is no branch named 'nowhere'"),
