@@ -93,7 +93,7 @@ class ChangingRoutes:
             last = next(iter(client.undoable()), None)
             if last is None or last.snapshot != offered:
                 what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
-                raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone; look at /undo.")
+                raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone.")
             deed = client.undo()
         self._pages.said.append(f"Undone: {deed.kind} of {deed.branch}.")
         return RedirectResponse("/", 303)

@@ -6,6 +6,7 @@ browser, which knows no stray bytes, hands back what it was given.
 
 import re
 import time
+import unicodedata
 from urllib.parse import parse_qsl, quote, unquote
 
 _BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)  # they turn the direction of writing
@@ -16,15 +17,20 @@ _IN_TEXT = (
 )
 _IN_NAMES = _IN_TEXT | {9: "\\t", 10: "\\n", 0x2028: "\u27e8U+2028\u27e9", 0x2029: "\u27e8U+2029\u27e9"}
 
+_STRAY_SPACES = re.compile(r"(?:^|(?<=/)) +| +(?=/|$)| {2,}")  # that a browser leaves out
+_UNSEEN = ("Cf", "Co", "Cn", "Zl", "Zp")  # such as a space without width, or none that a font knows
+
 _PLAIN = re.compile(r"[A-Za-z0-9_.~/-]*")  # what is not encoded anyway; most names are that, and directories are large
 _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
 
 
 def visible(name: str) -> str:
     """A name or path on one line: nothing in it is obeyed by a browser, and no two names look alike for what cannot be seen."""
-    if name.isascii() and name.isprintable():
-        return name
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)
+    shown = _STRAY_SPACES.sub(lambda found: "\u2423" * len(found[0]), name)
+    if shown.isascii() and shown.isprintable():
+        return shown
+    shown = shown.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)
+    return "".join(f"\u27e8U+{ord(char):04X}\u27e9" if unicodedata.category(char) in _UNSEEN else char for char in shown)
 
 
 def readable(text: str) -> str:

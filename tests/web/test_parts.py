@@ -85,6 +85,16 @@ def test_paths_survive_an_address() -> None:
     assert names.visible(path) == "sub/a#b?c&d=%41 \\xff<x>\\n.txt"
 
 
+def test_names_that_differ_look_different() -> None:
+    given = [
+        "app.py", " app.py", "app.py ", "d/app.py", "d/ app.py", "app\u200b.py", "app\u00ad.py", "\ufeffapp.py", "app .py", "app  .py",
+        "\u202eapp.py", "app\n.py", "app\udcff.py", "app\U000e0041.py", "\u65e5\u672c.py",
+    ]  # fmt: skip
+    assert len({" ".join(names.visible(name).replace("\u200b", "").replace("\u00ad", "").split()) for name in given}) == len(given)
+    assert names.visible("a b/\u65e5\u672c \u00e9") == "a b/\u65e5\u672c \u00e9"
+    assert names.visible(" lead/in  it ") == "\u2423lead/in\u2423\u2423it\u2423"
+
+
 def test_lines_of_descent_keep_their_columns_and_join() -> None:
     nodes = [Node("b", ["2"]), Node("a", ["1"]), Node("2", ["1"]), Node("1", [""]), Node("", [])]
     found = places(nodes)
