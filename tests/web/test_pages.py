@@ -285,6 +285,7 @@ def test_page_that_was_left_open_changes_only_what_it_showed(writing: Visitor, m
     mounted.cli("branch create", "second", "--from", "agent-7")
     of_first = writing.form("/discard?branch=first")
     mounted.cli("discard", "first")
+    assert "It comes back as it was." in writing.get("/undo").text
     to_undo = writing.form("/undo")
     mounted.cli("branch create", "first", "--from", "agent-7")
     refused = writing.post("/discard", of_first)
