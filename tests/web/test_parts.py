@@ -87,8 +87,8 @@ def test_paths_survive_an_address() -> None:
 
 def test_names_that_differ_look_different() -> None:
     given = [
-        "app.py", " app.py", "app.py ", "d/app.py", "d/ app.py", "app\u200b.py", "app\u00ad.py", "\ufeffapp.py", "app .py", "app  .py",
-        "\u202eapp.py", "app\n.py", "app\udcff.py", "app\U000e0041.py", "\u65e5\u672c.py",
+        "app.py", " app.py", "app.py ", "d/app.py", "d/ app.py", "app\u200b.py", "app\u00ad.py", "\ufeffapp.py", "app .py",
+        "app  .py", "\u202eapp.py", "app\n.py", "app\udcff.py", "app\U000e0041.py", "\u65e5\u672c.py",
     ]  # fmt: skip
     seen = [" ".join(names.visible(name).replace("\u200b", "").replace("\u00ad", "").split()) for name in given]
     assert len(set(seen)) == len(given)
