@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from agentfsd import mounts
+from tests.throwaway import needs_view_of_root
 
 SYSTEMD = "/lib/systemd/systemd"
 UNITS = "/run/units"
@@ -72,6 +73,7 @@ def needs_systemd() -> None:
         pytest.skip(f"this systemd is older than {_OLDEST}")
     if not _control_groups():
         pytest.skip("there is no writable cgroup2 file system")
+    needs_view_of_root()
     tried = subprocess.run(["unshare", "--cgroup", "--mount", "--pid", "--ipc", "--uts", "--fork", "true"], capture_output=True)
     if tried.returncode != 0:
         pytest.skip("new namespaces are not permitted here")

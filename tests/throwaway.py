@@ -5,11 +5,18 @@ Whatever a script does there (installing packages, writing to /home and into the
 
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+_APART = ("unshare", "--mount", "--pid", "--fork")
+_HIDDEN = ("/run", "/tmp", "/home", "/srv")  # empty in there
+_TRIAL = """
+mount -t tmpfs tmpfs "$1" && mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+"""
 _INSIDE = """
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$BASE"
@@ -19,7 +26,7 @@ cd "$BASE/root"
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount --rbind /dev dev
-for place in run tmp home srv; do mkdir -p $place; mount -t tmpfs tmpfs $place; done
+for place in $HIDDEN; do mkdir -p .$place; mount -t tmpfs tmpfs .$place; done
 for directory in "$@"; do
     own="$(mktemp -d -p "$BASE")"
     mkdir -p "$own/upper" "$own/work" "./$directory"
@@ -32,13 +39,24 @@ exec env -i "PATH=$PATH" HOME=/home/me LANG=C.UTF-8 USER=root bash -c "$SCRIPT"
 """
 
 
-def run(script: str, *directories: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """A script of bash there, in HOME=/home/me, which is empty; its two streams in one. *directories* are seen there, too."""
+def needs_view_of_root() -> None:
+    """Skips where the root cannot be shown through an overlayfs, with what mount(8) says."""
     if os.geteuid() != 0:
         pytest.skip("a machine to spoil takes root")
     with tempfile.TemporaryDirectory(prefix="agentfsd-throwaway-") as base:
+        trial = [*_APART, "sh", "-ec", _TRIAL, "sh", base]
+        done = subprocess.run(trial, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"this root cannot be shown through an overlayfs: {done.stderr.strip()}")
+
+
+def run(script: str, *directories: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """A script of bash there, in HOME=/home/me, which is empty; its two streams in one. *directories* are seen there, too."""
+    needs_view_of_root()
+    pythons = [place for place in (sys.base_prefix, sys.prefix) if place.startswith(tuple(f"{hidden}/" for hidden in _HIDDEN))]
+    with tempfile.TemporaryDirectory(prefix="agentfsd-throwaway-") as base:
         return subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", _INSIDE, "sh", *map(str, directories)],
-            env={**os.environ, "BASE": base, "SCRIPT": f"mkdir -p ~; cd\n{script}"}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
+            [*_APART, "--kill-child", "sh", "-ec", _INSIDE, "sh", *pythons, *map(str, directories)],
+            env={**os.environ, "BASE": base, "HIDDEN": " ".join(_HIDDEN), "SCRIPT": f"mkdir -p ~; cd\n{script}"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
