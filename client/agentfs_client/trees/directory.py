@@ -21,7 +21,11 @@ class Directory:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._way = Descent(self._fd)
         self._leave_out = leave_out
-        self._device = os.fstat(self._fd).st_dev
+        root_stat = os.fstat(self._fd)
+        self._device = root_stat.st_dev
+        # Branches and snapshots side by side show a file with different upper halves of its number, the root with the same:
+        # without these a group is the same in every state.
+        self._mark = root_stat.st_ino >> 32 << 32
 
     def close(self) -> None:
         self._way.close()
@@ -68,7 +72,7 @@ class Directory:
             rdev=info.st_rdev if stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode) else 0,
             target=os.readlink(where) if is_link else b"",
             xattrs=read_xattrs(where),
-            group=info.st_ino if linked else 0,
+            group=info.st_ino ^ self._mark if linked else 0,
         )  # fmt: skip
 
 
