@@ -82,11 +82,13 @@ def _check_level(value: str) -> None:
 
 
 def apply(found: list[Preference], overlay: Overlay, forwarding: Forwarding) -> None:
-    """Puts them in force, and stores those that are stored with the overlay."""
+    """Puts them in force, all or none, and stores those that are stored with the overlay. OSError when that fails."""
+    with overlay.store.transaction() as tx:
+        for name, value in found:
+            if name.startswith(_INTERPOSE):
+                forwarding.put(tx, name.removeprefix(_INTERPOSE), value)
+            elif name != _LEVEL:
+                overlay.put_policy(tx, name, value)
     for name, value in found:
         if name == _LEVEL:
             logging.getLogger().setLevel(value.upper())
-        elif name.startswith(_INTERPOSE):
-            forwarding.set(name.removeprefix(_INTERPOSE), value)
-        else:
-            overlay.set_policy(name, value)

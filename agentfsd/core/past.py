@@ -63,8 +63,12 @@ class Past(Snapshots, Branches):
     def set_policy(self, name: str, value: str) -> None:
         """Refusal for an unknown name or a value that makes no sense."""
         with self.store.transaction() as tx:
-            settings.write(self.store, name, value)
-            tx.set(self.parts.initial, rules=Rules.stored(self.store))
+            self.put_policy(tx, name, value)
+
+    def put_policy(self, tx: Transaction, name: str, value: str) -> None:
+        """Likewise, with what else the transaction changes."""
+        settings.write(self.store, name, value)
+        tx.set(self.parts.initial, rules=Rules.stored(self.store))
 
     # -- replacing a state
 

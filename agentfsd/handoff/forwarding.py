@@ -24,6 +24,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.handoff import settings
 from agentfsd.handoff.settings import Settings
+from agentfsd.metadata.store import Transaction
 
 Source = Literal["own", "lower", "snapshot"]
 
@@ -136,8 +137,13 @@ class Forwarding:
         return "shim" if self.settings.enabled and not self.why_not else "off"
 
     def set(self, name: str, value: str) -> None:
-        settings.put(self.overlay.store, name, value)
-        self.settings = settings.load(self.overlay.store)
+        with self.overlay.store.transaction() as tx:
+            self.put(tx, name, value)
+
+    def put(self, tx: Transaction, name: str, value: str) -> None:
+        """Likewise, with what else the transaction changes."""
+        settings.write(self.overlay.store, name, value)
+        tx.set(self, settings=settings.load(self.overlay.store))
 
     def check_possible(self, wanted: Wanted | None = None) -> None:
         """Refusal where nothing is given out, or nothing that is *wanted*, of whatever file."""

@@ -62,11 +62,9 @@ def check(name: str, value: str) -> str:
     return " ".join(value.split())
 
 
-def put(store: Store, name: str, value: str) -> None:
-    """Refusal like check()."""
-    checked = check(name, value)
-    with store.transaction():
-        store.put_fact(f"interpose.{name}", checked)
+def write(store: Store, name: str, value: str) -> None:
+    """In the open transaction. Refusal like check()."""
+    store.put_fact(f"interpose.{name}", check(name, value))
 
 
 def _switch(value: str) -> str:
