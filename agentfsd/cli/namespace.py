@@ -41,7 +41,8 @@ def enter_private_mounts() -> bool:
 def would_bar(path: str) -> bool:
     """Whether a user namespace keeps the caller from writing to a directory, as in a project that several users share.
 
-    The kernel lets nobody write to what belongs to a user or group that is not mapped there, whatever the mode says.
+    In a file system that is mounted there the kernel lets nobody write to what belongs to a user or group that is not mapped,
+    whatever the mode says. One that was mounted outside is not concerned.
     """
     found = os.stat(path)
     return os.geteuid() != 0 and (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid())

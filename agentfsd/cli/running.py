@@ -124,8 +124,11 @@ def _in_branch(
         preloaded = _preloaded(daemon) if forwarded else {}
         chosen = _choose_branch(daemon, branch, new, source)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
-        by_process = io == "none" or (io == "auto" and shown_at == mount.mountpoint and namespace.would_bar(mount.mountpoint))
+        is_barred = io == "auto" and namespace.would_bar(mount.mountpoint)
+        by_process = io == "none" or (is_barred and shown_at == mount.mountpoint)
         views = [] if by_process else _views(mount, daemon, chosen, [shown_at, *others], io)
+        if is_barred:  # in a file system of the command's own; not in what is mounted already, outside its user namespace
+            views = views[1:]
         order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)

@@ -151,14 +151,31 @@ def test_nothing_of_another_run_is_seen_through_proc(base: Path, nobody: Command
     assert nobody("umount", str(point)).returncode == 0
 
 
-def test_project_that_users_share_can_be_written(base: Path, inside: list[str], nobody: Command) -> None:
-    """What belongs to another user, or to a group that is not one's first, is out of reach in a user namespace."""
-    for path in (base / "lower", base / "lower" / "file"):
+def share(lower: Path) -> None:
+    """Gives it to another user, and the group all rights."""
+    for path in (lower, lower / "file"):
         os.chown(path, 0, NOBODY)
         path.chmod(0o664 if path.is_file() else 0o2775)
+
+
+WRITING = ("sh", "-c", "echo mine >file && echo new >new && cat file new")
+
+
+def test_project_that_users_share_can_be_written(base: Path, inside: list[str], nobody: Command) -> None:
+    """What belongs to another user, or to a group that is not one's first, is out of reach in a user namespace."""
+    share(base / "lower")
     assert nobody("mount", "lower", "mnt").returncode == 0
-    script = "echo mine >file && echo new >new && cat file new"
-    done = nobody("run", "-b", "fix", "--new", "--", "sh", "-c", script, cwd=base / "mnt")
+    done = nobody("run", "-b", "fix", "--new", "--", *WRITING, cwd=base / "mnt")
     assert (done.returncode, done.stdout) == (0, "mine\nnew\n"), done.stderr
     assert (base / "lower" / "file").read_text() == "lower\n"
     assert nobody("umount", "mnt").returncode == 0
+
+
+def test_project_that_users_share_can_be_written_in_one_step(base: Path, inside: list[str], nobody: Command) -> None:
+    share(base / "lower")
+    done = nobody("run", "-b", "fix", "--new", "--", *WRITING, cwd=base / "lower")
+    assert (done.returncode, done.stdout) == (0, "mine\nnew\n"), done.stderr
+    assert (base / "lower" / "file").read_text() == "lower\n" and not (base / "lower" / "new").exists()
+    again = nobody("run", "-b", "fix", "--", "cat", "file", cwd=base / "lower")
+    assert again.stdout == "mine\n", again.stderr
+    assert nobody("umount", str(base / "lower")).returncode == 0
