@@ -47,6 +47,12 @@ class DaemonGoneError(AgentFSError, RuntimeError):
     """There is no daemon at the other end, or it went away: for a file system, the backend is out of reach."""
 
 
+def gone(message: str, number: int) -> DaemonGoneError:
+    """In the middle of a conversation."""
+    hint = "`agentfsd status` shows whether it is back; what was asked of it last may have been done all the same"
+    return DaemonGoneError(number, "daemon-gone", message, hint)
+
+
 NOT_FORWARDED = "not-forwarded"
 _KINDS: dict[int, type[AgentFSError]] = {
     errno.ENOENT: NotFoundError,

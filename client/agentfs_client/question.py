@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 import msgspec
 
 from agentfs_client import wire
-from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply, gone
 
 if TYPE_CHECKING:
     from agentfs_client.aio.control import AsyncControlClient
@@ -150,7 +150,7 @@ def delivery() -> Iterator[None]:
     except AgentFSError:
         raise
     except OSError as exc:
-        raise DaemonGoneError(exc.errno or errno.EIO, "daemon-gone", f"the daemon does not answer: {exc}") from exc
+        raise gone(f"the daemon does not answer: {exc.strerror or exc}", exc.errno or errno.EIO) from exc
 
 
 def ended() -> DaemonGoneError:

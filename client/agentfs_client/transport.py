@@ -11,7 +11,7 @@ from typing import Protocol
 
 from agentfs_client import wire
 from agentfs_client.address import unix_address
-from agentfs_client.errors import DaemonGoneError, ProtocolError
+from agentfs_client.errors import DaemonGoneError, ProtocolError, gone
 
 CONTROL_FILE = ".agentfs/control"
 _READ_BYTES = 1 << 17
@@ -172,7 +172,7 @@ def unanswered(path: str, exc: OSError) -> DaemonGoneError:
 
 
 def connection_closed() -> DaemonGoneError:
-    return DaemonGoneError(errno.EPIPE, "daemon-gone", "the daemon closed the connection")
+    return gone("the daemon closed the connection", errno.EPIPE)
 
 
 def no_further_reply() -> ProtocolError:

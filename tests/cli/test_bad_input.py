@@ -1,5 +1,6 @@
 """Every command with wrong input: one sentence, the right exit code, no traceback, and the daemon goes on."""
 
+import contextlib
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import pytest
 from agentfs_client import mounttable
 from agentfsd.cli import mounting
 from agentfsd.cli.main import main
-from tests.mounted import Mounted, needs_fuse
+from tests.mounted import AGENTFSD, Mounted, needs_fuse
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -161,6 +162,36 @@ def test_socket_for_metrics_that_cannot_be_made_says_why(address: str, invoke: I
     code, _, err = invoke("mount", "--metrics", address, str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
     assert code == REFUSED
     assert re.search(r"(too long|No such file or directory)\n  hint: give a path of at most 107 bytes", err)
+
+
+def has_socket(pid: int) -> bool:
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("words", [("top", "--json"), ("watch",), ("audit", "--follow")])
+def test_daemon_that_dies_in_the_middle_says_what_to_look_at(words: tuple[str, ...], tmp_path: Path) -> None:
+    needs_fuse()
+    mounted = Mounted(tmp_path).mount()
+    try:
+        asking = subprocess.Popen(
+            [*AGENTFSD, *words, "-m", str(mounted.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        mounted.started.append(asking)
+        while not has_socket(asking.pid):
+            assert asking.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)  # until it has asked
+        mounted.kill()
+        _, said = asking.communicate(timeout=20)
+        assert asking.returncode == REFUSED
+        assert "agentfsd: the daemon " in said and "hint: `agentfsd status` shows whether it is back" in said
+        assert "Errno" not in said
+    finally:
+        mounted.end()
 
 
 def test_daemon_that_was_stopped_is_no_riddle(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
