@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from agentfs_client import wire
+from agentfs_client.mounttable import mount_table
 from agentfsd.control.asker import Asker
 from agentfsd.control.history import HistoryHandlers, asked_paths, author_of, merge_reply
 from agentfsd.control.slices import cancelled, drive
@@ -59,6 +60,7 @@ class CommitHandlers(HistoryHandlers):
         if writer.pending(self.info.state) is not None:
             hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
             raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
+        self._check_place(into)
         with self.overlay.frozen(branch.id) as tree:
             plan = await drive(commit.plan(self.overlay, tree, wanted, rule), asker)
             if plan.conflicts or request.dry_run or not plan.steps:
@@ -67,6 +69,21 @@ class CommitHandlers(HistoryHandlers):
             conflicts = await self._write(plan, branch, tree, bool(wanted), asker)
         await self._settle()
         return merge_reply(Merged("lower", plan.changed, conflicts), into)
+
+    def _check_place(self, into: str) -> None:
+        """Refusal when what we hold is not what people find there, and the commit would go elsewhere than it says."""
+        lower = self._lower()
+        place = lower.place()
+        if place == f"{into} (deleted)":
+            hint = "`agentfsd export` saves a branch elsewhere; unmount and mount again for a new directory there"
+            raise Refusal(errno.ESTALE, "lower-gone", f"the real directory {into} was removed", hint)
+        if place.startswith("/") and place != into:
+            hint = "move it back; or unmount, and mount it where it is, with the same --state"
+            raise Refusal(errno.ESTALE, "lower-gone", f"the real directory is not {into} any more: it is {place} now", hint)
+        covers = [found for found in mount_table() if found.mountpoint == into and found.fstype != "fuse.agentfsd"]
+        if covers and covers[-1].device != lower.device():
+            message = f"the real directory is hidden: {covers[-1].fstype} is mounted over it on {into}"
+            raise Refusal(errno.ESTALE, "lower-gone", message, "unmount that first")
 
     async def _write(self, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, asker: Asker) -> list[Conflict]:
         """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""

@@ -52,6 +52,14 @@ class HostLower:
         for path in masks:
             self.mask(path)
 
+    def place(self) -> str:
+        """Where the root lies now, as the kernel knows it: it may have been moved; with " (deleted)" at the end, removed."""
+        return os.readlink(f"/proc/self/fd/{self._root.fd}")
+
+    def device(self) -> int:
+        """st_dev of the root."""
+        return os.fstat(self._root.fd).st_dev
+
     @property
     def description(self) -> str:
         return self._description

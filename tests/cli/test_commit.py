@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,31 @@ def test_other_names_of_a_file_follow_it_though_nobody_has_looked_at_them(projec
     assert (project.lower / "hard-b").read_text().endswith("more\n")
     assert (project.lower / "hard-a").stat().st_ino == (project.lower / "hard-b").stat().st_ino
     assert (project.lower / "hard-a").stat().st_nlink == 2
+
+
+def test_a_real_directory_that_is_elsewhere_is_not_written_under_a_name_that_is_not_its_own(project: Mounted) -> None:
+    project.run("fix", "sh", "-c", "echo mine >new", new=True)
+    moved = project.lower.with_name("moved")
+    project.lower.rename(moved)
+    project.lower.mkdir()
+    refused = project.cli("commit", "fix", check=False)
+    assert (refused.returncode, f"it is {moved} now" in refused.stderr) == (1, True)
+    project.lower.rmdir()
+    moved.rename(project.lower)
+    if os.geteuid() == 0:
+        subprocess.run(["mount", "-t", "tmpfs", "none", project.lower], check=True)
+        try:
+            refused = project.cli("commit", "fix", check=False)
+            assert (refused.returncode, "tmpfs is mounted over it" in refused.stderr) == (1, True)
+        finally:
+            subprocess.run(["umount", project.lower], check=True)
+    assert not (project.lower / "new").exists()
+    project.cli("commit", "fix")
+    assert (project.lower / "new").read_text() == "mine\n"
+    project.run("other", "sh", "-c", "echo mine >newer", new=True)
+    shutil.rmtree(project.lower)
+    refused = project.cli("commit", "other", check=False)
+    assert (refused.returncode, f"{project.lower} was removed" in refused.stderr) == (1, True)
 
 
 def test_only_some_paths(project: Mounted) -> None:
