@@ -77,6 +77,7 @@ SECTIONS = {
         _MOUNTED + "for n in 1 2; do agentfsd run -b fix-$n --new -- my-agent; done\n", ["tested", "enabled"],
     ),
 }  # fmt: skip
+UNREACHABLE = 77
 ELSEWHERE = {"Install", "Under systemd", "In a container"}
 
 
@@ -175,11 +176,16 @@ def test_install() -> None:
         set -eu
         quietly() {{ "$@" >/tmp/said 2>&1 || (cat /tmp/said; false); }}
         apt() {{ DEBIAN_FRONTEND=noninteractive quietly apt-get -qq -y --no-install-recommends "$@"; }}
-        apt update; apt install man-db
+        apt update || exit {UNREACHABLE}
+        apt install man-db
         cd {shlex.quote(str(ROOT))}
         quietly scripts/package
         set -x
     """
-    said = spoiling(prelude + "\n".join(COMMANDS["Install"]) + "\ncommand -v agentfsd; complete -p agentfsd", timeout_s=400)
-    assert "/home/me/agentfsd/bin/agentfsd" in said
-    assert "AGENTFSD-RUN(1)" in said
+    script = prelude + "\n".join(COMMANDS["Install"]) + "\ncommand -v agentfsd; complete -p agentfsd"
+    done = throwaway.run(script, ROOT, timeout_s=400)
+    if done.returncode == UNREACHABLE:
+        pytest.skip("Debian's packages cannot be fetched")
+    assert done.returncode == 0, done.stdout
+    assert "/home/me/agentfsd/bin/agentfsd" in done.stdout
+    assert "AGENTFSD-RUN(1)" in done.stdout

@@ -35,7 +35,8 @@ done
 mkdir .old
 pivot_root . .old
 umount -l .old
-exec env -i "PATH=$PATH" HOME=/home/me LANG=C.UTF-8 USER=root bash -c "$SCRIPT"
+unset BASE HIDDEN
+exec bash -c "$SCRIPT"
 """
 
 
@@ -54,9 +55,19 @@ def run(script: str, *directories: Path, timeout_s: float) -> subprocess.Complet
     """A script of bash there, in HOME=/home/me, which is empty; its two streams in one. *directories* are seen there, too."""
     needs_view_of_root()
     pythons = [place for place in (sys.base_prefix, sys.prefix) if place.startswith(tuple(f"{hidden}/" for hidden in _HIDDEN))]
+    script = f"unset SCRIPT; mkdir -p ~; cd\n{script}"
     with tempfile.TemporaryDirectory(prefix="agentfsd-throwaway-") as base:
         return subprocess.run(
             [*_APART, "--kill-child", "sh", "-ec", _INSIDE, "sh", *pythons, *map(str, directories)],
-            env={**os.environ, "BASE": base, "HIDDEN": " ".join(_HIDDEN), "SCRIPT": f"mkdir -p ~; cd\n{script}"},
+            env={**_environment(), "BASE": base, "HIDDEN": " ".join(_HIDDEN), "SCRIPT": script},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    """A new user's, and what says how the network is reached from here."""
+    network = {
+        name: value for name, value in os.environ.items()
+        if name.startswith(("PIP_", "SSL_CERT_")) or name.lower().endswith(("_proxy", "_ca_bundle"))
+    }  # fmt: skip
+    return {**network, "PATH": os.environ["PATH"], "HOME": "/home/me", "USER": "root", "LANG": "C.UTF-8"}
