@@ -19,6 +19,7 @@ import pytest
 from agentfsd import mounts
 from tests.throwaway import needs_view_of_root
 
+_CHECKOUT = Path(__file__).parent.parent
 SYSTEMD = "/lib/systemd/systemd"
 UNITS = "/run/units"
 _OLDEST = 250
@@ -39,7 +40,10 @@ mount -t tmpfs tmpfs "$BASE"
 mkdir "$BASE/upper" "$BASE/work" "$BASE/root"
 root="$BASE/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$BASE/upper,workdir=$BASE/work" "$root"
-mount --bind "$SHARED" "$root$SHARED"
+for directory in "$CHECKOUT" "$SHARED"; do # where that is no part of the root's own file system
+    mkdir -p "$root$directory"
+    mount --bind "$directory" "$root$directory"
+done
 mkdir -p "$root/etc/systemd/system"
 mount --bind "$SHARED/enabled" "$root/etc/systemd/system"
 mount -t proc proc "$root/proc"
@@ -121,7 +125,7 @@ class Machine:
         self._cgroup.mkdir(exist_ok=True)
         (self.shared / "console").touch()
         environment = {
-            **os.environ, "CGROUP": str(self._cgroup), "BASE": str(self._base), "SHARED": str(self.shared),
+            **os.environ, "CGROUP": str(self._cgroup), "BASE": str(self._base), "SHARED": str(self.shared), "CHECKOUT": str(_CHECKOUT),
             "INSIDE": _INSIDE,
         }  # fmt: skip
         self._started = subprocess.Popen(["sh", "-ec", _BOOT], env=environment, stderr=subprocess.PIPE, text=True)

@@ -32,7 +32,7 @@ mkdir -p project/src project/docs && cd project && git init -q
 printf 'all:\n\t@echo built >built\n\ntest:\n\t@echo tested\n\nclean:\n\trm -f built\n' >Makefile
 echo 'print("hello")' >src/main.py; echo '# Project' >README.md; echo text >docs/index.md; echo built >.gitignore
 git add -A && git commit -q -m first && cd ..
-PATH={shlex.quote(str(BIN))}:$PATH
+PATH={shlex.quote(str(BIN))}:/usr/local/bin:$PATH
 agentfsd() {{
     case "$1" in
         top | watch | ui)

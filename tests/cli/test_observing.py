@@ -113,8 +113,9 @@ def line(text: str, beginning: str) -> str:
 def test_status_shows_processes_snapshots_and_when_a_branch_was_changed(branches: Mounted) -> None:
     branches.cli("snapshot create", "-b", "one", "before")
     (branches.subtree("one") / "new").write_text("x")
-    with working(branches, "one", "sleep 60"):
-        shown = branches.cli("status").stdout
+    with working(branches, "one", "exec sleep 60"):
+        while "sleep" not in (shown := branches.cli("status").stdout):
+            time.sleep(0.01)  # its shell becomes it in a moment
         found = branches.json("status")
         assert (branches.path / ".agentfs" / "status").read_text().splitlines()[0] == shown.splitlines()[0]
     assert shown.startswith(f"{branches.lower} is mounted on {branches.path}\n")

@@ -4,6 +4,7 @@ import logging
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import struct
@@ -280,6 +281,8 @@ def test_hangup_of_its_terminal_ends_a_daemon_in_the_foreground(tmp_path: Path) 
     try:
         wait_for(lambda: mounts.mount_at(str(mounted.path)) is not None)
         wait_for(lambda: mounted.state.joinpath("daemon.json").exists())
+        while select.select([terminal], [], [], 1)[0]:  # what it had to say has been said
+            os.read(terminal, 1 << 16)
         os.close(terminal)
         assert ended(child) == 0
         assert mounts.mount_at(str(mounted.path)) is None
