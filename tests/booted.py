@@ -125,8 +125,8 @@ class Machine:
         self._cgroup.mkdir(exist_ok=True)
         (self.shared / "console").touch()
         environment = {
-            **os.environ, "CGROUP": str(self._cgroup), "BASE": str(self._base), "SHARED": str(self.shared), "CHECKOUT": str(_CHECKOUT),
-            "INSIDE": _INSIDE,
+            **os.environ, "CGROUP": str(self._cgroup), "BASE": str(self._base), "SHARED": str(self.shared),
+            "CHECKOUT": str(_CHECKOUT), "INSIDE": _INSIDE,
         }  # fmt: skip
         self._started = subprocess.Popen(["sh", "-ec", _BOOT], env=environment, stderr=subprocess.PIPE, text=True)
         self.wait(self._has_process_1)
