@@ -386,6 +386,8 @@ def main() -> int:
         if orders is not None:
             _make_way(orders, ServiceManager(awaited=orders.foreground), exc)
         return 1
+    finally:
+        process.let_go_of_output()
     return 0
 
 

@@ -6,6 +6,7 @@ import logging
 import logging.handlers
 import os
 import resource
+import sys
 
 import msgspec
 
@@ -100,3 +101,14 @@ def keep_only(*wanted: int) -> None:
         if int(name) not in (0, 1, 2, *wanted):
             with contextlib.suppress(OSError):
                 os.close(int(name))
+
+
+def let_go_of_output() -> None:
+    """At the end: what a terminal that was hung up does not take any more is no failure of ours."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

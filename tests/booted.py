@@ -60,7 +60,7 @@ pivot_root . .old
 [ ! -e /dev/console ] || mount --bind "$SHARED/console" /dev/console
 umount -l .old
 mount --make-rshared /
-exec env -i container=other "PATH=$PATH" \
+exec env -i container=other "PATH=$PATH:/usr/local/bin" \
     SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/units:/run/systemd/generator SYSTEMD_LOG_TARGET=console \
     /lib/systemd/systemd --system --unit=multi-user.target --show-status=no >>"$SHARED/console" 2>&1
 """
@@ -145,7 +145,7 @@ class Machine:
     def sh(self, script: str, check: bool = True, **options: Any) -> str:
         """A script's output, inside."""
         inside = ["nsenter", "-t", str(self._process_1), "-a", "sh", "-ec", script]
-        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C"}
+        environment = {"PATH": f"{os.environ['PATH']}:/usr/local/bin", "HOME": "/root", "LANG": "C"}
         done = subprocess.run(inside, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
         if check and done.returncode != 0:
             raise AssertionError(f"{script}: exit code {done.returncode}\n{done.stdout}{done.stderr}{self.console()}")
