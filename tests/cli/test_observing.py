@@ -384,10 +384,11 @@ def test_slow_requests_are_logged_and_seen_in_status(shared: Shared) -> None:
     mounted = shared
     mounted.cli("policy set", "log.slow_ms", "1")
     name = "big\n\x1b[31m"  # which must not look like a line of its own
-    with open(mounted.path / name, "wb") as file:
-        file.write(bytes(16 << 20))
+    (mounted.lower / name).write_bytes(bytes(64 << 20))
+    with open(mounted.path / name, "r+b") as file:
+        file.write(b"copied up first")
         os.fsync(file.fileno())
-    slow = logged_as_slow(mounted, "write", "fsync")
+    slow = logged_as_slow(mounted, "open", "write")
     assert slow[0]["level"] == "WARNING"
     assert slow[0]["branch"] == "main"
     assert slow[0]["duration"] >= 0.001
@@ -398,6 +399,7 @@ def test_slow_requests_are_logged_and_seen_in_status(shared: Shared) -> None:
     before = mounted.json("status")["resources"]["slow_requests"]
     (mounted.path / name).unlink()
     assert mounted.json("status")["resources"]["slow_requests"] == before
+    (mounted.lower / name).unlink()
 
 
 def logged_as_slow(mounted: Mounted, *operations: str) -> list[dict[str, Any]]:
