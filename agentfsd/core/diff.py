@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentfsd.core import links, origin
 from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
-from agentfsd.core.sameness import Verdicts, compare, holds_object, same_bytes
+from agentfsd.core.sameness import Verdicts, at_once, compare, holds_object, same_bytes
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.metadata.foretold import Foretold, names_in
 from agentfsd.metadata.store import Store
@@ -63,32 +63,12 @@ def between(parts: Parts, old: Tree, new: Tree, verdicts: Verdicts | None = None
 
     With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
     """
-    touched = _Touched(old, new)
-    walker = _Walker(touched, verdicts)
-    try:
-        for _ in touched.reading(parts.store):
-            pass
-        top = walker.directory(b"", old.root, new.root, itself=True)
-        found = [_change(walker, *one) for one in _with_renames(walker, top) if one is not None]
-    finally:
-        touched.forget()
-    return sorted(found, key=lambda change: change.path)
+    return at_once(_changes(parts, _Walker(_Touched(old, new), verdicts)))
 
 
 def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
     """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
-    touched = _Touched(old, new)
-    walker, found = _Walker(touched, Verdicts(), in_steps=True), list[Change]()
-    try:
-        for _ in touched.reading(parts.store):
-            yield 0, 0, "comparing"
-        for one in _with_renames(walker, walker.settled(walker.directory(b"", old.root, new.root, itself=True))):
-            if one is not None:
-                found.append(_change(walker, *one))
-            yield len(found), 0, "comparing"
-    finally:
-        touched.forget()
-    return sorted(found, key=lambda change: change.path)
+    return _changes(parts, _Walker(_Touched(old, new), Verdicts(), in_steps=True))
 
 
 def only_lower_moved(pair: Pair) -> bool:
@@ -170,7 +150,7 @@ class _Touched:
 class _Walker:
     def __init__(self, touched: _Touched, verdicts: Verdicts | None, *, times: bool = False, in_steps: bool = False) -> None:
         self.old, self.new = touched.old, touched.new
-        self._touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
+        self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
 
     def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[Pair]:
         """What differs below two directories, not what is below a name that only one of them has."""
@@ -209,8 +189,8 @@ class _Walker:
     def _inside(self, path: bytes, old: Inode, new: Inode) -> Iterator[tuple[Pair | None, tuple[bytes, Inode, Inode] | None]]:
         """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
         if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
-            names = self._touched.names.get(old.id, set()) | self._touched.names.get(new.id, set())
-            names |= self._touched.below.get(path, set())
+            names = self.touched.names.get(old.id, set()) | self.touched.names.get(new.id, set())
+            names |= self.touched.below.get(path, set())
         else:
             names = set(self.old.names(old)) | set(self.new.names(new))
         for name in sorted(names):
@@ -283,6 +263,20 @@ def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:
             continue
         yield child
         under_way.append(walker.below(child))
+
+
+def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[Change]]:
+    found, touched = list[Change](), walker.touched
+    try:
+        for _ in touched.reading(parts.store):
+            yield 0, 0, "comparing"
+        for one in _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True))):
+            if one is not None:
+                found.append(_change(walker, *one))
+            yield len(found), 0, "comparing"
+    finally:
+        touched.forget()
+    return sorted(found, key=lambda change: change.path)
 
 
 def _with_renames(walker: _Walker, found: Iterable[Pair | None]) -> Iterator[tuple[bytes, Pair] | None]:

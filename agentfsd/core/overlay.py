@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from agentfsd.core import diff, fsck
 from agentfsd.core.past import Past
-from agentfsd.core.sameness import Verdicts
+from agentfsd.core.sameness import Verdicts, at_once
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.metadata import layers
@@ -55,7 +55,7 @@ class Overlay(Past):
         return diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
 
     def _diffing_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change] | None]:
-        """By the rows alone, of which others make no more use; None when names or inodes changed meanwhile."""
+        """By views of their own, which seal nothing; None when names or inodes changed meanwhile."""
         heads = [tree.head for tree in (old, new)]
         before = [self.store.writes[head] for head in heads]
         with ExitStack() as held:
@@ -84,13 +84,7 @@ class Overlay(Past):
 
     def fsck(self) -> list[str]:
         """Problems in the stored state, one sentence each; empty when it is sound."""
-        steps = self.checking()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                found: list[str] = end.value
-                return found
+        return at_once(self.checking())
 
     def checking(self) -> Generator[tuple[int, int, str], None, list[str]]:
         """Likewise in steps, between which anything may change: yields (done, total, what)."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator
+from typing import TypeVar
 
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import Inode
@@ -9,18 +10,19 @@ from agentfsd.core.inode import Inode
 _CHUNK = 1 << 20
 
 _Stamps = tuple[int, ...]
+_T = TypeVar("_T")
 
 
 def same_bytes(old: Inode, new: Inode) -> bool:
     """At once, however long it takes."""
-    return _at_once(compare(old, new))
+    return at_once(compare(old, new))
 
 
 def holds_object(inode: Inode, number: int) -> bool:
     """Likewise, whether a file holds what is kept in an object of the backstore."""
     kept = inode.tree.backstore.open(number)
     try:
-        return _at_once(_compare(content_fd(inode), os.dup(kept.fileno())))
+        return at_once(_compare(content_fd(inode), os.dup(kept.fileno())))
     finally:
         kept.close()
 
@@ -66,12 +68,14 @@ def compare(old: Inode, new: Inode) -> Generator[None, None, bool]:
     return _compare(content_fd(old), content_fd(new))
 
 
-def _at_once(reading: Generator[None, None, bool]) -> bool:
+def at_once(steps: Generator[object, None, _T]) -> _T:
+    """What work in steps returns, run to its end."""
     while True:
         try:
-            next(reading)
+            next(steps)
         except StopIteration as end:
-            return bool(end.value)
+            found: _T = end.value
+            return found
 
 
 def _compare(one: int, two: int) -> Generator[None, None, bool]:
