@@ -11,7 +11,8 @@ from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
 from agentfsd.core.sameness import Verdicts, at_once, compare, holds_object, same_bytes
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.metadata.foretold import Foretold, names_in
+from agentfsd.metadata.foretold import Foretold
+from agentfsd.metadata.layers import names_in
 from agentfsd.metadata.store import Store
 from agentfsd.types import Change
 
@@ -105,7 +106,7 @@ class _Touched:
         old.foretold = new.foretold = rows
         for layer in sorted(old.chain ^ new.chain):
             for some in names_in(store, layer):
-                for directory, name in some:
+                for directory, name, _ in some:
                     self.names.setdefault(directory, set()).add(name)
                     dirs.add(directory)
                 yield

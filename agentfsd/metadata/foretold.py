@@ -11,7 +11,6 @@ _TOUCHED = "(SELECT id FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
 _INODES = f"SELECT {INODE_COLUMNS} FROM inode WHERE id IN {_TOUCHED}"
 _NAMES = f"SELECT child, dir, name, layer FROM dentry WHERE child IN {_TOUCHED}"
 _OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
-_SOME_NAMES = "SELECT dir, name FROM dentry WHERE layer = ? AND (dir, name) > (?, ?) ORDER BY dir, name LIMIT ?"
 
 
 class Foretold:
@@ -40,11 +39,3 @@ class Foretold:
                     self.names[child].append((directory, name, found_in))
             self.objects.update(store.db.execute(_OBJECTS, which))
             yield
-
-
-def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes]]]:
-    """(directory, name) of every row of a layer, some in each step."""
-    at = (0, b"")
-    while found := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
-        yield found
-        at = found[-1]

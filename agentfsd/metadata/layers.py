@@ -63,11 +63,16 @@ def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
         while rows == _PAGE:
             found, last, rows = store.db.execute(_SOME_INODES, (layer, last, _PAGE)).fetchone()
             yield found
-        at: tuple[int, bytes] | None = (0, b"")
-        while at is not None:
-            names = store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall()
+        for names in names_in(store, layer):
             yield sum(child == 0 for _, _, child in names)
-            at = names[-1][:2] if len(names) == _PAGE else None
+
+
+def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes, int]]]:
+    """(directory, name, child) of every row of a layer, some at each step."""
+    at = (0, b"")
+    while found := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
+        yield found
+        at = found[-1][:2]
 
 
 _SOME_INODES = (
