@@ -33,6 +33,7 @@ from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.ending import Ending
 from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.mount import IO_MODES, Mount
 from agentfsd.fuse.native import device, forward
 from agentfsd.fuse.native.session import Unsupported
@@ -44,6 +45,7 @@ from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
 from agentfsd.observation import Observation
 from agentfsd.supervision import ServiceManager
+from agentfsd.types import BranchView
 
 log = logging.getLogger("agentfsd")
 
@@ -90,13 +92,14 @@ class Daemon:
             write_back=self.write_back,
             shutdown=self.ending.ask,
             measure=self.measure,
-            attach=self.attach,
+            open_view=self.open_view,
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
         self.mount = Mount(
-            self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session
-        )
+            self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
+            BranchMounts(orders.state),
+        )  # fmt: skip
         self.views = Views(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
             self.overlay,
@@ -159,12 +162,12 @@ class Daemon:
 
     # -- what requests need of the daemon
 
-    def attach(self, fd: int, branch_id: str, io: str, device: int) -> str:
-        """Serves a connection that shows one branch; Refusal when the kernel cannot do what is asked."""
+    async def open_view(self, branch_id: str, io: str) -> BranchView:
+        """A mount of one branch for a run; Refusal when the kernel cannot do what is asked."""
         if io not in IO_MODES:
             raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
         try:
-            return self.mount.attach(fd, branch_id, io, device)
+            return await self.mount.open_view(branch_id, io)
         except Unsupported as exc:
             raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
 
@@ -225,6 +228,7 @@ class Daemon:
         ready.tell(Readiness(notice=self.held.notice))
         self.manager.ready(self._status())
         self._is_ready = True
+        nursery.start_soon(self.mount.start_holder)
         nursery.start_soon(self.manager.feed, self._be_answered)
         if not self.orders.foreground:
             process.stderr_to(self.state.log)
@@ -292,6 +296,7 @@ class Daemon:
             await trio.sleep(_REAP_EVERY_S)
             self.bindings.drain()
             self.mount.unite()
+            self.mount.runs.sweep(self.overlay.has_tree)
             self.forwarding.sweep()
             self.doorway.sweep()
             try:

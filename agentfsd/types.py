@@ -1,7 +1,7 @@
 """Plain records and protocols that several rooms share; nothing here does any work."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -265,3 +265,16 @@ class ControlOpener(Protocol):
     def open(self, caller: Caller) -> ControlChannel: ...
     async def status_text(self, caller: Caller) -> bytes: ...
     async def status_json(self, caller: Caller) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """What one run gets to see its branch by. ``mount``: a descriptor of a mount that is nowhere yet; ``user_namespace``: one of
+    the user namespace to enter first, if any. ``io``: how files get to it; ``joined``: other runs use that connection as well.
+    ``leave()`` is to be called once, when the run has ended."""
+
+    io: str
+    joined: bool
+    mount: int
+    user_namespace: int | None
+    leave: Callable[[], None]

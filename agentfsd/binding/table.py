@@ -288,6 +288,12 @@ class Bindings:
             return True
         return any(known.branch_id not in (None, branch_id) or known.brood for known in self._processes.values())
 
+    def is_in(self, branch_id: str) -> bool:
+        """Whether a process may be bound to that branch. (Who has ended is known once the kernel has told, see drain().)"""
+        if any(heritage.branch_id == branch_id for heritage in self._unseen.values()):
+            return True
+        return any(branch_id in (known.branch_id, known.brood) for known in self._processes.values())
+
     def bindings(self) -> list[Binding]:
         """Every live bound process that is known of, by number."""
         self._find(0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfs_client import interpose
-from agentfsd import copying, kernel, mounts, readonly
+from agentfsd import copying, kernel, mounts, namespaces, readonly
 from agentfsd.cli import namespace, remedies
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
@@ -366,7 +366,7 @@ def _fuse_offer() -> FuseOffer | None:
     child = os.fork()
     if child == 0:
         try:
-            namespace.enter_private_mounts()
+            namespaces.enter_private_mounts()
             fd = mounts.mount_fuse("/proc", frozenset(), allow_other=False)
             os.write(write_end, os.read(fd, 1 << 17))
         except OSError:

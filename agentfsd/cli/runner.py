@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd import mounts
+from agentfsd import namespaces
 from agentfsd.cli import namespace
 from agentfsd.errors import Refusal
 
@@ -33,15 +33,20 @@ _STOP_SETTLES_S = 0.02
 class View:
     """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
 
-    With ``attach`` it is a file system of its own instead, whose connection is handed to ``attach(descriptor, pid)``; then
-    ``inside`` (a directory and its name there) is mounted in it, and it has the mount options *options*.
+    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor; then ``user_namespace`` is entered first, if there is
+    one, and ``inside`` (a directory and its name there) is mounted in it. Both descriptors are the view's, and closed with it.
     """
 
     targets: Sequence[str]
-    source: str
-    attach: Callable[[int, int], None] | None = None
+    source: str = ""
+    mount: int | None = None
+    user_namespace: int | None = None
     inside: tuple[str, str] = ("", "")
-    options: frozenset[str] = frozenset()
+
+    def close(self) -> None:
+        for fd in (self.mount, self.user_namespace):
+            if fd is not None:
+                os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class NamespaceError(Exception):
 class _Report(msgspec.Struct):
     """What the child tells its parent before the command takes its place."""
 
-    stage: str  # "mounted", "ready", or where it failed: "namespace", "chdir", "exec"
+    stage: str  # "ready", or where it failed: "namespace", "chdir", "exec"
     errno: int = 0
 
 
@@ -117,10 +122,6 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     childs_go.close()
     with open(report_read, "rb") as reports, go:
         try:
-            if command.view is not None and command.view.attach is not None:
-                _expect(reports.readline(), "mounted", command)
-                _attach(command.view.attach, go, child)
-                go.send(b"g")
             _expect(reports.readline(), "ready", command)
             command.bind(child)
             go.send(b"g")
@@ -132,21 +133,12 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     return child
 
 
-def _attach(attach: Callable[[int, int], None], go: socket.socket, child: int) -> None:
-    _, descriptors, _, _ = socket.recv_fds(go, 1, 1)
-    try:
-        attach(descriptors[0], child)
-    finally:
-        for fd in descriptors:
-            os.close(fd)
-
-
 def _become(command: Command, mask: set[int | signal.Signals], report: int, go: socket.socket) -> None:
     """The child's side: never returns."""
     stage = "namespace"
     try:
         if command.view is not None:
-            _show(command.view, report, go)
+            _show(command.view)
         _tell(report, "ready")
         _wait_for_word(go)
         stage = "chdir"
@@ -162,24 +154,20 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         os._exit(1)
 
 
-def _show(view: View, report: int, go: socket.socket) -> None:
+def _show(view: View) -> None:
     source = view.source
-    if view.attach is not None:
-        is_owner = namespace.enter_private_mounts()
+    if view.mount is not None:
+        namespaces.enter_mounts_beside(view.user_namespace)
         inside = os.open(view.inside[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # may be beneath the target
         source = view.targets[0]
-        fuse = mounts.mount_fuse(source, view.options, is_owner or "allow_other" in view.options)
-        _tell(report, "mounted")
-        socket.send_fds(go, [b"f"], [fuse])
-        os.close(fuse)
-        _wait_for_word(go)
-        namespace.bind_over(f"/proc/self/fd/{inside}", os.path.join(source, view.inside[1]))
+        namespaces.move_mount(view.mount, source)
+        namespaces.bind_over(f"/proc/self/fd/{inside}", os.path.join(source, view.inside[1]))
         os.close(inside)
     else:
-        namespace.enter_private_mounts()
+        namespaces.enter_private_mounts()
     for target in view.targets:
         if target != source:
-            namespace.bind_over(source, target)
+            namespaces.bind_over(source, target)
 
 
 def _tell(report: int, stage: str) -> None:

@@ -1,10 +1,11 @@
 """run and shell: a command in a branch, at the workspace's own path."""
 
+import contextlib
 import errno
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import click
@@ -12,7 +13,7 @@ import click
 from agentfs_client import interpose, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
-from agentfsd import mounts, runtime
+from agentfsd import runtime
 from agentfsd.cli import completion, locate, namespace, output, runner, start
 from agentfsd.cli.common import Failure, converse, mount_option, refusals
 from agentfsd.config import is_within
@@ -126,9 +127,7 @@ def _in_branch(
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         is_barred = io == "auto" and namespace.would_bar(mount.mountpoint)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint)
-        views = [] if by_process else _views(mount, daemon, chosen, [shown_at, *others], io)
-        if is_barred:  # in a file system of the command's own; not in what is mounted already, outside its user namespace
-            views = views[1:]
+        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
         order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
@@ -222,33 +221,45 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
         raise Failure(exc.message, f"--new makes it: agentfsd run -b {branch} --new -- COMMAND") from exc
 
 
-def _views(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> list[runner.View]:
-    """How the command may be shown its branch in a private namespace, the best first."""
-    # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
-    subtree = os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name)
-    mounted = mounts.mount_at(mount.mountpoint)
+def _views(
+    mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool
+) -> Iterator[runner.View]:
+    """How the command may be shown its branch in a private namespace, the best first. AgentFSError, NamespaceError.
 
-    def attach(fd: int, pid: int) -> None:
+    *barred*: not in a file system of a namespace of its own, only in what is mounted already.
+    """
+    if not barred:
         try:
-            daemon.attach_session(fd, branch.id, io, mounts.device_at(pid, targets[0]))
+            yield _own_view(mount, daemon, branch, targets, io)
         except AgentFSError as exc:
-            raise runner.NamespaceError(exc.message) from exc
-
-    own = runner.View(
-        targets, "", attach, (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR),
-        mounted.options if mounted is not None else frozenset(),
-    )  # fmt: skip
-    return [own] if io != "auto" else [own, runner.View(targets, subtree)]
+            if io != "auto":
+                raise runner.NamespaceError(exc.message) from exc
+    if io == "auto":
+        # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+        yield runner.View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
 
 
-def _run_somehow(order: runner.Command, views: list[runner.View], may_be_seen_by_pid: bool) -> runner.Ended:
+def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> runner.View:
+    """The connection of that branch, which the daemon makes for its first run."""
+    opened = daemon.open_view(branch.id, io)
+    if io not in ("auto", opened.reply.io) and opened.reply.joined:
+        output.note(f"branch {branch.name} is in use by another run, with --io {opened.reply.io}: this one shares that")
+    inside = (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR)
+    return runner.View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
+
+
+def _run_somehow(order: runner.Command, views: Iterable[runner.View], may_be_seen_by_pid: bool) -> runner.Ended:
     """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
     reason = ""
-    for view in views:
-        try:
-            return runner.run(replace(order, view=view))
-        except runner.NamespaceError as exc:
-            reason = str(exc)
+    try:
+        for view in views:
+            with contextlib.closing(view):
+                try:
+                    return runner.run(replace(order, view=view))
+                except runner.NamespaceError as exc:
+                    reason = str(exc)
+    except runner.NamespaceError as exc:
+        reason = str(exc)
     if not may_be_seen_by_pid:
         raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command so: {reason}")
     return runner.run(order)

@@ -63,5 +63,5 @@ _NOTES: dict[type[wire.Request], Callable[[Any, Any], Note | None]] = {
     wire.CommitEnd: _commit_end,
     wire.CollectGarbage: lambda request, reply: Note("gc", "what undo needs too" if request.forget_undo else ""),
     wire.Shutdown: lambda request, reply: Note("unmount", "by force" if request.force else ""),
-    wire.SessionAttach: lambda request, reply: Note("attached", f"a private mount ({reply.io})", request.branch),
+    wire.ViewOpen: lambda request, reply: Note("attached", f"a private mount ({reply.io})", request.branch),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import itertools
 import os
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from agentfsd.core.permissions import Credentials
@@ -45,6 +45,7 @@ class Peer:
         self.descriptors: list[int] = []  # that came with the request
         self.outgoing: list[int] = []  # that go along with the reply
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
+        self.at_end: list[Callable[[], None]] = []  # what is called when the conversation has ended
 
     def check_alive(self) -> None:
         """Refusal once the process has ended. What was found out about its number before this call is then void."""
@@ -92,6 +93,8 @@ class Peer:
 
     def close(self) -> None:
         self.drop_descriptors()
+        while self.at_end:
+            self.at_end.pop()()
         while self.files:
             self.files.popitem()[1].close()
         if self._pidfd >= 0:

@@ -31,7 +31,7 @@ from agentfsd.history.paths import among, parse
 from agentfsd.metadata.rows import BranchRow
 from agentfsd.telemetry.traffic import Traffic
 from agentfsd.telemetry.who import Identify
-from agentfsd.types import DEFAULT_BRANCH, Change
+from agentfsd.types import DEFAULT_BRANCH, BranchView, Change
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,7 @@ def _pass() -> None:
 class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     """``flush(branch id)`` brings the kernel's dirty pages to us before a state is fixed; ``settle`` waits until the kernel has
     dropped what a restore made stale, ``write_back`` also until it has written back what was dirty; ``shutdown(force)`` asks the
-    daemon to end; ``measure`` says what it takes; ``attach(descriptor, branch id, io, device)`` serves a connection of its own
-    for a branch, and says how."""
+    daemon to end; ``measure`` says what it takes; ``open_view(branch id, io)`` makes a mount of one branch."""
 
     def __init__(
         self,
@@ -65,11 +64,11 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         write_back: Callable[[], Awaitable[None]] = _nothing,
         shutdown: Callable[[bool], None] = lambda force: None,
         measure: Callable[[], dict[str, int]] = dict,
-        attach: Callable[[int, str, str, int], str] | None = None,
+        open_view: Callable[[str, str], Awaitable[BranchView]] | None = None,
     ) -> None:
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
-        self._attach, self._write_back = attach, write_back
+        self._open_view, self._write_back = open_view, write_back
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
         self.follow_policy: Callable[[], None] = _pass
         self.connections: Callable[[], list[tuple[str, str, str]]] = list
@@ -212,13 +211,16 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
-    async def _session_attach(self, request: wire.SessionAttach, asker: Asker) -> wire.SessionReply:
+    async def _view_open(self, request: wire.ViewOpen, asker: Asker) -> wire.ViewReply:
         row = self.overlay.branch_row(request.branch)
-        if not asker.descriptors:
-            raise Refusal(errno.EINVAL, "no-descriptor", "no FUSE connection came along", "send its descriptor over the socket")
-        if self._attach is None:
-            raise Refusal(errno.EOPNOTSUPP, "no-sessions", "this daemon serves no further connections")
-        return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
+        if self._open_view is None or asker.line is None:
+            raise Refusal(errno.EOPNOTSUPP, "no-views", "the control file carries no mounts", "ask over the daemon's socket")
+        if asker.caller.uid != self.info.owner_uid:
+            raise Refusal(errno.EACCES, "not-owner", f"only uid {self.info.owner_uid} can enter the namespace of that mount")
+        view = await self._open_view(row.id, request.io)
+        asker.peer.at_end.append(view.leave)
+        asker.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
+        return wire.ViewReply(io=view.io, joined=view.joined)
 
     async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
         branch_id = self.bindings.branch_of(request.pid)
@@ -344,7 +346,7 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.BranchCreate: _S._branch_create, wire.BranchList: _S._branch_list,
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
-    wire.BranchBindings: _S._branch_bindings, wire.SessionAttach: _S._session_attach, wire.SnapshotCreate: _S._snapshot_create,
+    wire.BranchBindings: _S._branch_bindings, wire.ViewOpen: _S._view_open, wire.SnapshotCreate: _S._snapshot_create,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
     wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff,
     wire.DiffPatch: _S._diff_patch, wire.DiffFiles: _S._diff_files,

@@ -24,10 +24,12 @@ from agentfsd.types import Caller, ControlChannel
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "opener", "passed", "privileged", "since_ns", "writes")
+    __slots__ = ("inode", "maps", "opener", "passed", "privileged", "since_ns", "writes")
 
-    def __init__(self, inode: Inode, privileged: bool, writes: bool) -> None:
-        self.inode, self.privileged, self.writes = inode, privileged, writes
+    def __init__(self, inode: Inode, privileged: bool, mode: int) -> None:
+        self.inode, self.privileged = inode, privileged
+        self.writes = mode != os.O_RDONLY
+        self.maps = mode == os.O_RDWR  # what can be changed in a shared mapping is open for reading and writing
         self.passed = False  # the kernel reads and writes the content object itself
         self.opener = self.since_ns = 0  # and if so: whose thread opened it, and when
 
@@ -86,9 +88,16 @@ class Base:
 
     def open_handle(self, inode: Inode, flags: int, ctx: Context) -> int:
         """The handle of an open that core has counted already."""
-        writes = flags & os.O_ACCMODE != os.O_RDONLY
-        self.writers += writes
-        return self.new_handle(FileHandle(inode, ctx.uid == 0, writes))
+        handle = FileHandle(inode, ctx.uid == 0, flags & os.O_ACCMODE)
+        self.writers += handle.writes
+        if handle.maps:
+            self.connections.opened_for_update(self, inode)
+        return self.new_handle(handle)
+
+    def open_for_update(self, tree_id: str) -> list[Inode]:
+        """The file of each handle of that branch by which it may be changed in a shared mapping."""
+        handles = [handle for handle in self.handles.values() if isinstance(handle, FileHandle) and handle.maps]
+        return [handle.inode for handle in handles if handle.inode.tree.id == tree_id]
 
     async def settled(self, *, patient: bool = False) -> None:
         """Others have been told of what was changed so far. *patient*: see Notifier."""

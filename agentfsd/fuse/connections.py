@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
+from agentfsd.fuse.contests import Contests
 from agentfsd.fuse.nodes import DirNode
 from agentfsd.telemetry.traffic import Traffic
 from agentfsd.telemetry.who import Identify
@@ -29,6 +30,7 @@ class Connections:
         self.doorway: Doorway | None = None
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
         self.all: list[Base] = []
+        self.contests = Contests()
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
@@ -42,9 +44,27 @@ class Connections:
     def remove(self, connection: "Base") -> None:
         if connection in self.all:
             self.all.remove(connection)
+        tree_id = connection.nodes.top.tree_id
+        if tree_id and self.of_runs(tree_id) is None:
+            self.contests.drop_tree(tree_id)
         for path, those in list(self._watchers.items()):
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
+
+    def of_runs(self, tree_id: str) -> "Base | None":
+        """The connection that runs see that branch through."""
+        return next((connection for connection in self.all if connection.nodes.top.tree_id == tree_id), None)
+
+    def opened_for_update(self, by: "Base", inode: Inode) -> None:
+        """After an open by which a file may be changed in a shared mapping. What runs open they do not tell."""
+        rival = self.of_runs(inode.tree.id) if not by.nodes.top.tree_id else None
+        if rival is not None:
+            self.contests.begin(inode, rival)
+
+    def run_begins(self, tree_id: str, main: "Base") -> None:
+        """Before the first request of a connection that shows one branch: files that are in use at the mount point."""
+        for inode in main.open_for_update(tree_id):
+            self.contests.begin(inode, main)
 
     # -- changes in a branch
 

@@ -10,6 +10,7 @@ from agentfsd import mounts
 from agentfsd.config import SessionKind
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
+from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
 from agentfsd.fuse.native import device
@@ -17,7 +18,8 @@ from agentfsd.fuse.native import session as native
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notify import Notifier
 from agentfsd.fuse.operations import Operations
-from agentfsd.types import ControlOpener, LowerNews
+from agentfsd.fuse.runs import Runs
+from agentfsd.types import BranchView, ControlOpener, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
@@ -34,7 +36,7 @@ class Mount:
 
     def __init__(
         self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, watch: LowerNews | None,
-        mountpoint: str, options: frozenset[str], wanted: SessionKind,
+        mountpoint: str, options: frozenset[str], wanted: SessionKind, branch_mounts: BranchMounts,
     ) -> None:  # fmt: skip
         self.connections = Connections(overlay, bindings, control, watch)
         self.connections.moves_atime = not options & {"noatime", "ro"}
@@ -47,6 +49,8 @@ class Mount:
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
         bindings.on_bind = self._bound
+        self._branch_mounts = branch_mounts
+        self.runs = Runs(branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in)
 
     def _operations(self, tree_id: str = "") -> Operations:
         made = Operations(self.connections, Notifier(), None if tree_id else self._healer, tree_id)
@@ -92,11 +96,18 @@ class Mount:
             raise
         self._native = session
 
-    def attach(self, fd: int, tree_id: str, io: str, device: int) -> str:
-        """Serves a connection that shows one branch, until it is unmounted everywhere; native.Unsupported.
+    # -- connections that show one branch
 
-        *io*: one of IO_MODES; what was chosen comes back. *device*: its st_dev, 0 when nobody knows.
-        """
+    async def open_view(self, branch_id: str, io: str) -> BranchView:
+        """For a run of that branch; see Runs.open. native.Unsupported. *io*: one of IO_MODES."""
+        return await self.runs.open(branch_id, io)
+
+    def _options_in_force(self) -> frozenset[str]:
+        """Those that the mount point has by now: somebody may have remounted it."""
+        mounted = mounts.mount_at(self._mountpoint)
+        return mounted.options if mounted is not None else self._options
+
+    def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
         operations = self._operations(tree_id)
         operations.device = device
         chosen: native.IoMode = _BEST if io == "auto" else cast(native.IoMode, io)
@@ -107,10 +118,16 @@ class Mount:
             self.connections.remove(operations)
             session.abandon()
             raise
+        self.connections.run_begins(tree_id, self.operations)
         self._reactor.add(session)
-        if device:
-            mounts.read_far_ahead(device)
-        return session.io
+        return session
+
+    async def start_holder(self) -> None:
+        """Soon after the mount: the first run need not wait for it."""
+        try:
+            await self._branch_mounts.start()
+        except OSError as exc:
+            log.warning("no connections for single branches: %s", exc.strerror)
 
     # -- living
 
@@ -144,7 +161,7 @@ class Mount:
 
     def _is_over(self) -> bool:
         main_ended = self._native.ended if self._native is not None else self._libfuse_ended
-        return self._terminated or (main_ended and not len(self._reactor))
+        return self._terminated or (main_ended and (not len(self._reactor) or self.runs.is_idle()))
 
     def terminate(self) -> None:
         """Asks serve() to return; the mount stays until close()."""
@@ -174,6 +191,8 @@ class Mount:
 
     def close(self, *, unmount: bool) -> None:
         """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""
+        self.runs.close()
+        self._branch_mounts.close()
         if self._libfuse is not None:
             self._libfuse.close(unmount=unmount)
         if self._native is not None:

@@ -21,6 +21,16 @@ class OpenedFd:
     file: wire.FileInfo
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedView:
+    """A mount of one branch that is nowhere yet, and the user namespace to enter before it can be put anywhere, if there is one.
+    Whoever asked for them closes both."""
+
+    reply: wire.ViewReply
+    mount: int
+    user_namespace: int | None = None
+
+
 class Operations:
     """What ControlClient and AsyncControlClient can both do. Every method raises AgentFSError for a refusal."""
 
@@ -108,10 +118,9 @@ class Operations:
         return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
 
     @operation
-    def attach_session(self, fuse_fd: int, branch: str, io: str = "auto", device: int = 0) -> Question[str]:
-        """Hands over a FUSE connection (mounted, not yet spoken on) that is to show one branch; how it carries data."""
-        request = wire.SessionAttach(branch=branch, io=io, device=device)
-        return ask(request, wire.SessionReply, lambda reply: reply.io, descriptors=[fuse_fd])
+    def open_view(self, branch: str, io: str = "auto") -> Question[OpenedView]:
+        """A mount of a branch, for a namespace of the caller's own. It counts as used while this conversation lasts."""
+        return Question(wire.ViewOpen(branch=branch, io=io), wire.ViewReply, OpenedView, brings_descriptors=2)
 
     # -- snapshots
 

@@ -31,18 +31,18 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 class Question(msgspec.Struct, Generic[_T_co], frozen=True):
     """``take`` gets what the caller wants out of a reply of the ``expected`` kind. ``descriptors`` go along with the request;
-    with ``brings_descriptor`` one comes with the reply, and is the second argument of ``take``."""
+    with ``brings_descriptors`` one at least and that many at most come with the reply, and are further arguments of ``take``."""
 
     request: wire.Request
     expected: type[wire.Reply]
     take: Callable[..., _T_co]
     on_progress: OnProgress | None = None
     descriptors: Sequence[int] = ()
-    brings_descriptor: bool = False
+    brings_descriptors: int = 0
 
     def encode(self, *, carries_descriptors: bool) -> bytes:
         """InvalidRequestError for a request that the daemon would not read to its end, or that a transport cannot carry."""
-        if (self.descriptors or self.brings_descriptor) and not carries_descriptors:
+        if (self.descriptors or self.brings_descriptors) and not carries_descriptors:
             raise InvalidRequestError(
                 errno.EINVAL, NO_DESCRIPTORS, "the control file carries no descriptors", "ask over the daemon's socket"
             )
@@ -68,12 +68,12 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
         try:
             if not isinstance(reply, self.expected):
                 raise unexpected(reply, self.expected)
-            if not self.brings_descriptor:
+            if not self.brings_descriptors:
                 return self.take(reply)
             if not left:
                 raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__} without a descriptor")
-            taken = self.take(reply, left[0])
-            del left[0]
+            taken = self.take(reply, *left[: self.brings_descriptors])
+            del left[: self.brings_descriptors]
             return taken
         finally:
             for descriptor in left:
@@ -109,7 +109,7 @@ def ask_for_descriptor(
     request: wire.Request, expected: type[_R], take: Callable[[_R, int], _T], *, descriptors: Sequence[int] = ()
 ) -> Question[_T]:
     """A Question whose reply brings a descriptor, which is whoever's who gets what *take* returns."""
-    return Question(request, expected, take, descriptors=descriptors, brings_descriptor=True)
+    return Question(request, expected, take, descriptors=descriptors, brings_descriptors=1)
 
 
 class Operation(Protocol[_P, _T_co]):

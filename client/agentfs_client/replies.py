@@ -170,8 +170,11 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
     capabilities: dict[str, str]
 
 
-class SessionReply(Reply, frozen=True, kw_only=True, tag="session.ok"):
-    io: str  # what was chosen
+class ViewReply(Reply, frozen=True, kw_only=True, tag="view.ok"):
+    """With it come a descriptor of a mount that is nowhere yet, and of the user namespace to enter first, where it needs one."""
+
+    io: str  # how data gets to programs
+    joined: bool  # other runs use that connection as well
 
 
 class FileReply(Reply, frozen=True, kw_only=True, tag="file"):
@@ -314,6 +317,6 @@ class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
 AnyReply = (
     HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
     | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
-    | ProblemsReply | CapabilitiesReply | SessionReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
+    | ProblemsReply | CapabilitiesReply | ViewReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
     | BackstoreReply | StatusReply | TopReply | AuditReply | FdReply | InterposeReply
 )  # fmt: skip

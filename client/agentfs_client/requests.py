@@ -106,15 +106,14 @@ class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
     pass
 
 
-class SessionAttach(Request, frozen=True, kw_only=True, tag="session.attach"):
-    """Hands a FUSE connection over, which is to show one branch; its descriptor comes along on the socket.
+class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
+    """Asks for a mount that shows one branch, to be put into a namespace; it comes along with the reply. Over the socket only.
 
-    ``io``: how data gets to programs (auto, zero-message, passthrough, cached). ``device``: its st_dev, where it is mounted.
+    ``io``: how data gets to programs (auto, zero-message, passthrough, cached), where nobody has such a mount yet.
     """
 
     branch: str
     io: str = "auto"
-    device: int = 0
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
@@ -410,7 +409,7 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 
 AnyRequest = (
     Hello | Status | Capabilities | BackstoreStatus | Top | AuditList | BranchCreate | BranchList | BranchShow
-    | BranchRename | BranchDelete | Discard | BranchBind | BranchUnbind | BranchBindings | SessionAttach
+    | BranchRename | BranchDelete | Discard | BranchBind | BranchUnbind | BranchBindings | ViewOpen
     | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit

@@ -13,6 +13,7 @@ from agentfsd.core import copyup, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import DirHandle, FileHandle
+from agentfsd.fuse.contests import Contest
 from agentfsd.fuse.native import decode, forward, ioctl
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.backing import Backings
@@ -313,6 +314,9 @@ class Requests:
         inode = self._file(node, handle, ctx)
         if inode is None:
             return [self.ops.read_text(handle, size, offset)]
+        contest = self._contest(inode)
+        if contest is not None:
+            return self._in_turn(contest, inode, Requests.read, node, ctx, bytes(body))
         self.ops.nodes.note_pages(inode)
         if size > _READ_BYTES:
             size = _READ_BYTES
@@ -328,6 +332,9 @@ class Requests:
         inode = self._file(node, handle, ctx)
         if inode is None:
             return self._write_text(handle, bytes(content))
+        contest = self._contest(inode) if not flags & fuse.WRITE_CACHE else None  # pages that come back: nobody else has any
+        if contest is not None:
+            return self._in_turn(contest, inode, Requests.write, node, ctx, bytes(body))
         keeps_setid = not flags & fuse.WRITE_KILL_SUIDGID
         append = bool(open_flags & os.O_APPEND and not flags & fuse.WRITE_CACHE)
         if append:
@@ -337,6 +344,21 @@ class Requests:
         written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid, append=append)
         self._traffic.written_bytes += written
         return [fuse.SIZE_OUT.pack(written, 0)]
+
+    def _contest(self, inode: Inode) -> Contest | None:
+        """Who has to give back pages of a file before a request about its content can be answered; None for nobody."""
+        contests = self.ops.connections.contests
+        contest = contests.of(inode) if contests else None
+        return contest if contest is not None and not contest.is_open_to(self.ops) else None
+
+    async def _in_turn(
+        self, contest: Contest, inode: Inode, handler: "Handler", node: int, ctx: Context, body: bytes
+    ) -> Parts:
+        await contest.take(inode, self.ops)
+        reply = handler(self, node, ctx, memoryview(body))
+        if reply is not None and not isinstance(reply, list):
+            return await reply
+        return [bytes(part) for part in reply] if reply is not None else None  # the buffer of reads is everybody's
 
     def _end(self, node: int, inode: Inode, offset: int) -> int:
         """Where an append goes: the kernel does not know of what was appended through another connection, or merged."""

@@ -1,0 +1,105 @@
+"""Holds the mounts of branches for the daemon, in processes of their own: ``python -m agentfsd.fuse.mount_holder FD``.
+
+The daemon cannot enter a mount namespace, since it has threads and serves the mount point. So this process forks one *holder* for
+each branch that runs use. A holder enters namespaces of its own, mounts the branch's FUSE file system there, and makes one more
+mount of it for each `agentfsd run` of that branch. So all of them share one connection, with its caches, maps and locks.
+
+It knows nothing of branches, and serves no request of the kernel: the connection's descriptor goes to the daemon. Everything ends
+with the sockets to the daemon: a holder's mount goes, what runs have of it stays.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from agentfsd import mounts, namespaces
+
+MAX_MESSAGE_BYTES = 1 << 16
+NEW, MOUNT, COPY = "new", "mount", "copy"
+
+_PR_SET_NAME = 15  # prctl(2)
+_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to its whole group; we end with it
+
+
+def send(connection: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+    """One message, with the descriptors that go along."""
+    socket.send_fds(connection, [json.dumps(message).encode()], descriptors or [])
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """One message and the descriptors that came along, close-on-exec; None when the other end has gone."""
+    body, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 4)
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+    return (json.loads(body) if body else None), descriptors
+
+
+def _serve(daemon: socket.socket) -> None:
+    """Forks a holder for each request, and sends the daemon the socket to it."""
+    while receive(daemon)[0] is not None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            daemon.close()
+            theirs.close()
+            _hold(ours)
+        send(daemon, {}, [theirs.fileno()])
+        ours.close()
+        theirs.close()
+
+
+def _hold(daemon: socket.socket) -> None:
+    """The life of a holder: never returns."""
+    try:
+        holder = _Holder()
+        while (message := receive(daemon)[0]) is not None:
+            descriptors: list[int] = []
+            try:
+                reply = holder.answer(message, descriptors)
+            except OSError as exc:
+                reply = {"errno": exc.errno, "why": exc.strerror}
+            send(daemon, reply, descriptors)
+            for fd in descriptors:
+                os.close(fd)
+    finally:
+        os._exit(0)
+
+
+class _Holder:
+    """One branch's mount."""
+
+    def __init__(self) -> None:
+        self._place = ""
+
+    def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Does what is asked; *descriptors* gets what goes along with the reply. OSError."""
+        if message["op"] == MOUNT:
+            return self._mount(message["place"], frozenset(message["options"]), descriptors)
+        descriptors.append(namespaces.copy_mount(self._place))
+        return {}
+
+    def _mount(self, place: str, options: frozenset[str], descriptors: list[int]) -> dict[str, Any]:
+        """Over *place*, in this namespace alone. The connection goes along, and the user namespace where it is another."""
+        is_owner = namespaces.enter_private_mounts()
+        descriptors.append(mounts.mount_fuse(place, options, is_owner or "allow_other" in options))
+        self._place = place
+        if is_owner:
+            descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
+        return {"device": mounts.device_at(os.getpid(), place)}
+
+
+def main() -> None:
+    for number in _FOR_THE_DAEMON:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # holders are reaped by the kernel
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, b"agentfsd-mounts", 0, 0, 0)
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

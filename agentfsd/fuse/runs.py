@@ -1,0 +1,120 @@
+"""The connections that `agentfsd run` sees its branches through: one for each branch, which all runs of that branch share.
+
+To the kernel two FUSE connections are two file systems: page caches, maps and locks of one know nothing of the other's. So there
+is one connection for a branch, which every further run of it joins. What processes do at the mount point meanwhile, bound to that
+branch or below `.agentfs/branches/`, is brought into line by fuse/contests.py.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from agentfsd import mounts
+from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
+from agentfsd.types import BranchView
+
+_KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
+
+
+class Served(Protocol):
+    """A connection that the daemon answers on."""
+
+    io: str
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Run:
+    session: Served
+    mount: BranchMount
+    users: int = 0  # conversations of runs
+    used_s: float = field(default_factory=time.monotonic)
+
+
+class Runs:
+    """``serve(connection, branch id, io, device)`` begins to answer on one; ``is_in_use(branch id)``: whether a process is in
+    that branch."""
+
+    def __init__(
+        self,
+        branch_mounts: BranchMounts,
+        options: Callable[[], frozenset[str]],
+        serve: Callable[[int, str, str, int], Served],
+        is_in_use: Callable[[str], bool],
+    ) -> None:
+        self._mounts, self._options = branch_mounts, options
+        self._serve, self._is_in_use = serve, is_in_use
+        self._by_branch: dict[str, _Run] = {}
+        self._turn = trio.Lock()
+
+    async def open(self, branch_id: str, io: str) -> BranchView:
+        """Joins the connection of a branch, or makes it; *io* is heeded by who makes it.
+
+        OSError when the kernel refuses.
+        """
+        async with self._turn:
+            run = self._living(branch_id)
+            joined = run is not None
+            if run is None:
+                run = await self._begin(branch_id, io)
+            try:
+                mount = await run.mount.copy()
+            except OSError:
+                self._end(branch_id)
+                raise
+            run.users += 1
+            namespace = run.mount.user_namespace
+            inherited = os.dup(namespace) if namespace is not None else None
+            return BranchView(run.session.io, joined, mount, inherited, lambda: self._leave(run))
+
+    def _living(self, branch_id: str) -> _Run | None:
+        run = self._by_branch.get(branch_id)
+        if run is not None and run.session.ended:
+            self._end(branch_id)
+            return None
+        return run
+
+    async def _begin(self, branch_id: str, io: str) -> _Run:
+        mount, connection = await self._mounts.mount(self._options())
+        try:
+            session = self._serve(connection, branch_id, io, mount.device)
+        except BaseException:
+            mount.close()
+            raise
+        mounts.read_far_ahead(mount.device)
+        run = self._by_branch[branch_id] = _Run(session, mount)
+        return run
+
+    @staticmethod
+    def _leave(run: _Run) -> None:
+        """A run has ended, though processes that it left behind may go on."""
+        run.users -= 1
+        run.used_s = time.monotonic()
+
+    def is_idle(self) -> bool:
+        """Whether nobody would miss any of these connections."""
+        return not any(self._is_used(branch_id, run) for branch_id, run in self._by_branch.items())
+
+    def _is_used(self, branch_id: str, run: _Run) -> bool:
+        return run.users > 0 or self._is_in_use(branch_id)
+
+    def sweep(self, exists: Callable[[str], bool]) -> None:
+        """Call now and then: lets go of connections that no run has used for a while, or whose branch does not exist any more."""
+        for branch_id, run in list(self._by_branch.items()):
+            if run.session.ended:
+                self._end(branch_id)
+            elif self._is_used(branch_id, run):
+                run.used_s = time.monotonic()
+            elif time.monotonic() - run.used_s > _KEPT_S or not exists(branch_id):
+                self._end(branch_id)
+
+    def _end(self, branch_id: str) -> None:
+        self._by_branch.pop(branch_id).mount.close()
+
+    def close(self) -> None:
+        for branch_id in list(self._by_branch):
+            self._end(branch_id)

@@ -1,0 +1,77 @@
+"""Private mount namespaces, and mounts that are taken from one to another, by system calls. It knows nothing of branches.
+
+Whoever enters a namespace must be single-threaded; there is no way back. Source: unshare(2), setns(2), user_namespaces(7),
+open_tree(2) and move_mount(2) of Linux 5.2.
+"""
+
+import ctypes
+import os
+
+_CLONE_NEWNS = 0x00020000  # unshare(2)
+_CLONE_NEWUSER = 0x10000000
+_MS_BIND = 0x1000  # mount(2)
+_MS_REC = 0x4000
+_MS_PRIVATE = 1 << 18
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
+_AT_FDCWD = -100
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def enter_private_mounts() -> bool:
+    """Gives this process a copy of the mount table that nobody else sees; True when in a user namespace of its own.
+
+    Without the privilege for it, in a user namespace where the caller's uid and gid are themselves and no others exist:
+    the process keeps its identity and, once it has exec'ed, holds no capability that it did not have before.
+    """
+    is_owner: bool = _libc.unshare(_CLONE_NEWNS) != 0
+    if is_owner:
+        uid, gid = os.geteuid(), os.getegid()
+        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    _make_private()
+    return is_owner
+
+
+def enter_mounts_beside(user_namespace: int | None) -> None:
+    """Likewise, in the user namespace behind that descriptor; None: in the caller's own."""
+    if user_namespace is not None:
+        _check(_libc.setns(user_namespace, _CLONE_NEWUSER), "setns")
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _make_private()
+
+
+def _make_private() -> None:
+    _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
+
+
+def bind_over(source: str, target: str) -> None:
+    """Shows the directory *source*, with what is mounted in it, at *target*, to this process and its future children."""
+    _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND | _MS_REC, None), target)
+
+
+def copy_mount(path: str) -> int:
+    """One more mount of what is mounted at *path*, which is nowhere yet: its descriptor, from any namespace to move_mount()."""
+    return _check(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | os.O_CLOEXEC), path)
+
+
+def move_mount(mount: int, target: str) -> None:
+    """Puts what copy_mount() made over the directory *target* of this process's namespace."""
+    _check(_libc.syscall(_SYS_MOVE_MOUNT, mount, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH), target)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+    return result
