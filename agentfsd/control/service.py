@@ -203,6 +203,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         if request.pid == self.info.pid:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
         try:
+            self.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
+            await self._settle()
             self.bindings.bind(request.pid, row.id)
             if request.brood and asker.caller.pid:
                 self.bindings.bind_brood(asker.caller.pid, row.id)
@@ -218,7 +220,9 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             raise Refusal(errno.EINVAL, "no-descriptor", "no FUSE connection came along", "send its descriptor over the socket")
         if self._attach is None:
             raise Refusal(errno.EOPNOTSUPP, "no-sessions", "this daemon serves no further connections")
-        return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
+        io = self._attach(asker.descriptors.pop(0), row.id, request.io, request.device)
+        await self._settle()  # what the mount had cached of the branch
+        return wire.SessionReply(io=io)
 
     async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
         branch_id = self.bindings.branch_of(request.pid)
