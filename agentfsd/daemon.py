@@ -183,7 +183,7 @@ class Daemon:
         await self.mount.settled()
 
     async def write_back(self) -> None:
-        await self.mount.settled(patient=True)
+        await self.mount.settled()
 
     def measure(self) -> dict[str, int]:
         """What the daemon takes: memory, descriptors, and what it remembers of the kernel's and of processes."""

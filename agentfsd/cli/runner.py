@@ -33,8 +33,8 @@ _STOP_SETTLES_S = 0.02
 class View:
     """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
 
-    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor; then ``user_namespace`` is entered first, if there is
-    one, and ``inside`` (a directory and its name there) is mounted in it. Both descriptors are the view's, and closed with it.
+    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
+    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns both descriptors.
     """
 
     targets: Sequence[str]

@@ -202,6 +202,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         if request.pid == self.info.pid:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
         try:
+            self.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
+            await self._settle()
             self.bindings.bind(request.pid, row.id)
             if request.brood and asker.caller.pid:
                 self.bindings.bind_brood(asker.caller.pid, row.id)
@@ -218,6 +220,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         if asker.caller.uid != self.info.owner_uid:
             raise Refusal(errno.EACCES, "not-owner", f"only uid {self.info.owner_uid} can enter the namespace of that mount")
         view = await self._open_view(row.id, request.io)
+        await self._settle()  # what the mount had cached of the branch
         asker.peer.at_end.append(view.leave)
         asker.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
         return wire.ViewReply(io=view.io, joined=view.joined)

@@ -1,6 +1,6 @@
 """What every request handler needs: which tree the caller sees, which inode a node stands for, and the answer for it.
 
-Handlers are synchronous: each is one atomic step. ``unsettled`` says that others must be told before the answer may go.
+Handlers are synchronous: each is one atomic step. ``unsettled`` says who must be told before the answer may go.
 """
 
 import errno
@@ -15,8 +15,8 @@ from agentfsd.core.news import Happening, Kind
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
-from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, VirtualNode
-from agentfsd.fuse.notify import Notifier
+from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, View, VirtualNode
+from agentfsd.fuse.notify import Notifier, Owed
 from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, Context, Entry, Shown
 from agentfsd.types import Caller, ControlChannel
 
@@ -68,10 +68,9 @@ class Base:
         self.overlay, self.bindings = connections.overlay, connections.bindings
         self.nodes = NodeTable(tree_id)
         self.handles: dict[int, Handle] = {}
-        self._copy_locks: dict[Inode, trio.Lock] = {}
         self.writers = 0  # files open for writing: the kernel may hold pages of those that are mapped
         self._handle_numbers = itertools.count(1)
-        self.unsettled = False
+        self.unsettled: Owed = {}
         self._marks = {tree_id or connections.overlay.default_id: 0}  # by tree: see attributes()
         self.device = 0  # st_dev of a connection in a namespace of its own, where we know it
 
@@ -99,10 +98,15 @@ class Base:
         handles = [handle for handle in self.handles.values() if isinstance(handle, FileHandle) and handle.maps]
         return [handle.inode for handle in handles if handle.inode.tree.id == tree_id]
 
-    async def settled(self, *, patient: bool = False) -> None:
-        """Others have been told of what was changed so far. *patient*: see Notifier."""
+    async def settled(self) -> None:
+        """Others have been told of what was changed so far, and have written back what they were asked for."""
         for connection in list(self.connections.all):
-            await connection.notifier.settled(patient=patient)
+            await connection.notifier.settled()
+
+    def take_unsettled(self) -> Owed:
+        """Whom the answer to the last request waits for."""
+        owed, self.unsettled = self.unsettled, {}
+        return owed
 
     # -- who sees what
 
@@ -183,16 +187,16 @@ class Base:
             mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32
         return Attributes(found.ino ^ mark, *found[1:]) if mark else found
 
-    def sees_one(self, view_tree_id: str, tree: Tree) -> bool:
-        """Whether names in that view may be cached: all who look there see this tree."""
-        return bool(view_tree_id) or self.nodes.uniform_id == tree.id
+    def caches(self, view: View, tree: Tree) -> bool:
+        """Whether names in that view may be cached: see Connections."""
+        return self.connections.caches(self, view, tree)
 
     def watch(self, parent: DirNode, directory: Inode) -> None:
         """Before a directory's names are read: has changes of the lower reported, so that they may be cached."""
         if (
             directory.lower_path is not None
             and parent.watched != directory.lower_path
-            and self.sees_one(parent.view.tree_id, directory.tree)
+            and self.caches(parent.view, directory.tree)
         ):
             self.connections.watched(directory.lower_path, self, parent)
 
@@ -201,7 +205,7 @@ class Base:
         tree = inode.tree
         is_dir = inode.is_dir
         node: Node = self.nodes.directory(parent, name, inode) if is_dir else self.nodes.file(inode)
-        if not self.sees_one(parent.view.tree_id, tree):
+        if not self.caches(parent.view, tree):
             answer = Entry(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
             parent.names.add(name)
@@ -218,7 +222,7 @@ class Base:
 
     def missing(self, parent: DirNode, directory: Inode, name: bytes) -> Entry:
         """The answer that there is no such name."""
-        if not self.sees_one(parent.view.tree_id, directory.tree):
+        if not self.caches(parent.view, directory.tree):
             return NOT_THERE
         parent.names.add(name)
         lower = directory.lower_path
@@ -232,8 +236,8 @@ class Base:
 
     def _file_s(self, inode: Inode) -> float:
         """How long the attributes of a file may be cached, whichever name it was reached by."""
-        if inode in inode.tree.passed:
-            return NOW_S  # somebody writes it past us, perhaps through another connection
+        if inode in inode.tree.passed or not self.connections.caches_attributes(self, inode.tree):
+            return NOW_S  # somebody changes it past us, or through another connection
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S
         if inode.linked or inode.lower_path is None:
@@ -243,7 +247,7 @@ class Base:
     def shown(self, node: Node, inode: Inode) -> Shown:
         """The answer about attributes."""
         if isinstance(node, DirNode):
-            attr_s = self._directory_s(node, inode) if self.sees_one(node.view.tree_id, inode.tree) else NOW_S
+            attr_s = self._directory_s(node, inode) if self.caches(node.view, inode.tree) else NOW_S
         else:
             attr_s = self._file_s(inode)
         return Shown(self.attributes(inode), attr_s)
@@ -270,13 +274,12 @@ class Base:
 
     def changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
         """After names changed through *parent*: other views of the same branch that may have cached them look again."""
-        if self.connections.changed(parent, directory, names):
-            self.unsettled = True
+        self.unsettled |= self.connections.changed(parent, directory, names)
 
     def file_changed(self, inode: Inode, *, data: bool) -> None:
         """After a file changed: other connections that know it."""
-        if len(self.connections.all) > 1 and self.connections.file_changed(self, inode, data=data):
-            self.unsettled = True
+        if len(self.connections.all) > 1:
+            self.unsettled |= self.connections.file_changed(self, inode, data=data)
 
     def tell(self, kind: Kind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
         """After a change, while somebody listens (ask ``overlay.listeners`` first: usually nobody does)."""
@@ -292,42 +295,36 @@ class Base:
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""
-        views = [view for view in self.nodes.cached_views_of(tree.id) if view.root is not None]
-        at_once = bool(views) and self.notifier.expire_all()
-        for view in views:
-            assert view.root is not None
-            for node in {view.root, *view.dirs.values()}:
-                if at_once:
-                    node.names.clear()
-                    self.notifier.expire_attributes(node.id)
-                else:
-                    self.notifier.expire(node, node.names)
+        self.forget_names_of(tree.id)
         for inode in tree.carried:
             file = self.nodes.find_file(inode)
             if file is not None:
-                self.notifier.expire_inode(file.id, data=True)
+                self.notifier.expire_data(file.id)
         if self.overlay.has_tree(tree.id):
             self.nodes.leave_behind(tree)
         else:
             self.nodes.drop_views(tree.id)
 
+    def forget_names_of(self, tree_id: str) -> None:
+        """The kernel looks up again whatever it has cached of a tree. Wait for settled()."""
+        directories: dict[int, set[bytes]] = {}
+        for view in self.nodes.cached_views_of(tree_id):
+            directories |= _taken_names(view)
+        self.notifier.expire_many(list(directories.items()), self.nodes.files_of(tree_id))
+
     # -- while all callers see one branch
 
     def unite(self) -> None:
         """From now on names in the caller-dependent view may be cached: everybody sees the default branch."""
-        if not self.nodes.top.tree_id and self.notifier.can_expire_all:
+        if not self.nodes.top.tree_id and self.notifier.expires:
+            self.forget_names_of(self.overlay.default_id)  # below .agentfs/branches they are not cached any more
             self.nodes.uniform_id = self.overlay.default_id
 
     def diverge(self) -> None:
-        """From now on callers may differ: nothing that was cached counts any more."""
-        if not self.nodes.uniform_id:
-            return
-        self.nodes.uniform_id = ""
-        self.notifier.expire_all()
-        for node in self.nodes.directories():
-            node.names.clear()
-            if node.view is self.nodes.top:
-                self.notifier.expire_attributes(node.id)
+        """From now on callers may differ: nothing that was cached counts any more. Wait for settled()."""
+        if self.nodes.uniform_id:
+            self.nodes.uniform_id = ""
+            self.notifier.expire_many(list(_taken_names(self.nodes.top).items()), [])
 
     # -- large copies
 
@@ -336,22 +333,8 @@ class Base:
         return inode.is_file and not copyup.is_owned(inode) and data.copy_size(inode) >= copyup.THREAD_BYTES
 
     async def copy_ahead(self, inode: Inode) -> None:
-        """Copies a file up in a thread; what others write meanwhile is not lost."""
-        lock = self._copy_locks.setdefault(inode, trio.Lock())
-        async with lock:
-            if copyup.is_owned(inode):
-                return
-            copyup.check_copy(inode)
-            try:
-                copy = copyup.Copy(inode)
-                try:
-                    await trio.to_thread.run_sync(copy.run)
-                except BaseException:
-                    copy.abandon()
-                    raise
-                copy.install()
-            finally:
-                self._copy_locks.pop(inode, None)
+        """Call must_copy() first. What was computed from the file before is to be computed anew: see Connections."""
+        await self.connections.copy_ahead(inode)
 
     async def sync_names(self) -> None:
         """fsync(2) of a directory."""
@@ -361,3 +344,12 @@ class Base:
     async def sync(self, inode: Inode, *, data_only: bool) -> None:
         """fsync(2), in a thread: the disk may take long."""
         await trio.to_thread.run_sync(data.sync_later(inode, data_only=data_only))
+
+
+def _taken_names(view: View) -> dict[int, set[bytes]]:
+    """By directory node what the kernel may hold of a view; it is to be told all of it."""
+    found: dict[int, set[bytes]] = {}
+    for node in {view.root, *view.dirs.values()}:
+        if node is not None:
+            found[node.id], node.names = node.names, set()
+    return found

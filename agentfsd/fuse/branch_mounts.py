@@ -15,7 +15,7 @@ _ANSWER_S = 10
 
 
 class BranchMount:
-    """One FUSE mount in a namespace of its own. ``user_namespace``: a descriptor of the one that it is in, None for the daemon's."""
+    """One FUSE mount in a namespace of its own. ``user_namespace``: a descriptor of it, None where that is the daemon's."""
 
     def __init__(self, holder: socket.socket, device: int, user_namespace: int | None) -> None:
         self._holder = holder

@@ -1,13 +1,22 @@
-"""What the connections of one daemon share: the overlay, who is bound to what, and the news one has for the others."""
+"""What the connections of one daemon share: the overlay, who is bound to what, and the news one has for the others.
+
+Of each branch one view at most has names in the kernel's cache for long (see ``caches``). So the answer to a change waits for one
+other connection at most, whose requests wait for nobody's names: no circle of requests that wait for each other.
+"""
 
 import os
 from typing import TYPE_CHECKING
 
+import trio
+
+from agentfsd.core import copyup
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.contests import Contests
-from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.nodes import DirNode, View
+from agentfsd.fuse.notify import Owed, all_taken
+from agentfsd.fuse.turns import Turns
 from agentfsd.telemetry.traffic import Traffic
 from agentfsd.telemetry.who import Identify
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
@@ -31,6 +40,10 @@ class Connections:
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
         self.all: list[Base] = []
         self.contests = Contests()
+        self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
+        self.turns = Turns()
+        self._copy_locks: dict[Inode, trio.Lock] = {}
+        self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
@@ -39,25 +52,31 @@ class Connections:
         overlay.on_passing.append(self.passing)
 
     def add(self, connection: "Base") -> None:
+        """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
+        uses it."""
+        before, tree_id = list(self.all), connection.nodes.top.tree_id
         self.all.append(connection)
+        if tree_id:
+            self._alone.setdefault(tree_id, []).append(connection)
+        for other in before if tree_id and self._first(tree_id) is connection else ():
+            other.forget_names_of(tree_id)
 
     def remove(self, connection: "Base") -> None:
         if connection in self.all:
             self.all.remove(connection)
-        tree_id = connection.nodes.top.tree_id
-        if tree_id and self.of_runs(tree_id) is None:
-            self.contests.drop_tree(tree_id)
+            if connection in self._alone.get(tree_id := connection.nodes.top.tree_id, ()):
+                self._alone[tree_id].remove(connection)
+                if not self._alone[tree_id]:
+                    self.contests.drop_tree(tree_id)
         for path, those in list(self._watchers.items()):
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
 
-    def of_runs(self, tree_id: str) -> "Base | None":
-        """The connection that runs see that branch through."""
-        return next((connection for connection in self.all if connection.nodes.top.tree_id == tree_id), None)
+    # -- files that are open for reading and writing on both sides: see Contests
 
     def opened_for_update(self, by: "Base", inode: Inode) -> None:
         """After an open by which a file may be changed in a shared mapping. What runs open they do not tell."""
-        rival = self.of_runs(inode.tree.id) if not by.nodes.top.tree_id else None
+        rival = self._first(inode.tree.id) if not by.nodes.top.tree_id else None
         if rival is not None:
             self.contests.begin(inode, rival)
 
@@ -66,28 +85,92 @@ class Connections:
         for inode in main.open_for_update(tree_id):
             self.contests.begin(inode, main)
 
+    # -- what the kernel may cache
+
+    def _first(self, tree_id: str) -> "Base | None":
+        """The oldest connection that shows that branch alone."""
+        those = self._alone.get(tree_id)
+        return those[0] if those else None
+
+    def caches(self, connection: "Base", view: View, tree: Tree) -> bool:
+        """Whether names of that tree may be cached in that view: in one alone, of a branch that may change."""
+        if tree.read_only and view.tree_id:
+            return True
+        first = self._first(tree.id)
+        if first is not None:
+            return first is connection
+        is_uniform = connection.nodes.uniform_id == tree.id
+        return not is_uniform if view.tree_id else is_uniform
+
+    def caches_attributes(self, connection: "Base", tree: Tree) -> bool:
+        """Likewise of a file's attributes, which belong to no view."""
+        first = self._first(tree.id)
+        return first is None or first is connection or tree.read_only
+
     # -- changes in a branch
 
-    def changed(self, parent: DirNode | None, directory: Inode, names: tuple[bytes, ...]) -> bool:
-        """Has every place other than *parent* look again that may have cached these names; True when there was one."""
-        told = False
+    def changed(self, parent: DirNode | None, directory: Inode, names: tuple[bytes, ...]) -> Owed:
+        """Has every place other than *parent* look again that may have cached these names; whom the answer has to wait for."""
+        owed: Owed = {}
         for connection in self.all:
             for view in connection.nodes.cached_views_of(directory.tree.id):
                 other = view.dirs.get(directory)
-                if other is not None and other is not parent:
-                    connection.notifier.expire(other, [name for name in names if name in other.names])
-                    told = True
-        return told
+                if other is not None and other is not parent and connection.notifier.expire(other, names):
+                    owed[connection.notifier] = connection.notifier.queued
+        return owed
 
-    def file_changed(self, by: "Base | None", inode: Inode, *, data: bool) -> bool:
+    def file_changed(self, by: "Base | None", inode: Inode, *, data: bool) -> Owed:
         """Likewise for one file's attributes or data, on connections other than *by*."""
-        told = False
+        owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None
-            if node is not None:
-                connection.notifier.expire_inode(node.id, data=data)
-                told = True
-        return told
+            if node is None:
+                continue
+            if data and node.has_pages and not self.contests.has_all(inode, by):
+                connection.notifier.expire_data(node.id)
+                owed[connection.notifier] = connection.notifier.queued
+            else:
+                connection.notifier.expire_attributes_now(node.id)
+        return owed
+
+    async def written(self, by: "Base", inode: Inode, owed: Owed) -> None:
+        """Before the answer to a write, which has the kernel hold the page: two that write one page through two connections would
+        wait for each other. So whoever comes later sends the other's answer on its way."""
+        others = self._writing.setdefault(inode, [])
+        for connection, waiting in others:
+            if connection is not by:
+                waiting.cancel()
+        with trio.CancelScope() as mine:
+            others.append((by, mine))
+            try:
+                await all_taken(owed)
+            finally:
+                others.remove((by, mine))
+                if not others:
+                    self._writing.pop(inode, None)
+
+    # -- large copies
+
+    async def copy_ahead(self, inode: Inode) -> None:
+        """Copies a file up in a thread, once for all who wait for it; what others write meanwhile is not lost.
+
+        Whatever was known of the file before may be wrong afterwards: its size, for one.
+        """
+        lock = self._copy_locks.setdefault(inode, trio.Lock())
+        async with lock:
+            if copyup.is_owned(inode):
+                return
+            copyup.check_copy(inode)
+            try:
+                copy = copyup.Copy(inode)
+                try:
+                    await trio.to_thread.run_sync(copy.run)
+                except BaseException:
+                    copy.abandon()
+                    raise
+                copy.install()
+            finally:
+                self._copy_locks.pop(inode, None)
 
     def passing(self, inode: Inode) -> None:
         """Before a file is written past us: what stat shows of it must not be cached any more."""
@@ -159,17 +242,17 @@ class Connections:
             for inode in node.bound.values():
                 for name in list(node.names):
                     self._tell_of_file(connection, inode, join(path, name), name)
-            connection.notifier.expire(node, list(node.names))
+            connection.notifier.expire(node, node.names)
 
     def _tell_of_lower(self, connection: "Base", node: DirNode, change: LowerChange) -> None:
         name = change.name or b""
         if not name:
-            connection.notifier.expire_inode(node.id, data=True)
+            connection.notifier.expire_listing_now(node.id)
             return
         for inode in node.bound.values():
             if inode.lower_path == change.directory:
                 self._tell_of_file(connection, inode, join(change.directory, name), name)
-        if change.replaced and name in node.names:
+        if change.replaced:
             connection.notifier.expire(node, [name])
 
     @staticmethod
@@ -178,8 +261,8 @@ class Connections:
         child = directory.tree.in_memory(directory, name, path)
         node = connection.nodes.find_file(child) if child is not None else None
         if node is not None:
-            connection.notifier.expire_inode(node.id, data=True)
+            connection.notifier.expire_data(node.id)
         elif child is not None and child.is_dir:
             for view in connection.nodes.cached_views_of(child.tree.id):
                 if child in view.dirs:
-                    connection.notifier.expire_attributes(view.dirs[child].id)
+                    connection.notifier.expire_attributes_now(view.dirs[child].id)

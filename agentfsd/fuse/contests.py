@@ -1,9 +1,9 @@
 """Files that are open for reading and writing at the mount point while runs see that branch through a connection of their own.
 
-Processes on both sides may map such a file shared, and change its pages without a word to us. So only one connection at a time has
-pages of it. Before we answer a read or write of the other one, the kernel gives them back: it takes them out of every mapping and
-writes back what was changed. A process that touches them again makes the kernel ask us, and then it is that side's turn. This is
-slow, and right: SQLite's shared memory in WAL mode works across it.
+Processes on both sides may map such a file shared, and change its pages without a word to us. So only one connection at a time
+has pages of it. Before we answer a read or write of the other one, the kernel gives them back: it takes them out of every mapping
+and writes back what was changed. A process that touches them again makes the kernel ask us, and then it is that side's turn. This
+is slow, and right: SQLite's shared memory in WAL mode works across it.
 """
 
 import logging
@@ -54,8 +54,8 @@ class Contest:
                 node = other.nodes.find_file(inode)
                 if node is None or other not in connection.connections.all:
                     break
-                other.notifier.expire_inode(node.id, data=True)
-                await other.notifier.settled(patient=True)
+                other.notifier.expire_data(node.id)
+                await other.notifier.settled()
                 if not self.was_touched:
                     break
             else:
@@ -74,6 +74,11 @@ class Contests:
 
     def of(self, inode: Inode) -> Contest | None:
         return self._by_inode.get(inode)
+
+    def has_all(self, inode: Inode, connection: "Base | None") -> bool:
+        """Whether no other connection than that one can have pages of a file."""
+        contest = self._by_inode.get(inode)
+        return contest is not None and contest.holder is connection
 
     def begin(self, inode: Inode, holder: "Base") -> None:
         """For each handle that is open for reading and writing at the mount point."""

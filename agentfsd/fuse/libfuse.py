@@ -1,6 +1,7 @@
 """The session through pyfuse3: mounting, and each request into Operations and back. One connection per process."""
 
 import errno
+import itertools
 import os
 import stat
 import time
@@ -16,12 +17,15 @@ from agentfsd.fuse import entry
 from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.files import is_acl
+from agentfsd.fuse.notify import all_taken
 from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import Context, Entry, Shown
+from agentfsd.fuse.turns import NotYourTurn
 
 _BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
 _ABOUT_NONE = frozenset({"forget", "statfs"})
+_EXPIRES_SINCE = (6, 2)  # FUSE_EXPIRE_ONLY; libfuse does not show us what INIT said
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -71,7 +75,7 @@ class LibfuseSession:
 
     async def serve(self) -> None:
         """Answers requests until the file system is unmounted or terminate() is called."""
-        self.operations.notifier.start(_fuse_descriptor())
+        self.operations.notifier.start(_fuse_descriptor(), expires=_kernel_version() >= _EXPIRES_SINCE)
         self.operations.unite()
         try:
             await pyfuse3.main()
@@ -102,10 +106,14 @@ class _Requests(pyfuse3.Operations):
         self._traffic = operations.connections.traffic
 
     async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        found = handler(*args, **kwargs)
+        while True:
+            try:
+                found = handler(*args, **kwargs)
+                break
+            except NotYourTurn as exc:
+                await exc.over()
         if self._ops.unsettled:
-            self._ops.unsettled = False
-            await self._ops.settled()
+            await all_taken(self._ops.take_unsettled())
         return found
 
     def asked_about(self, op: str, args: tuple[Any, ...]) -> tuple[int, int]:
@@ -328,6 +336,11 @@ def _attributes(number: int, found: Shown) -> EntryAttributes:
 
 def _is_in_group(ctx: RequestContext, gid: int) -> bool:
     return ctx.uid == 0 or ctx.gid == gid or gid in pyfuse3.get_sup_groups(ctx.pid)
+
+
+def _kernel_version() -> tuple[int, int]:
+    major, minor = os.uname().release.split(".")[:2]
+    return int(major), int("".join(itertools.takewhile(str.isdigit, minor)) or 0)
 
 
 def _fuse_descriptor() -> int:

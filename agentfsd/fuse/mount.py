@@ -170,9 +170,9 @@ class Mount:
         if self._libfuse is not None:
             self._libfuse.terminate()
 
-    async def settled(self, *, patient: bool = False) -> None:
-        """Returns when the kernel has taken every notification of what changed so far. *patient*: see Notifier."""
-        await self.operations.settled(patient=patient)
+    async def settled(self) -> None:
+        """Returns when the kernel has taken every notification of what changed so far."""
+        await self.operations.settled()
 
     def pages_back_soon(self, inode: Inode, patience_s: float) -> bool:
         """Whether the kernel gives back a file's pages, so that we have what was changed in mappings, within that time on each
@@ -181,7 +181,7 @@ class Mount:
         for connection in self.connections.all:
             node = connection.nodes.find_file(inode)
             if node is not None and node.has_pages:
-                connection.notifier.expire_inode(node.id, data=True)
+                connection.notifier.expire_data(node.id)
                 asked.append((connection.notifier, node))
         if not all([notifier.settled_soon(patience_s) for notifier, _ in asked]):
             return False
@@ -210,7 +210,7 @@ class Mount:
             mapped = mounts.mapped_for_writing(pids, operations.device)
             for node in operations.nodes.files() if mapped else ():
                 if node.inode.ino in mapped:
-                    operations.notifier.expire_inode(node.id, data=True)
+                    operations.notifier.expire_data(node.id)
             await operations.notifier.settled()
 
     @property

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from agentfsd.core import data, namespace
 from agentfsd.core.inode import Inode
 from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
+from agentfsd.core.permissions import READ, WRITE, Credentials, check
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.base import Base, DirHandle
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
+from agentfsd.fuse.turns import stale
 from agentfsd.fuse.virtual import DOTS, Virtual, dot_entry
 from agentfsd.types import CONTROL_DIR
 
@@ -26,6 +28,7 @@ class NameHandlers(Virtual, Base):
             return self.lookup_control_dir(parent, ctx)
         self.watch(parent, directory)
         found = tree.look(directory, name)
+        self.connections.turns.looked(ctx.pid, directory, name, found=found is not None)
         caller_dependent = not parent.view.tree_id
         if found is None:
             if caller_dependent:
@@ -58,7 +61,9 @@ class NameHandlers(Virtual, Base):
     ) -> tuple[DirNode, Inode, Inode]:
         """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
+        self.connections.turns.check(ctx.pid, directory, name)
         made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
+        self.connections.turns.made(ctx.pid)
         if self.overlay.listeners:
             self.tell("created", made, ctx.pid)
         return parent, directory, made
@@ -70,7 +75,12 @@ class NameHandlers(Virtual, Base):
         return reply
 
     def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: Context) -> Entry:
-        parent, directory, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
+        try:
+            parent, directory, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
+        except FileExistsError:
+            if stat.S_ISREG(mode):  # an open(2), perhaps, which has not said O_EXCL
+                self._look_again(parent_inode, name, ctx)
+            raise
         reply = self.reply(parent, name, made)
         self._close_unused(made)
         self.changed(parent, directory, name)
@@ -91,6 +101,9 @@ class NameHandlers(Virtual, Base):
             flags &= ~os.O_TRUNC
         elif flags & os.O_EXCL:
             raise FileExistsError(errno.EEXIST, "name exists")
+        else:
+            self._look_again(parent_inode, name, ctx)
+            _check_open(found, flags, ctx)
         data.open_(found, flags)
         if flags & os.O_TRUNC and self.overlay.listeners:
             self.tell("modified", found, ctx.pid)
@@ -102,6 +115,13 @@ class NameHandlers(Virtual, Base):
         handle = self.open_handle(found, flags, ctx)
         self.changed(parent, directory, name)
         return handle, found, reply
+
+    def _look_again(self, parent_inode: int, name: bytes, ctx: Context) -> None:
+        """A file is to be made under a name that this connection's kernel does not know of: at its first try ESTALE has it look,
+        and then open what is there, with its own check of permissions."""
+        _, _, directory = self.directory(parent_inode, ctx)
+        if self.connections.turns.look_again(ctx.pid, directory, name):
+            raise stale()
 
     def tmpfile(self, parent_inode: int, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
         """A file without a name, in that directory's branch; link() may give it one."""
@@ -124,6 +144,7 @@ class NameHandlers(Virtual, Base):
             raise PermissionError(errno.EPERM, "only a file can have two names")
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
+        self.connections.turns.check(ctx.pid, directory, new_name)
         namespace.link(tree, node.inode, directory, new_name)
         if self.overlay.listeners:
             self.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
@@ -180,6 +201,7 @@ class NameHandlers(Virtual, Base):
         if new_tree is not tree or old_parent.view is not new_parent.view:
             raise OSError(errno.EXDEV, "another view")
         source, target = tree.lookup(old_dir, name_old), tree.find(new_dir, name_new)
+        self.connections.turns.check(ctx.pid, new_dir, name_new)
         self._part_from_others(old_parent, [(old_parent, name_old, source), (new_parent, name_new, target)])
         paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.listeners else ()
         namespace.rename(tree, old_dir, name_old, new_dir, name_new, flags)
@@ -195,8 +217,12 @@ class NameHandlers(Virtual, Base):
             self.nodes.moved(replaced, tree.id, old_parent, name_old)
         if moved is not None:
             self.heal(old_parent, name_old, tree.id)
-        if old_parent.view.tree_id:
+        if target is not None and not target.is_dir:
+            self.file_changed(target, data=False)
+        if self.caches(new_parent.view, tree):  # the kernel moves what it has of the name
             new_parent.names.add(name_new)
+            if flags & RENAME_EXCHANGE:
+                old_parent.names.add(name_old)
         self.changed(old_parent, old_dir, name_old)
         self.changed(new_parent, new_dir, name_new)
 
@@ -226,7 +252,7 @@ class NameHandlers(Virtual, Base):
         directory = self.bound_inode(handle.node, tree)
         if start == 0 or not handle.listing:  # the kernel may have had what comes before *start* from another open's listing
             self.watch(handle.node, directory)
-            shared = self.sees_one(handle.node.view.tree_id, tree)
+            shared = self.caches(handle.node.view, tree)
             names = self._names(handle.node, tree, directory)
             handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
         yield from self._list(handle.node, tree, directory, handle.listing, start)
@@ -274,10 +300,19 @@ class NameHandlers(Virtual, Base):
         handle = self.handle(handle_number)
         if not isinstance(handle, DirHandle) or isinstance(handle.node, VirtualNode):
             return False
-        return self.sees_one(handle.node.view.tree_id, self.tree_by_id(handle.tree_id))
+        return self.caches(handle.node.view, self.tree_by_id(handle.tree_id))
 
     def releasedir(self, fh: int) -> None:
         self.handles.pop(fh, None)
+
+
+def _check_open(inode: Inode, flags: int, ctx: Context) -> None:
+    """The kernel, which believes the file to be new, has not checked whether the caller may open it. EACCES, ESTALE."""
+    if not inode.is_file:
+        raise stale()
+    access = flags & os.O_ACCMODE
+    wanted = {os.O_RDONLY: READ, os.O_WRONLY: WRITE}.get(access, READ | WRITE) | (WRITE if flags & os.O_TRUNC else 0)
+    check(inode, wanted, Credentials(ctx.uid, ctx.gid, frozenset({ctx.gid}), privileged=ctx.uid == 0))
 
 
 def _in_order(node: DirNode, names: list[bytes]) -> list[bytes]:

@@ -153,9 +153,9 @@ class NodeTable:
         """Every node that is no directory."""
         return iter(list(self._files.values()))
 
-    def directories(self) -> list[DirNode]:
-        """Every directory of a branch or snapshot that the kernel knows."""
-        return [node for node in self._nodes.values() if isinstance(node, DirNode)]
+    def files_of(self, tree_id: str) -> list[int]:
+        """The nodes of a tree that are no directories."""
+        return [node.id for inode, node in self._files.items() if inode.tree.id == tree_id]
 
     def leave_behind(self, tree: Tree) -> None:
         """After a restore: a file whose data is the same in the new tree keeps its node, and the kernel its pages."""

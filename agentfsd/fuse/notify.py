@@ -1,9 +1,12 @@
-"""Telling the kernel to look again: notifications, written by a thread of their own.
+"""Telling the kernel to look again: notifications.
 
-The kernel takes the directory's lock to handle one, which a request that waits for us may hold: writing them in the
-event loop would deadlock. A look-up that was answered just before may still be on its way to a name that is expired, and
-would then have it valid for long: so each name is expired once more a little later. Expiring (not invalidating) keeps a
-directory that is somebody's working directory in place.
+Whatever needs a lock that a request may hold is written by a thread: a name needs its directory's lock, the pages of a file need
+theirs, and a request that holds one may wait for us. Attributes and listings need none, and are written at once.
+
+Names are expired, never invalidated, and never by FUSE_NOTIFY_INC_EPOCH: both take a directory's dentry out of the kernel's
+cache, and with it everything that is mounted on it, in every mount namespace. An expired name is looked up at its next use, and
+stays when it leads to the same node. A look-up that was answered just before may still be on its way to a name that is expired,
+and would then have it valid for long: so each name is expired once more a little later.
 """
 
 import errno
@@ -14,7 +17,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping
 
 import trio
 
@@ -27,42 +30,37 @@ _INVAL_INODE = struct.Struct("<Qqq")
 _INVAL_ENTRY = struct.Struct("<QII")
 _NOTIFY_INVAL_INODE = 2
 _NOTIFY_INVAL_ENTRY = 3
-_NOTIFY_INC_EPOCH = 8  # Linux 6.16
-_EXPIRE_ONLY = 1
+_EXPIRE_ONLY = 1  # Linux 6.2; FUSE_HAS_EXPIRE_ONLY in INIT says so
 _ATTRIBUTES_ONLY, _ALL_DATA = -1, 0
 _SETTLE_S = 10
-_PATIENCE_S = 0.05
+_ANSWER_S = 2  # how long the answer to a request waits: the last resort against a circle of requests that wait for each other
 _AGAIN_S = 0.1
+
+Names = tuple[int, set[bytes]]  # a directory's node, and names in it
+_Item = bytes | list[Names] | list[int] | trio.Event | threading.Event | None
+Owed = dict["Notifier", int]  # how far each notifier has to come before an answer may go
 
 
 class Notifier:
     """Queues notifications from the event loop; ``settled`` waits until the kernel has taken all of them."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[bytes | trio.Event | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._fd = -1
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread = threading.Thread(target=self._work, name="agentfsd-notify", daemon=True)
-        self.can_expire_all = False
-        self._queued = self._written = 0
+        self.expires = False  # the kernel can expire a name without taking it out of its cache
+        self.queued = self._written = 0
 
     @property
     def waiting(self) -> int:
         """Notifications that the kernel has not taken yet."""
-        return self._queued - self._written
+        return self.queued - self._written
 
-    def start(self, fuse_fd: int) -> None:
-        self._fd = fuse_fd
+    def start(self, fuse_fd: int, *, expires: bool) -> None:
+        self._fd, self.expires = fuse_fd, expires
         self._token = trio.lowlevel.current_trio_token()
-        self.can_expire_all = self._probe_epoch()
         self._thread.start()
-
-    def _probe_epoch(self) -> bool:
-        try:
-            os.write(self._fd, _pack(_NOTIFY_INC_EPOCH, b""))
-        except OSError:
-            return False
-        return True
 
     def stop(self) -> None:
         self._queue.put(None)
@@ -70,81 +68,99 @@ class Notifier:
             self._thread.join(_SETTLE_S)
         self._fd = -1
 
-    def expire(self, directory: DirNode, names: Iterable[bytes]) -> None:
-        """The kernel asks again for these names and for the directory's attributes and listing."""
-        directory.names.difference_update(names := list(names))
-        for name in names:
-            body = _INVAL_ENTRY.pack(directory.id, len(name), _EXPIRE_ONLY) + name + b"\0"
-            self._put(_NOTIFY_INVAL_ENTRY, body)
-        self.expire_inode(directory.id, data=True)
+    # -- by the thread
 
-    def expire_all(self) -> bool:
-        """The kernel asks again for every name of the connection; False when it cannot be told so in one word."""
-        if self.can_expire_all:
-            self._put(_NOTIFY_INC_EPOCH, b"")
-        return self.can_expire_all
+    def expire(self, directory: DirNode, names: Collection[bytes]) -> bool:
+        """The kernel asks again for the directory's attributes and listing, and for those of *names* that it may hold: True when
+        there are any."""
+        self.expire_listing_now(directory.id)
+        held = directory.names.intersection(names)
+        if not held or self._fd < 0:
+            return False
+        directory.names -= held
+        self._put([(directory.id, held)], 1)
+        return True
 
-    def expire_attributes(self, node_id: int) -> None:
-        self.expire_inode(node_id, data=False)
+    def expire_many(self, directories: list[Names], files: list[int]) -> None:
+        """Likewise for many directories, each with some names in it, and for the attributes of many files. All the work is the
+        thread's."""
+        if self._fd < 0:
+            return
+        if directories:
+            self._put(directories, 1)
+        if files:
+            self._put(files, 1)
 
-    def expire_inode(self, node_id: int, *, data: bool) -> None:
-        """Its attributes; with *data* what is cached of a file's content or a directory's listing, too."""
-        self._put(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, _ALL_DATA if data else _ATTRIBUTES_ONLY, 0))
+    def expire_data(self, node_id: int) -> None:
+        """What is cached of a file's attributes and content; what was changed in a mapping is written back first."""
+        if self._fd >= 0:
+            self._put(_inode(node_id, _ALL_DATA), 1)
+
+    def _put(self, item: bytes | list[Names] | list[int], count: int) -> None:
+        self.queued += count
+        self._queue.put(item)
+
+    # -- at once
 
     def expire_attributes_now(self, node_id: int) -> None:
-        """Before the reply to a request: takes none of the locks that a request may hold."""
+        """Also before the reply to a request: takes none of the locks that a request may hold."""
         if self._fd >= 0:
-            self._write(_pack(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, _ATTRIBUTES_ONLY, 0)))
+            self._write(_inode(node_id, _ATTRIBUTES_ONLY))
 
-    def _put(self, code: int, body: bytes) -> None:
+    def expire_listing_now(self, node_id: int) -> None:
+        """Likewise, a directory's listing, too: no request holds its pages."""
         if self._fd >= 0:
-            self._queued += 1
-            self._queue.put(_pack(code, body))
+            self._write(_inode(node_id, _ALL_DATA))
 
-    async def settled(self, *, patient: bool = False) -> None:
-        """Returns when everything queued so far has reached the kernel.
+    # -- waiting
 
-        Two requests that change one directory through two connections hold a lock each that the other's notification
-        needs: whoever waits too long expires all names instead, which takes no lock. *patient*: for who answers no request of
-        the kernel, and needs the pages that it writes back before it drops them.
-        """
-        if self._written >= self._queued or not self._thread.is_alive():
-            return
+    async def settled(self, patience_s: float = _SETTLE_S) -> bool:
+        """Waits until everything queued so far has reached the kernel; False when that took longer."""
+        if self._written >= self.queued or not self._thread.is_alive():
+            return True
         done = trio.Event()
         self._queue.put(done)
-        with trio.move_on_after(_PATIENCE_S if self.can_expire_all and not patient else _SETTLE_S) as waiting:
+        with trio.move_on_after(patience_s):
             await done.wait()
-        if waiting.cancelled_caught and self.can_expire_all:
-            self._write(_pack(_NOTIFY_INC_EPOCH, b""))
+        return done.is_set()
 
     def settled_soon(self, patience_s: float) -> bool:
         """Whether everything queued so far reaches the kernel within that time; the event loop waits."""
-        if self._written >= self._queued:
+        if self._written >= self.queued:
             return True
         done = threading.Event()
         self._queue.put(done)
         return done.wait(patience_s)
 
+    def has_taken(self, position: int) -> bool:
+        """Whether the kernel has taken all that was queued until then."""
+        return self._written >= position
+
     def _work(self) -> None:
-        again: deque[tuple[float, bytes]] = deque()
+        again: deque[tuple[float, list[Names] | list[int]]] = deque()
         while True:
             try:
                 item = self._queue.get(timeout=max(0.0, again[0][0] - time.monotonic()) if again else None)
             except queue.Empty:
-                self._write(again.popleft()[1])
+                self._write_all(again.popleft()[1])
                 continue
             if item is None:
                 return
             if isinstance(item, trio.Event):
                 self._tell(item)
-                continue
-            if isinstance(item, threading.Event):
+            elif isinstance(item, threading.Event):
                 item.set()
-                continue
-            self._write(item)
-            self._written += 1
-            if _OUT_HEADER.unpack_from(item)[1] == _NOTIFY_INVAL_ENTRY:
+            elif isinstance(item, bytes):
+                self._write(item)
+                self._written += 1
+            else:
+                self._write_all(item)
+                self._written += 1
                 again.append((time.monotonic() + _AGAIN_S, item))
+
+    def _write_all(self, item: list[Names] | list[int]) -> None:
+        for message in _messages(item):
+            self._write(message)
 
     def _write(self, message: bytes) -> None:
         try:
@@ -159,6 +175,28 @@ class Notifier:
             self._token.run_sync_soon(done.set)
         except trio.RunFinishedError:
             pass
+
+
+async def all_taken(owed: Mapping[Notifier, int]) -> None:
+    """Returns when each kernel has been told what an answer waits for, or after _ANSWER_S: what is left comes later then."""
+    for notifier, position in owed.items():
+        if not notifier.has_taken(position) and not await notifier.settled(_ANSWER_S):
+            log.warning("an answer went before another connection was told: %d notifications were not taken", notifier.waiting)
+
+
+def _messages(item: list[Names] | list[int]) -> Iterator[bytes]:
+    for one in item:
+        if isinstance(one, int):
+            yield _inode(one, _ATTRIBUTES_ONLY)
+            continue
+        directory, names = one
+        for name in names:
+            yield _pack(_NOTIFY_INVAL_ENTRY, _INVAL_ENTRY.pack(directory, len(name), _EXPIRE_ONLY) + name + b"\0")
+        yield _inode(directory, _ALL_DATA)
+
+
+def _inode(node_id: int, offset: int) -> bytes:
+    return _pack(_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(node_id, offset, 0))
 
 
 def _pack(code: int, body: bytes) -> bytes:

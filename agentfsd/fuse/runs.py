@@ -23,8 +23,10 @@ _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel'
 class Served(Protocol):
     """A connection that the daemon answers on."""
 
-    io: str
     ended: bool
+
+    @property
+    def io(self) -> str: ...
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentfsd.core import copyup, data
 from agentfsd.core.attributes import NewAttributes
@@ -18,6 +18,7 @@ from agentfsd.fuse.native import decode, forward, ioctl
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.backing import Backings
 from agentfsd.fuse.native.decode import PERMISSIONS
+from agentfsd.fuse.notify import Owed
 from agentfsd.fuse.reply import Context, Listed
 
 if TYPE_CHECKING:
@@ -337,12 +338,26 @@ class Requests:
             return self._in_turn(contest, inode, Requests.write, node, ctx, bytes(body))
         keeps_setid = not flags & fuse.WRITE_KILL_SUIDGID
         append = bool(open_flags & os.O_APPEND and not flags & fuse.WRITE_CACHE)
+        work = _Write(node, inode, offset, keeps_setid, append, ctx.pid)
+        if not copyup.is_owned(inode) and self.ops.must_copy(inode):
+            return self._write_later(work, bytes(content), flags)
+        written, owed = self._write_now(work, content), self.ops.take_unsettled()
+        if owed and not flags & fuse.WRITE_CACHE:
+            return self._written(inode, written, owed)
+        return [fuse.SIZE_OUT.pack(written, 0)]
+
+    def _write_now(self, work: "_Write", content: bytes | memoryview) -> int:
+        """Finds the end of the file as it is at this moment, where that counts."""
+        node, inode, offset, keeps_setid, append, tid = work
         if append:
             offset = self._end(node, inode, offset)
-        if not copyup.is_owned(inode) and self.ops.must_copy(inode):
-            return self._write_later(inode, bytes(content), offset, keeps_setid, ctx)
-        written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid, append=append)
+        written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=tid, append=append)
         self._traffic.written_bytes += written
+        return written
+
+    async def _written(self, inode: Inode, written: int, owed: Owed) -> Parts:
+        """Not for what the kernel writes back by itself: others wait for that page, and no program for the answer (see fsync)."""
+        await self.ops.connections.written(self.ops, inode, owed)
         return [fuse.SIZE_OUT.pack(written, 0)]
 
     def _contest(self, inode: Inode) -> Contest | None:
@@ -351,9 +366,7 @@ class Requests:
         contest = contests.of(inode) if contests else None
         return contest if contest is not None and not contest.is_open_to(self.ops) else None
 
-    async def _in_turn(
-        self, contest: Contest, inode: Inode, handler: "Handler", node: int, ctx: Context, body: bytes
-    ) -> Parts:
+    async def _in_turn(self, contest: Contest, inode: Inode, handler: "Handler", node: int, ctx: Context, body: bytes) -> Parts:
         await contest.take(inode, self.ops)
         reply = handler(self, node, ctx, memoryview(body))
         if reply is not None and not isinstance(reply, list):
@@ -364,17 +377,18 @@ class Requests:
         """Where an append goes: the kernel does not know of what was appended through another connection, or merged."""
         end = inode.tree.data_stat(inode).st_size
         if end != offset:
-            self.ops.notifier.expire_inode(node, data=True)
+            self.ops.notifier.expire_data(node)
         return end
 
     async def _write_text(self, handle: int, text: bytes) -> Parts:
         await self.ops.write_text(handle, text)
         return [fuse.SIZE_OUT.pack(len(text), 0)]
 
-    async def _write_later(self, inode: Inode, content: bytes, offset: int, keeps_setid: bool, ctx: Context) -> Parts:
-        await self.ops.copy_ahead(inode)
-        written = self.ops.write(inode, content, offset, keeps_setid=keeps_setid, tid=ctx.pid)
-        self._traffic.written_bytes += written
+    async def _write_later(self, work: "_Write", content: bytes, flags: int) -> Parts:
+        await self.ops.copy_ahead(work.inode)
+        written, owed = self._write_now(work, content), self.ops.take_unsettled()
+        if owed and not flags & fuse.WRITE_CACHE:
+            return await self._written(work.inode, written, owed)
         return [fuse.SIZE_OUT.pack(written, 0)]
 
     def fsync(self, node: int, ctx: Context, body: memoryview) -> Reply:
@@ -383,6 +397,7 @@ class Requests:
         return self._fsync(inode, bool(flags & fuse.FSYNC_DATA_ONLY)) if inode is not None else None
 
     async def _fsync(self, inode: Inode, data_only: bool) -> Parts:
+        await self.ops.settled()  # of what was written back before, whose answers have not waited
         await self.ops.sync(inode, data_only=data_only)
         return None
 
@@ -438,6 +453,17 @@ class Requests:
 
     def nothing(self, node: int, ctx: Context, body: memoryview) -> Reply:
         raise _not_here()
+
+
+class _Write(NamedTuple):
+    """What a WRITE asks for, besides its data. *append*: *offset* is what the kernel believes to be the end."""
+
+    node: int
+    inode: Inode
+    offset: int
+    keeps_setid: bool
+    append: bool
+    tid: int
 
 
 def _masked(ctx: Context, umask: int) -> Context:

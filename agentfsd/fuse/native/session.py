@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.requests import HANDLERS, NO_REPLY, Requests
+from agentfsd.fuse.notify import Owed, all_taken
 from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import Context
+from agentfsd.fuse.turns import NotYourTurn
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.reactor import Reactor
@@ -104,7 +106,7 @@ class NativeSession:
 
     def begin(self) -> None:
         """Call in the event loop."""
-        self.operations.notifier.start(self.fd)
+        self.operations.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
 
     def end(self) -> None:
         """The kernel has let go, or is to be left: nothing is answered from now on."""
@@ -152,8 +154,13 @@ class NativeSession:
                 self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
             return
         began_ns = time.monotonic_ns()
+        ctx = Context(pid, uid, gid)
         try:
-            found = handler(self.requests, node, Context(pid, uid, gid), self._view[fuse.IN_HEADER.size : length])
+            found = handler(self.requests, node, ctx, self._view[fuse.IN_HEADER.size : length])
+        except NotYourTurn as exc:
+            later = self._in_turn(exc, opcode, node, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
+            self.reactor.start(self._finish, unique, opcode, later, node, pid, began_ns)
+            return
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             code = _code(exc, opcode)
             if opcode not in _SILENT:
@@ -164,28 +171,34 @@ class NativeSession:
             self.reactor.start(self._finish, unique, opcode, found, node, pid, began_ns)
             return
         if self.operations.unsettled:
-            self.operations.unsettled = False
-            self.reactor.start(self._settle, unique, opcode, found, node, pid, began_ns)
+            self.reactor.start(self._settle, unique, opcode, found, self.operations.take_unsettled(), node, pid, began_ns)
             return
         if found is not NO_REPLY:
             self._send(unique, found)
         self._count(opcode, node, pid, began_ns)
 
+    async def _in_turn(self, exc: NotYourTurn, opcode: int, node: int, ctx: Context, body: bytes) -> Any:
+        """The same request, when its turn has come."""
+        while True:
+            await exc.over()
+            try:
+                found = HANDLERS[opcode](self.requests, node, ctx, memoryview(body))
+            except NotYourTurn as again:
+                exc = again
+                continue
+            return found if found is None or isinstance(found, list) else await found
+
     async def _finish(self, unique: int, opcode: int, work: Awaitable[Any], node: int, tid: int, began_ns: int) -> None:
         try:
             found = await work
-            if self.operations.unsettled:
-                self.operations.unsettled = False
-                await self.operations.settled()
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             self._fail(unique, _code(exc, opcode))
             self._failed(opcode, node, tid, began_ns)
             return
-        self._send(unique, found)
-        self._count(opcode, node, tid, began_ns)
+        await self._settle(unique, opcode, found, self.operations.take_unsettled(), node, tid, began_ns)
 
-    async def _settle(self, unique: int, opcode: int, found: Any, node: int, tid: int, began_ns: int) -> None:
-        await self.operations.settled()
+    async def _settle(self, unique: int, opcode: int, found: Any, owed: Owed, node: int, tid: int, began_ns: int) -> None:
+        await all_taken(owed)
         self._send(unique, found)
         self._count(opcode, node, tid, began_ns)
 
