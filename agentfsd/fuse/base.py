@@ -24,10 +24,11 @@ from agentfsd.types import Caller, ControlChannel
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "opener", "passed", "privileged", "since_ns", "writes")
+    __slots__ = ("flushes", "inode", "opener", "passed", "privileged", "since_ns", "writes")
 
     def __init__(self, inode: Inode, privileged: bool, writes: bool) -> None:
         self.inode, self.privileged, self.writes = inode, privileged, writes
+        self.flushes = False  # each close of it is told, not only the last
         self.passed = False  # the kernel reads and writes the content object itself
         self.opener = self.since_ns = 0  # and if so: whose thread opened it, and when
 

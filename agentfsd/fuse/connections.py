@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
+from agentfsd.fuse.locks import Locks
 from agentfsd.fuse.nodes import DirNode
 from agentfsd.telemetry.traffic import Traffic
 from agentfsd.telemetry.who import Identify
@@ -28,6 +29,7 @@ class Connections:
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
         self.doorway: Doorway | None = None
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.locks = Locks()
         self.all: list[Base] = []
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
@@ -89,6 +91,8 @@ class Connections:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""
         for connection in self.all:
             connection.tree_replaced(tree)
+        if not self.overlay.has_tree(tree.id):
+            self.locks.tree_gone(tree)
 
     # -- changes in the lower
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.native import protocol as fuse
-from agentfsd.fuse.native.requests import HANDLERS, NO_REPLY, Requests
+from agentfsd.fuse.native.requests import HANDLERS, Requests
 from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import Context
+from agentfsd.fuse.reply import NO_REPLY, Context
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.reactor import Reactor
@@ -36,7 +36,7 @@ _WANTED = (
     | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY
 )  # fmt: skip
 _OPS = [HANDLERS[opcode].__name__ if opcode in HANDLERS else "" for opcode in range(max(HANDLERS) + 1)]
-_OPS[fuse.FLUSH], _OPS[fuse.ACCESS] = "flush", "access"
+_OPS[fuse.ACCESS] = "access"
 _ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
 
 
@@ -55,6 +55,7 @@ class NativeSession:
         self.minor = 0
         self.offered = 0
         self.ended = False
+        self.unique = 0  # of the request that is being handled
         self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
         self._traffic = operations.connections.traffic
         self._slow = self._traffic.slow
@@ -100,7 +101,13 @@ class NativeSession:
     def _wanted(self) -> int:
         if self.io == "zero-message":
             return _WANTED | _ZERO_MESSAGE
-        return _WANTED | fuse.ATOMIC_O_TRUNC | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
+        return (
+            _WANTED
+            | fuse.ATOMIC_O_TRUNC
+            | fuse.POSIX_LOCKS
+            | fuse.FLOCK_LOCKS
+            | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
+        )
 
     def begin(self) -> None:
         """Call in the event loop."""
@@ -152,6 +159,7 @@ class NativeSession:
                 self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
             return
         began_ns = time.monotonic_ns()
+        self.unique = unique
         try:
             found = handler(self.requests, node, Context(pid, uid, gid), self._view[fuse.IN_HEADER.size : length])
         except Exception as exc:  # noqa: BLE001 - becomes an errno
@@ -208,6 +216,13 @@ class NativeSession:
             return
         length = fuse.OUT_HEADER.size + sum(map(len, parts))
         self._write([fuse.OUT_HEADER.pack(length, 0, unique), *parts])
+
+    def reply(self, unique: int, code: int) -> None:
+        """Answers a request that had to wait: done, or an errno."""
+        if code:
+            self._fail(unique, code)
+        else:
+            self._send(unique, None)
 
     def _fail(self, unique: int, code: int) -> None:
         self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, -code, unique)])
