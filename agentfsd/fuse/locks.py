@@ -274,15 +274,21 @@ class Locks:
             return
         if owners is not None:
             owners.add(owner)
-        elif pid and (fd := proc.pidfd(pid, thread=False)) >= 0:
+        elif pid:
             self._mortal[pid] = {owner}
-            self.start(self._outlive, pid, fd)
+            self.start(self._outlive, pid)
 
-    async def _outlive(self, pid: int, fd: int) -> None:
+    async def _outlive(self, pid: int) -> None:
+        fd = proc.pidfd(pid, thread=False)
+        if fd < 0 and proc.read(pid) is not None:
+            log.warning("no descriptor to watch process %d: its locks last until its files are closed", pid)
+            return
         try:
-            await trio.lowlevel.wait_readable(fd)
+            if fd >= 0:
+                await trio.lowlevel.wait_readable(fd)
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             owners = self._mortal.pop(pid)
         for file in self.table.files():
             for owner in owners:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from agentfsd.fuse.native.requests import Parts, Reply, Requests
 
 
-def open_flags(requests: "Requests", handle: FileHandle, flags: int) -> int:
-    """FOPEN_NOFLUSH where a close most likely takes no lock away.
+def open_flags(requests: "Requests", handle: FileHandle, flags: int, *, made: bool) -> int:
+    """FOPEN_NOFLUSH where a close most likely takes no lock away: see ARCHITECTURE.md.
 
-    That is so unless somebody holds ranges of the file, or it is open for reading and writing, as databases are: what others
-    lock ends with the last close or with the process. See ARCHITECTURE.md.
+    That is an open for reading alone, or for writing alone of a file that it has *made*, while nobody holds ranges of the file.
     """
-    handle.flushes = flags & os.O_ACCMODE == os.O_RDWR or requests.ops.connections.locks.table.has_ranges(handle.inode)
+    access = flags & os.O_ACCMODE
+    quiet = access == os.O_RDONLY or (access == os.O_WRONLY and made)
+    handle.flushes = not quiet or requests.ops.connections.locks.table.has_ranges(handle.inode)
     return 0 if handle.flushes else fuse.FOPEN_NOFLUSH
 
 

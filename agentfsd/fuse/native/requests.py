@@ -133,7 +133,7 @@ class Requests:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
         name = decode.name(body[fuse.CREATE_IN.size :])
         handle, inode, entry = self.ops.create(node, name, mode & PERMISSIONS, flags, _masked(ctx, umask))
-        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags, made=True)]
 
     def tmpfile(self, node: int, ctx: Context, body: memoryview) -> Reply:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
@@ -141,7 +141,7 @@ class Requests:
         if self.zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
             self._release(handle)
             handle = 0
-        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags, made=True)]
 
     # -- listing
 
@@ -266,12 +266,12 @@ class Requests:
     async def _open_text(self, handle: Awaitable[int]) -> Parts:
         return [fuse.OPEN_OUT.pack(await handle, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0)]
 
-    def _opened(self, handle: int, inode: Inode, ctx: Context, flags: int) -> bytes:
+    def _opened(self, handle: int, inode: Inode, ctx: Context, flags: int, *, made: bool = False) -> bytes:
         """The reply to an open. Pages stay good: see Base.reply for who has them dropped."""
         opened = self.ops.handles.get(handle)
         if not isinstance(opened, FileHandle):
             return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
-        closing = locking.open_flags(self, opened, flags)
+        closing = locking.open_flags(self, opened, flags, made=made)
         backing = self._backings.enter(inode, writes=opened.writes) if self._backings is not None and inode.is_file else 0
         if not backing:
             return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE | closing, 0)
