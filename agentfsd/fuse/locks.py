@@ -211,13 +211,29 @@ class Locks:
 
         And from the first again after each, since being granted can give back, too: a write lock becomes a read lock.
         """
+        if self.has_peer(file):
+            if next(self._ready(file), None) is not None:
+                self.start(self._serve, file)
+            return
         while (waiter := next(self._ready(file), None)) is not None:
             self.table.leave(waiter)
-            if self.has_peer(file):
-                self.start(self._pursue, waiter)
-            else:
-                self.table.apply(file, waiter.wanted)
-                waiter.finish(0)
+            self.table.apply(file, waiter.wanted)
+            waiter.finish(0)
+
+    async def _serve(self, file: Hashable) -> None:
+        """The same where there is a peer. Whoever is refused there asks again by itself."""
+        served = False
+        async with self._turn(file):
+            for waiter in self.table.waiters(file):
+                if waiter.done or self.table.test(file, waiter.wanted) is not None:
+                    continue
+                self.table.leave(waiter)
+                await self._ask(waiter)
+                served = True
+                if not waiter.done:
+                    self.start(self._pursue, waiter)
+        if served:
+            self._wake(file)
 
     def _ready(self, file: Hashable) -> Iterator[Waiter]:
         return (waiter for waiter in self.table.waiters(file) if self.table.test(file, waiter.wanted) is None)

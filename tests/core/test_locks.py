@@ -1,4 +1,4 @@
-"""The table of locks, compared with the kernel's own on a real file, and what the kernel cannot be asked: owners, order, cycles."""
+"""The table of locks, compared with the kernel's own on a real file, and what the kernel cannot be asked."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Locks that are held elsewhere as well. The peer here holds them on real files, which a stranger locks through his own descriptor."""
+"""Locks that are held elsewhere as well. The peer holds them on real files, which a stranger locks by another descriptor."""
 
 import errno
 import fcntl
@@ -84,6 +84,7 @@ class Scene:
         self.locks = Locks()
         self.stranger = self.keeper.open(self.inode)
         self.codes: dict[int, int] = {}
+        self.answered: dict[int, trio.Event] = {}
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> None:
         async def main() -> None:
@@ -109,13 +110,16 @@ class Scene:
         return 0
 
     def wait(self, wanted: Wanted) -> Waiter:
-        waiter = Waiter(self.inode, wanted, 0, lambda code: self.codes.__setitem__(wanted.owner, code))
+        def answer(code: int) -> None:
+            self.codes[wanted.owner] = code
+            self.answered.setdefault(wanted.owner, trio.Event()).set()
+
+        waiter = Waiter(self.inode, wanted, 0, answer)
         self.locks.wait(waiter)
         return waiter
 
     async def answer(self, owner: int) -> int:
-        while owner not in self.codes:
-            await trio.sleep(0.001)
+        await self.answered.setdefault(owner, trio.Event()).wait()
         return self.codes[owner]
 
     def outside(self, kind: int, start: int = 0, end: int = LAST, *, flock: bool = False) -> bool:

@@ -146,7 +146,8 @@ LAYOUTS: dict[int, str] = {
     fuse.OPENDIR: "II", fuse.READDIR: "QQIIQII", fuse.RELEASEDIR: "QIIQ", fuse.FSYNCDIR: "QII", fuse.ACCESS: "II",
     fuse.CREATE: "IIIIn", fuse.INTERRUPT: "Q", fuse.IOCTL: "QIIQIIn", fuse.BATCH_FORGET: "IIQQQQ", fuse.FALLOCATE: "QQQII",
     fuse.READDIRPLUS: "QQIIQII", fuse.RENAME2: "NIInn", fuse.LSEEK: "QQII", fuse.COPY_FILE_RANGE: "QQNQQQQ",
-    fuse.GETLK: "QQQQIIII", fuse.SETLK: "QQQQIIII", fuse.SETLKW: "QQQQIIII", fuse.TMPFILE: "IIIIn", fuse.STATX: "IIQII", fuse.COPY_FILE_RANGE_64: "QQNQQQQ",
+    fuse.GETLK: "QQQQIIII", fuse.SETLK: "QQQQIIII", fuse.SETLKW: "QQQQIIII",
+    fuse.TMPFILE: "IIIIn", fuse.STATX: "IIQII", fuse.COPY_FILE_RANGE_64: "QQNQQQQ",
 }  # fmt: skip
 
 
