@@ -151,7 +151,10 @@ class Locks:
         """F_SETLKW: the waiter is answered now or later; EDEADLK where it would wait for itself."""
         file, wanted = waiter.file, waiter.wanted
         if self.has_peer(file):
-            self.start(self._pursue, waiter)
+            if wanted.flock or self.table.test(file, wanted) is None:
+                self.start(self._pursue, waiter)
+            else:
+                self._queue(waiter)  # at once: first come, first served
         elif self.table.apply(file, wanted) is None:
             self._wake(file)
             waiter.finish(0)
