@@ -7,6 +7,10 @@ from typing import NamedTuple
 _SYS_PIDFD_OPEN = 434
 _PIDFD_THREAD = os.O_EXCL  # Linux 6.9
 
+_F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
+_COMMAND = 2  # fields of /proc/TID/syscall: number, fd, command
+_LOOKS = 5
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -59,3 +63,19 @@ def owner(pid: int) -> int | None:
         return None
     at = text.index(b"\nUid:")
     return int(text[at + 5 : text.index(b"\n", at + 5)].split()[1])
+
+
+def locks_open_file(tid: int) -> bool:
+    """Whether a thread that waits for us is in F_OFD_SETLK(W): FUSE does not tell. False where we may not look.
+
+    It has sent its request and is about to sleep; until it does, the kernel says only that it runs.
+    """
+    for _ in range(_LOOKS):
+        try:
+            with open(f"/proc/{tid}/syscall", "rb", buffering=0) as found:
+                fields = found.read(256).split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return False
+        if len(fields) > _COMMAND:
+            return int(fields[_COMMAND], 16) in (_F_OFD_SETLK, _F_OFD_SETLKW)
+    return False

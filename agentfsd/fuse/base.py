@@ -24,12 +24,13 @@ from agentfsd.types import Caller, ControlChannel
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("inode", "maps", "opener", "passed", "privileged", "since_ns", "writes")
+    __slots__ = ("flushes", "inode", "maps", "opener", "passed", "privileged", "since_ns", "writes")
 
     def __init__(self, inode: Inode, privileged: bool, mode: int) -> None:
         self.inode, self.privileged = inode, privileged
         self.writes = mode != os.O_RDONLY
         self.maps = mode == os.O_RDWR  # what can be changed in a shared mapping is open for reading and writing
+        self.flushes = False  # each close of it is told, not only the last
         self.passed = False  # the kernel reads and writes the content object itself
         self.opener = self.since_ns = 0  # and if so: whose thread opened it, and when
 

@@ -14,6 +14,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.contests import Contests
+from agentfsd.fuse.locks import Locks
 from agentfsd.fuse.nodes import DirNode, View
 from agentfsd.fuse.notify import Owed, all_taken
 from agentfsd.fuse.turns import Turns
@@ -38,6 +39,7 @@ class Connections:
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
         self.doorway: Doorway | None = None
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.locks = Locks()
         self.all: list[Base] = []
         self.contests = Contests()
         self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
@@ -192,6 +194,8 @@ class Connections:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""
         for connection in self.all:
             connection.tree_replaced(tree)
+        if not self.overlay.has_tree(tree.id):
+            self.locks.tree_gone(tree)
 
     # -- changes in the lower
 

@@ -44,6 +44,7 @@ class Mount:
         self._healer = Healer(mountpoint)
         self.operations = self._operations()
         self._reactor = Reactor()
+        self.connections.locks.start = self._reactor.start_aside
         self._libfuse: LibfuseSession | None = None
         self._native: native.NativeSession | None = None
         self._terminated = self._libfuse_ended = False

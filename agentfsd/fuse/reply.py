@@ -43,3 +43,4 @@ class Listed(NamedTuple):
 
 
 NOT_THERE = Entry(0, None, NOW_S, NOW_S)
+NO_REPLY: list[bytes | memoryview] = []  # nobody waits for an answer, or it comes later

@@ -79,6 +79,7 @@ class FakeKernel:
             except PermissionError:
                 pytest.skip("needs CAP_NET_ADMIN: messages of a mebibyte")
         self.reactor = AtOnce()
+        self.connections.locks.start = self.reactor.start_aside
         self.session = NativeSession(self.operations, self.reactor, theirs.detach(), io)
         self._unique = 2
 

@@ -23,7 +23,8 @@ BODY_BYTES = {
     **dict.fromkeys((fuse.GETATTR, fuse.SETATTR), 104), fuse.STATX: 288, fuse.STATFS: 80,
     **dict.fromkeys((fuse.WRITE, fuse.COPY_FILE_RANGE, fuse.COPY_FILE_RANGE_64, fuse.LSEEK), 8),
     **dict.fromkeys((fuse.UNLINK, fuse.RMDIR, fuse.RENAME, fuse.RENAME2, fuse.RELEASE, fuse.RELEASEDIR, fuse.FSYNC), 0),
-    **dict.fromkeys((fuse.FSYNCDIR, fuse.SETXATTR, fuse.REMOVEXATTR, fuse.FALLOCATE), 0),
+    **dict.fromkeys((fuse.FSYNCDIR, fuse.SETXATTR, fuse.REMOVEXATTR, fuse.FALLOCATE, fuse.FLUSH, fuse.SETLK, fuse.SETLKW), 0),
+    fuse.GETLK: 24,
 }  # fmt: skip
 SIZED = (fuse.READ, fuse.READDIR, fuse.READDIRPLUS)
 BAD_NAMES = (b"", b".", b"..", b"a/b", b"/", b"x" * 256, b"x" * 300)
@@ -88,7 +89,10 @@ def check(kernel: FakeKernel, caplog: pytest.LogCaptureFixture, opcode: int, uni
     if opcode in SILENT:
         assert answer is None
         return
-    assert answer is not None
+    if answer is None:
+        assert opcode == fuse.SETLKW
+        assert unique in kernel.session.requests.waiting
+        return
     if answer.code:
         return
     found = answer.body
@@ -142,6 +146,7 @@ LAYOUTS: dict[int, str] = {
     fuse.OPENDIR: "II", fuse.READDIR: "QQIIQII", fuse.RELEASEDIR: "QIIQ", fuse.FSYNCDIR: "QII", fuse.ACCESS: "II",
     fuse.CREATE: "IIIIn", fuse.INTERRUPT: "Q", fuse.IOCTL: "QIIQIIn", fuse.BATCH_FORGET: "IIQQQQ", fuse.FALLOCATE: "QQQII",
     fuse.READDIRPLUS: "QQIIQII", fuse.RENAME2: "NIInn", fuse.LSEEK: "QQII", fuse.COPY_FILE_RANGE: "QQNQQQQ",
+    fuse.GETLK: "QQQQIIII", fuse.SETLK: "QQQQIIII", fuse.SETLKW: "QQQQIIII",
     fuse.TMPFILE: "IIIIn", fuse.STATX: "IIQII", fuse.COPY_FILE_RANGE_64: "QQNQQQQ",
 }  # fmt: skip
 
@@ -234,6 +239,8 @@ VALID: dict[int, tuple[int, bytes]] = {
     fuse.BATCH_FORGET: (0, fuse.BATCH_FORGET_IN.pack(2, 0) + fuse.FORGET_ONE.pack(90, 1) * 2),
     fuse.FALLOCATE: (7, fuse.FALLOCATE_IN.pack(2, 0, 4096, 1, 0)), fuse.LSEEK: (7, fuse.LSEEK_IN.pack(2, 0, os.SEEK_DATA, 0)),
     fuse.COPY_FILE_RANGE: (3, fuse.COPY_FILE_RANGE_IN.pack(1, 0, 7, 2, 0, 100, 0)), fuse.INTERRUPT: (0, bytes(8)),
+    fuse.GETLK: (7, fuse.LK_IN.pack(2, 1, 0, 9, 1, 1, 0, 0)), fuse.SETLK: (7, fuse.LK_IN.pack(2, 1, 0, 9, 1, 1, 0, 0)),
+    fuse.SETLKW: (7, fuse.LK_IN.pack(2, 1, 0, 9, 1, 1, 1, 0)), fuse.FLUSH: (7, fuse.FLUSH_IN.pack(2, 0, 0, 1)),
 }  # fmt: skip
 
 

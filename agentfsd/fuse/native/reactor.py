@@ -59,6 +59,11 @@ class Reactor:
         self._tasks += 1
         self._nursery.start_soon(self._run, work, arguments)
 
+    def start_aside(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """For what may wait for long, and for nothing that we do; nothing is begun once serve() has ended."""
+        if self._nursery is not None:
+            self._nursery.start_soon(work, *arguments)
+
     async def _run(self, work: Callable[..., Awaitable[None]], arguments: tuple[Any, ...]) -> None:
         try:
             await work(*arguments)
@@ -74,6 +79,7 @@ class Reactor:
             finally:
                 for session in list(self._sessions.values()):
                     self.remove(session)
+            self._nursery = None
             nursery.cancel_scope.cancel()
 
     def _answer(self, session: "NativeSession", *, alone: bool, turn_ends: float) -> None:

@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentfsd.core import copyup, data
 from agentfsd.core.attributes import NewAttributes
 from agentfsd.core.inode import Inode
+from agentfsd.core.locks import Waiter
 from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.contests import Contest
-from agentfsd.fuse.native import decode, forward, ioctl
+from agentfsd.fuse.native import decode, forward, ioctl, locking
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.backing import Backings
 from agentfsd.fuse.native.decode import PERMISSIONS
 from agentfsd.fuse.notify import Owed
-from agentfsd.fuse.reply import Context, Listed
+from agentfsd.fuse.reply import NO_REPLY, Context, Listed
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.session import NativeSession
 
 Parts = list[bytes | memoryview] | None
 Reply = Parts | Coroutine[Any, Any, Parts]
-
-NO_REPLY: list[bytes | memoryview] = []
 
 _READ_BYTES = 1 << 20
 _IDLE_FILES = 256  # of files that the kernel reads without opening them
@@ -41,8 +40,9 @@ class Requests:
     def __init__(self, session: "NativeSession", long_setxattr: bool) -> None:
         self.ops = session.operations
         self._traffic = self.ops.connections.traffic
-        self._session = session
-        self._zero = session.io == "zero-message"
+        self.session = session
+        self.zero = session.io == "zero-message"
+        self.waiting: dict[int, Waiter] = {}  # for locks, by the number of the request
         self._backings = Backings(session.fd) if session.io == "passthrough" else None
         self._setxattr_in = fuse.SETXATTR_IN if long_setxattr else fuse.SETXATTR_IN_SHORT
         self._page = bytearray(_READ_BYTES)
@@ -51,6 +51,7 @@ class Requests:
 
     def close(self) -> None:
         """The connection has ended: what it had open is closed."""
+        locking.close(self)
         for number in list(self.ops.handles):
             self._release(number)
         self._idle.clear()
@@ -129,25 +130,25 @@ class Requests:
         return None
 
     def create(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        if self._zero:  # the kernel takes MKNOD from now on, and opens without us
+        if self.zero:  # the kernel takes MKNOD from now on, and opens without us
             raise _not_here()
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
         name = decode.name(body[fuse.CREATE_IN.size :])
         handle, inode, entry = self.ops.create(node, name, mode & PERMISSIONS, flags, _masked(ctx, umask))
-        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags, made=True)]
 
     def tmpfile(self, node: int, ctx: Context, body: memoryview) -> Reply:
         flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
         handle, inode, entry = self.ops.tmpfile(node, mode & PERMISSIONS, flags, _masked(ctx, umask))
-        if self._zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
+        if self.zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
             self._release(handle)
             handle = 0
-        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx)]
+        return [fuse.pack_entry(entry), self._opened(handle, inode, ctx, flags, made=True)]
 
     # -- listing
 
     def opendir(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        if self._zero:
+        if self.zero:
             raise _not_here()
         handle, flags = self.ops.opendir(node, ctx), 0
         if self.ops.may_cache_listing(handle):
@@ -183,7 +184,7 @@ class Requests:
         return [b"".join(parts)]
 
     def _listing(self, node: int, handle: int, offset: int, ctx: Context) -> Iterator[Listed]:
-        if self._zero:
+        if self.zero:
             return self.ops.read_unopened(node, offset, ctx)
         return self.ops.read_directory(handle, offset)
 
@@ -209,7 +210,7 @@ class Requests:
     def setattr(self, node: int, ctx: Context, body: memoryview) -> Reply:
         valid, new = decode.new_attributes(body)
         # Where we are not asked at opens, an open with O_TRUNC cannot be told from ftruncate(2): the caller is checked at both.
-        by_handle = bool(valid & fuse.FATTR_FH) and not self._zero
+        by_handle = bool(valid & fuse.FATTR_FH) and not self.zero
         keeps_setid = not valid & fuse.FATTR_KILL_SUIDGID
         if new.size:
             inode = self.ops.file_to_resize(node, by_handle, ctx)
@@ -253,7 +254,7 @@ class Requests:
     # -- open files
 
     def open(self, node: int, ctx: Context, body: memoryview) -> Reply:
-        if self._zero:
+        if self.zero:
             raise _not_here()
         flags, open_flags = fuse.OPEN_IN.unpack_from(body)
         text = self.ops.open_text(node, ctx)
@@ -262,24 +263,25 @@ class Requests:
         handle, inode = self.ops.open(node, flags, ctx)
         if flags & os.O_TRUNC:
             self.ops.truncated(inode, keeps_setid=not open_flags & fuse.OPEN_KILL_SUIDGID)
-        return [self._opened(handle, inode, ctx)]
+        return [self._opened(handle, inode, ctx, flags)]
 
     async def _open_text(self, handle: Awaitable[int]) -> Parts:
-        return [fuse.OPEN_OUT.pack(await handle, fuse.FOPEN_DIRECT_IO, 0)]
+        return [fuse.OPEN_OUT.pack(await handle, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0)]
 
-    def _opened(self, handle: int, inode: Inode, ctx: Context) -> bytes:
+    def _opened(self, handle: int, inode: Inode, ctx: Context, flags: int, *, made: bool = False) -> bytes:
         """The reply to an open. Pages stay good: see Base.reply for who has them dropped."""
         opened = self.ops.handles.get(handle)
-        if self._backings is None or not inode.is_file or not isinstance(opened, FileHandle):
+        if not isinstance(opened, FileHandle):
             return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
-        backing = self._backings.enter(inode, writes=opened.writes)
+        closing = locking.open_flags(self, opened, flags, made=made)
+        backing = self._backings.enter(inode, writes=opened.writes) if self._backings is not None and inode.is_file else 0
         if not backing:
-            return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE, 0)
+            return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_KEEP_CACHE | closing, 0)
         opened.passed = True
         if opened.writes:
             opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
         self.ops.file_changed(inode, data=True)  # others must not rely on what they have cached of it
-        return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_PASSTHROUGH, backing)
+        return fuse.OPEN_OUT.pack(handle, fuse.FOPEN_PASSTHROUGH | closing, backing)
 
     def release(self, node: int, ctx: Context, body: memoryview) -> Reply:
         self._release(fuse.RELEASE_IN.unpack_from(body)[0])
@@ -287,8 +289,10 @@ class Requests:
 
     def _release(self, number: int) -> None:
         handle = self.ops.handles.get(number)
-        if isinstance(handle, FileHandle) and self._backings is not None:
-            self._backings.leave(handle.inode, handle.passed)
+        if isinstance(handle, FileHandle):
+            locking.released(self, handle.inode, handle)
+            if self._backings is not None:
+                self._backings.leave(handle.inode, handle.passed)
         if isinstance(handle, DirHandle):
             self.ops.releasedir(number)
         else:
@@ -296,7 +300,7 @@ class Requests:
 
     def _file(self, node: int, handle_number: int, ctx: Context) -> Inode | None:
         """The file that a request about data is for; None for a virtual one."""
-        if not self._zero:
+        if not self.zero:
             return self.ops.file_of(handle_number)
         inode = self.ops.file_at(node, ctx)
         idle = self._idle
@@ -492,10 +496,10 @@ HANDLERS: dict[int, Handler] = {
     fuse.OPEN: Requests.open, fuse.READ: Requests.read, fuse.WRITE: Requests.write, fuse.STATFS: Requests.statfs,
     fuse.RELEASE: Requests.release, fuse.FSYNC: Requests.fsync, fuse.SETXATTR: Requests.setxattr,
     fuse.GETXATTR: Requests.getxattr, fuse.LISTXATTR: Requests.listxattr, fuse.REMOVEXATTR: Requests.removexattr,
-    fuse.FLUSH: Requests.nothing, fuse.OPENDIR: Requests.opendir, fuse.READDIR: Requests.readdir,
+    fuse.OPENDIR: Requests.opendir, fuse.READDIR: Requests.readdir,
     fuse.RELEASEDIR: Requests.releasedir, fuse.FSYNCDIR: Requests.fsyncdir, fuse.ACCESS: Requests.nothing,
     fuse.CREATE: Requests.create, fuse.IOCTL: Requests.ioctl, fuse.BATCH_FORGET: Requests.batch_forget,
     fuse.FALLOCATE: Requests.fallocate, fuse.READDIRPLUS: Requests.readdirplus, fuse.RENAME2: Requests.rename2,
     fuse.LSEEK: Requests.lseek, fuse.COPY_FILE_RANGE: Requests.copy_file_range, fuse.TMPFILE: Requests.tmpfile,
-    fuse.STATX: Requests.statx, fuse.COPY_FILE_RANGE_64: Requests.copy_file_range_64,
+    fuse.STATX: Requests.statx, fuse.COPY_FILE_RANGE_64: Requests.copy_file_range_64, **locking.HANDLERS,
 }  # fmt: skip

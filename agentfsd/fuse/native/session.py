@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.native import protocol as fuse
-from agentfsd.fuse.native.requests import HANDLERS, NO_REPLY, Requests
+from agentfsd.fuse.native.requests import HANDLERS, Requests
 from agentfsd.fuse.notify import Owed, all_taken
 from agentfsd.fuse.observe import look_closer
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import Context
+from agentfsd.fuse.reply import NO_REPLY, Context
 from agentfsd.fuse.turns import NotYourTurn
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _WANTED = (
     | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY
 )  # fmt: skip
 _OPS = [HANDLERS[opcode].__name__ if opcode in HANDLERS else "" for opcode in range(max(HANDLERS) + 1)]
-_OPS[fuse.FLUSH], _OPS[fuse.ACCESS] = "flush", "access"
+_OPS[fuse.ACCESS] = "access"
 _ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
 
 
@@ -57,6 +57,7 @@ class NativeSession:
         self.minor = 0
         self.offered = 0
         self.ended = False
+        self.unique = 0  # of the request that is being handled
         self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
         self._traffic = operations.connections.traffic
         self._slow = self._traffic.slow
@@ -102,7 +103,13 @@ class NativeSession:
     def _wanted(self) -> int:
         if self.io == "zero-message":
             return _WANTED | _ZERO_MESSAGE
-        return _WANTED | fuse.ATOMIC_O_TRUNC | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
+        return (
+            _WANTED
+            | fuse.ATOMIC_O_TRUNC
+            | fuse.POSIX_LOCKS
+            | fuse.FLOCK_LOCKS
+            | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
+        )
 
     def begin(self) -> None:
         """Call in the event loop."""
@@ -155,6 +162,7 @@ class NativeSession:
             return
         began_ns = time.monotonic_ns()
         ctx = Context(pid, uid, gid)
+        self.unique = unique
         try:
             found = handler(self.requests, node, ctx, self._view[fuse.IN_HEADER.size : length])
         except NotYourTurn as exc:
@@ -221,6 +229,13 @@ class NativeSession:
             return
         length = fuse.OUT_HEADER.size + sum(map(len, parts))
         self._write([fuse.OUT_HEADER.pack(length, 0, unique), *parts])
+
+    def reply(self, unique: int, code: int) -> None:
+        """Answers a request that had to wait: done, or an errno."""
+        if code:
+            self._fail(unique, code)
+        else:
+            self._send(unique, None)
 
     def _fail(self, unique: int, code: int) -> None:
         self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, -code, unique)])
