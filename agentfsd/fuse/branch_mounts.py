@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from agentfsd.fuse.mount_holder import COPY, MOUNT, NEW, receive, send
+from agentfsd.fuse.mount_holder import COPY, LOCK, MOUNT, NEW, receive, send
 
 _ANSWER_S = 10
 
@@ -18,13 +18,20 @@ class BranchMount:
     """One FUSE mount in a namespace of its own. ``user_namespace``: a descriptor of it, None where that is the daemon's."""
 
     def __init__(self, holder: socket.socket, device: int, user_namespace: int | None) -> None:
-        self._holder = holder
+        self._holder, self._turn = holder, trio.Lock()
         self.device, self.user_namespace = device, user_namespace
 
     async def copy(self) -> int:
         """One more mount of it, for another namespace: a descriptor. OSError."""
-        _, descriptors = await _ask(self._holder, {"op": COPY})
+        async with self._turn:
+            _, descriptors = await _ask(self._holder, {"op": COPY})
         return descriptors[0]
+
+    async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
+        """See HeldLocks.answer. OSError."""
+        async with self._turn:
+            reply, _ = await _ask(self._holder, {"op": LOCK, **message})
+        return reply
 
     def close(self) -> None:
         """The holder ends, and its mount with it; copies of it stay."""
@@ -94,8 +101,12 @@ async def _ask(connection: socket.socket, message: dict[str, Any]) -> tuple[dict
 
 def _exchange(connection: socket.socket, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     connection.settimeout(_ANSWER_S)
-    send(connection, message)
-    reply, descriptors = receive(connection)
+    try:
+        send(connection, message)
+        reply, descriptors = receive(connection)
+    except TimeoutError:
+        connection.close()  # or a later request would be given this one's answer
+        raise
     if reply is None:
         raise OSError(errno.EPIPE, "the process that holds the mounts of branches has ended")
     if reply.get("errno"):

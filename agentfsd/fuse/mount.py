@@ -51,7 +51,7 @@ class Mount:
         self.kind, self.why = "", ""
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
-        self.runs = Runs(branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in)
+        self.runs = Runs(branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks)
 
     def _operations(self, tree_id: str = "") -> Operations:
         made = Operations(self.connections, Notifier(), None if tree_id else self._healer, tree_id)

@@ -18,9 +18,10 @@ import sys
 from typing import Any
 
 from agentfsd import mounts, namespaces
+from agentfsd.fuse.held_locks import HeldLocks
 
 MAX_MESSAGE_BYTES = 1 << 16
-NEW, MOUNT, COPY = "new", "mount", "copy"
+NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
 
 _PR_SET_NAME = 15  # prctl(2)
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to its whole group; we end with it
@@ -74,11 +75,14 @@ class _Holder:
 
     def __init__(self) -> None:
         self._place = ""
+        self._locks = HeldLocks("")
 
     def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Does what is asked; *descriptors* gets what goes along with the reply. OSError."""
         if message["op"] == MOUNT:
             return self._mount(message["place"], frozenset(message["options"]), descriptors)
+        if message["op"] == LOCK:
+            return self._locks.answer(message)
         descriptors.append(namespaces.copy_mount(self._place))
         return {}
 
@@ -86,7 +90,7 @@ class _Holder:
         """Over *place*, in this namespace alone. The connection goes along, and the user namespace where it is another."""
         is_owner = namespaces.enter_private_mounts()
         descriptors.append(mounts.mount_fuse(place, options, is_owner or "allow_other" in options))
-        self._place = place
+        self._place, self._locks = place, HeldLocks(place)
         if is_owner:
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
         return {"device": mounts.device_at(os.getpid(), place)}

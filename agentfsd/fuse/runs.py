@@ -14,7 +14,9 @@ from typing import Protocol
 import trio
 
 from agentfsd import mounts
+from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
+from agentfsd.fuse.locks import Locks
 from agentfsd.types import BranchView
 
 _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
@@ -47,9 +49,10 @@ class Runs:
         options: Callable[[], frozenset[str]],
         serve: Callable[[int, str, str, int], Served],
         is_in_use: Callable[[str], bool],
+        locks: Locks,
     ) -> None:
         self._mounts, self._options = branch_mounts, options
-        self._serve, self._is_in_use = serve, is_in_use
+        self._serve, self._is_in_use, self._locks = serve, is_in_use, locks
         self._by_branch: dict[str, _Run] = {}
         self._turn = trio.Lock()
 
@@ -89,6 +92,7 @@ class Runs:
             raise
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _Run(session, mount)
+        await self._locks.attach_peer(branch_id, BranchLocks(mount, lambda: session.ended))
         return run
 
     @staticmethod
@@ -115,6 +119,7 @@ class Runs:
                 self._end(branch_id)
 
     def _end(self, branch_id: str) -> None:
+        self._locks.detach_peer(branch_id)
         self._by_branch.pop(branch_id).mount.close()
 
     def close(self) -> None:

@@ -1,0 +1,114 @@
+"""Locks that a holder of a branch's mount takes on files there, for processes that came by another connection.
+
+Each owner of a lock there is an open file description here: open file description locks and flock stand against the locks of the
+processes that see the branch through this mount, and against each other. Source: fcntl(2), flock(2).
+"""
+
+import errno
+import fcntl
+import os
+import struct
+from typing import Any, NamedTuple
+
+_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of a 64-bit machine: type, whence, start, length, pid
+_LAST = (1 << 63) - 1
+_NOT_FOR_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY)
+
+
+class _Holder(NamedTuple):
+    """Whose lock of which file; an owner's flock and ranges are apart."""
+
+    ino: int
+    owner: int
+    flock: bool
+
+
+class HeldLocks:
+    """``root``: where the branch is mounted."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._files: dict[_Holder, int] = {}
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Does what ``do`` says: hold, test or release. {"conflict": ...} when another lock stands against it. OSError."""
+        holder = _Holder(message["ino"], message["owner"], message["flock"])
+        start, end, kind = message["start"], message["end"], message["kind"]
+        if message["do"] == "release":
+            return self._release(holder, start, end)
+        fd = self._file(holder, message["path"])
+        try:
+            if message["do"] == "test":
+                return _conflict(_ask(fd, start, end, kind))
+            return _hold_flock(fd, kind) if holder.flock else _hold_range(fd, start, end, kind)
+        finally:
+            self._let_go_if_empty(holder)
+
+    def _file(self, holder: _Holder, path: str) -> int:
+        fd = self._files.get(holder)
+        if fd is None:
+            fd = _open(os.path.join(self._root, path))
+            if os.fstat(fd).st_ino != holder.ino:
+                os.close(fd)
+                raise OSError(errno.ENOLCK, "another file has that name now")
+            self._files[holder] = fd
+        return fd
+
+    def _release(self, holder: _Holder, start: int, end: int) -> dict[str, Any]:
+        fd = self._files.get(holder)
+        if fd is not None:
+            if holder.flock:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            else:
+                fcntl.fcntl(fd, _F_OFD_SETLK, _packed(fcntl.F_UNLCK, start, end))
+            self._let_go_if_empty(holder)
+        return {}
+
+    def _let_go_if_empty(self, holder: _Holder) -> None:
+        with open(f"/proc/self/fdinfo/{self._files[holder]}") as info:
+            holds = any(line.startswith("lock:") for line in info)
+        if not holds:
+            os.close(self._files.pop(holder))
+
+
+def _open(path: str) -> int:
+    """For writing where that is permitted: a write lock needs it."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as exc:
+        if exc.errno not in _NOT_FOR_WRITING:
+            raise
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _hold_flock(fd: int, kind: int) -> dict[str, Any]:
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_EX if kind == fcntl.F_WRLCK else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _conflict((kind, 0, _LAST))
+    return {}
+
+
+def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
+    try:
+        fcntl.fcntl(fd, _F_OFD_SETLK, _packed(kind, start, end))
+    except BlockingIOError:
+        return _conflict(_ask(fd, start, end, kind) or (kind, start, end))
+    return {}
+
+
+def _ask(fd: int, start: int, end: int, kind: int) -> tuple[int, int, int] | None:
+    """The kind and range of what stands against a lock, if anything does."""
+    found, _, first, length, _ = _FLOCK.unpack(fcntl.fcntl(fd, _F_OFD_GETLK, _packed(kind, start, end)))
+    if found == fcntl.F_UNLCK:
+        return None
+    return found, first, first + length - 1 if length else _LAST
+
+
+def _conflict(found: tuple[int, int, int] | None) -> dict[str, Any]:
+    return {"conflict": list(found)} if found is not None else {}
+
+
+def _packed(kind: int, start: int, end: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, start, 0 if end == _LAST else end - start + 1, 0)
