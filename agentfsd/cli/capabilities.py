@@ -20,7 +20,7 @@ import msgspec
 
 from agentfs_client import interpose
 from agentfsd import copying, kernel, mounts, namespaces, readonly
-from agentfsd.cli import namespace, remedies
+from agentfsd.cli import confinement, namespace, remedies
 from agentfsd.fuse.native.protocol import OLDEST_MINOR
 
 _SYS_OPENAT2 = 437
@@ -74,6 +74,7 @@ def survey(state_parent: str) -> list[Finding]:
         _session(offer),
         _passthrough(offer),
         _namespaces(),
+        _confinement(),
         _allow_other(),
         _reflink(state_parent),
         _backstore(state_parent),
@@ -236,6 +237,14 @@ def _remedy_for_namespaces() -> str:
     if wrong:
         return remedies.as_root(f"sysctl -w {' '.join(wrong)}") + (" (on the host)" if remedies.in_container() else "")
     return remedies.start_container("--cap-add SYS_ADMIN") if remedies.in_container() else ""
+
+
+def _confinement() -> Finding:
+    missing = confinement.shortcomings()
+    return Finding(
+        "confinement", not missing, "; ".join(missing) or "domains, locked mounts, a filter of system calls",
+        "a command of 'run' reaches beyond its branch by that: ARCHITECTURE.md, \"Ways out of a branch\"", "",
+    )  # fmt: skip
 
 
 def _allow_other() -> Finding:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfsd import namespaces
-from agentfsd.cli import namespace
+from agentfsd.cli import confinement, namespace
 from agentfsd.errors import Refusal
 
 EXIT_CANNOT_EXECUTE = 126
@@ -75,7 +75,7 @@ class NamespaceError(Exception):
 class _Report(msgspec.Struct):
     """What the child tells its parent before the command takes its place."""
 
-    stage: str  # "ready", or where it failed: "namespace", "chdir", "exec"
+    stage: str  # "ready", or where it failed: "namespace", "confine", "chdir", "exec"
     errno: int = 0
 
 
@@ -139,6 +139,9 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
     try:
         if command.view is not None:
             _show(command.view)
+            confinement.lock_mounts()
+        stage = "confine"
+        confinement.confine()
         _tell(report, "ready")
         _wait_for_word(go)
         stage = "chdir"
@@ -201,6 +204,8 @@ def _expect(line: bytes, stage: str, command: Command) -> None:
     reason = os.strerror(report.errno)
     if report.stage == "namespace":
         raise NamespaceError(reason)
+    if report.stage == "confine":
+        raise Refusal(report.errno, "not-confined", *confinement.refusal(report.errno))
     if report.stage == "chdir":
         raise Refusal(
             report.errno, "no-such-directory", f"cannot enter {command.cwd} in that branch: {reason}",

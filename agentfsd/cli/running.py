@@ -54,7 +54,11 @@ _branch_options = (
         help="How files get to the command, see ARCHITECTURE.md: without asking the daemon; past it; through it.",
     ),
     click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
-    click.option("--no-namespace", is_flag=True, help="Rely on the view by process, without a private mount namespace."),
+    click.option(
+        "--no-namespace",
+        is_flag=True,
+        help="Rely on the view by process, without a private mount namespace; sudo works for root only then.",
+    ),
     click.option(
         "--interpose",
         "forwarded",

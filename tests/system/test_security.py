@@ -273,7 +273,7 @@ def test_leaving_ones_parents_does_not_leave_the_branch(two: Mounted, tmp_path: 
 
 
 def test_tracing_another_branchs_process_gives_the_tracer_nothing_of_its_own(two: Mounted) -> None:
-    """ptrace is the kernel's to permit (same user); the tracer's own requests stay its branch's all the same."""
+    """Whether it may trace (before Linux 6.12) or not, the tracer's own requests stay its branch's."""
     victim = start_victim(two, "pid")
     pid, *_ = numbers_of(victim)
     script = """

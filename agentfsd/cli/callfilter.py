@@ -1,0 +1,136 @@
+"""A seccomp filter that refuses a few system calls by which a command reaches beyond its branch. It knows nothing of branches.
+
+Refused with EPERM:
+
+- ioctl TIOCSTI and TIOCLINUX: to put input into a terminal, which whoever reads there next takes for typed;
+- ioctl NS_MNT_GET_NEXT and NS_MNT_GET_PREV, and open_by_handle_at(2): to get another process's mount namespace without access to
+  the process (Linux 6.12, 6.18). A handle also leads root to any file of a file system of which it sees one.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from dataclasses import dataclass
+
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h: the same for all machines below
+_NS_MNT_GET_NEXT, _NS_MNT_GET_PREV = 0xB70B, 0xB70C  # linux/nsfs.h: type and number; direction and size may differ
+_TYPE_AND_NUMBER = 0xFFFF
+
+_X32_BIT = 0x40000000
+
+_OF_NUMBER, _OF_MACHINE, _OF_SECOND_ARGUMENT = 0, 4, 24  # struct seccomp_data; a little-endian machine's low 32 bits of the last
+_LOAD, _AND, _JUMP_IF_EQUAL, _JUMP, _RETURN = 0x20, 0x54, 0x15, 0x05, 0x06  # linux/bpf_common.h
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM  # linux/seccomp.h
+
+_SET_MODE_FILTER = 1  # seccomp(2)
+_SPEC_ALLOW = 1 << 2  # without it older kernels make every branch of the program slower
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Abi:
+    """One way of calling this kernel. ``machine`` is an AUDIT_ARCH of linux/audit.h."""
+
+    machine: int
+    ioctls: tuple[int, ...]
+    open_by_handle: int
+    ignored_bits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What uname(2) calls a machine: how programs call its kernel, and the number of seccomp(2)."""
+
+    seccomp: int
+    abis: tuple[Abi, ...]
+
+
+MACHINES = {
+    "x86_64": Machine(
+        317,
+        (
+            Abi(0xC000003E, (16, 514), 304, _X32_BIT),  # x32 has the same AUDIT_ARCH, a bit, and an ioctl of its own
+            Abi(0x40000003, (54,), 342),
+        ),
+    ),
+    "aarch64": Machine(277, (Abi(0xC00000B7, (29,), 265), Abi(0x40000028, (54,), 371))),
+}
+
+
+class _Program(ctypes.Structure):  # struct sock_fprog
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def is_known_here() -> bool:
+    return _here() is not None
+
+
+def install() -> bool:
+    """Puts this process and all that it starts under the filter; False where the machine or the kernel knows none.
+
+    PermissionError when that needs CAP_SYS_ADMIN in the caller's user namespace, or no_new_privs.
+    """
+    machine = _here()
+    if machine is None:
+        return False
+    instructions = program(machine)
+    filtered = _Program(len(instructions) // 8, instructions)
+    if _libc.syscall(machine.seccomp, _SET_MODE_FILTER, _SPEC_ALLOW, ctypes.byref(filtered)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(code, os.strerror(code), "seccomp")
+
+
+def _here() -> Machine | None:
+    if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    return MACHINES.get(os.uname().machine)
+
+
+def program(machine: Machine) -> bytes:
+    """The filter, in classic BPF: struct sock_filter after struct sock_filter.
+
+    Before the ioctl's command nothing is asked but machine and number, so the kernel need not run it for any other call.
+    """
+    parts = [_statement(_LOAD, _OF_MACHINE)]
+    for abi in machine.abis:
+        part = _of_abi(abi)
+        parts += [_branch(abi.machine, 0, len(part)), *part]
+    parts.append(_statement(_RETURN, _ALLOW))
+    return b"".join(parts)
+
+
+def _of_abi(abi: Abi) -> list[bytes]:
+    commands = [
+        _statement(_LOAD, _OF_SECOND_ARGUMENT),
+        _branch(_TIOCSTI, 4, 0),
+        _branch(_TIOCLINUX, 3, 0),
+        _statement(_AND, _TYPE_AND_NUMBER),
+        _branch(_NS_MNT_GET_NEXT, 1, 0),
+        _branch(_NS_MNT_GET_PREV, 0, 1),
+        _statement(_RETURN, _REFUSE),
+        _statement(_RETURN, _ALLOW),
+    ]
+    refuse = len(commands) - 2
+    numbers = [_statement(_LOAD, _OF_NUMBER)]
+    if abi.ignored_bits:
+        numbers.append(_statement(_AND, 0xFFFFFFFF & ~abi.ignored_bits))
+    asked = len(abi.ioctls)
+    numbers.append(_branch(abi.open_by_handle, asked + 1 + refuse, 0))
+    numbers += [_branch(number, asked - at, 0) for at, number in enumerate(abi.ioctls)]
+    numbers.append(_statement(_RETURN, _ALLOW))
+    return numbers + commands
+
+
+def _statement(code: int, value: int) -> bytes:
+    return struct.pack("=HBBI", code, 0, 0, value)
+
+
+def _branch(value: int, if_equal: int, otherwise: int) -> bytes:
+    """Skips so many instructions."""
+    return struct.pack("=HBBI", _JUMP_IF_EQUAL, if_equal, otherwise, value)
