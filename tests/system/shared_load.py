@@ -1,4 +1,4 @@
-"""What one of two processes does that share a branch: ``python shared_load.py KIND FILE ROUNDS [SIDE]``. Prints what it has done."""
+"""What one of two processes does that share a branch: ``python shared_load.py KIND FILE ROUNDS [SIDE]``; prints what it did."""
 
 import fcntl
 import mmap
