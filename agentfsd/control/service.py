@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from agentfs_client import wire
+from agentfsd import kernel
 from agentfsd.binding.table import Bindings
 from agentfsd.control import differing, noting, patches
 from agentfsd.control.asker import Asker
@@ -44,6 +45,10 @@ async def _nothing(branch_id: str | None = None) -> None:
     return
 
 
+async def _stay(force: bool) -> None:
+    return
+
+
 def _pass() -> None:
     return
 
@@ -63,7 +68,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         flush: Flush = _nothing,
         settle: Callable[[], Awaitable[None]] = _nothing,
         write_back: Callable[[], Awaitable[None]] = _nothing,
-        shutdown: Callable[[bool], None] = lambda force: None,
+        shutdown: Callable[[bool], Awaitable[None]] = _stay,
         measure: Callable[[], dict[str, int]] = dict,
         attach: Callable[[int, str, str, int], str] | None = None,
     ) -> None:
@@ -139,7 +144,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
 
     async def _shut(self, request: wire.Shutdown, asker: Asker) -> wire.Done:
-        self._shutdown(request.force)
+        await self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
     async def _events(self, request: wire.Events, asker: Asker) -> wire.Done:
@@ -218,6 +223,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             raise Refusal(errno.EINVAL, "no-descriptor", "no FUSE connection came along", "send its descriptor over the socket")
         if self._attach is None:
             raise Refusal(errno.EOPNOTSUPP, "no-sessions", "this daemon serves no further connections")
+        if not kernel.is_fuse_connection(asker.descriptors[0]):  # reading from anything else could wait for ever
+            raise Refusal(errno.EINVAL, "no-connection", "that descriptor is no FUSE connection", "send an open /dev/fuse")
         return wire.SessionReply(io=self._attach(asker.descriptors.pop(0), row.id, request.io, request.device))
 
     async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
