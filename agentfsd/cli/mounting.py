@@ -192,7 +192,7 @@ def status(named: str | None, as_json: bool) -> None:
     if as_json:
         output.as_json(plain(found))
     else:
-        output.say(text.status(found, output.width()).rstrip("\n"))
+        output.say_ready(text.status(found, output.width()).rstrip("\n"))
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
@@ -210,7 +210,7 @@ def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
     if as_json:
         output.as_json([plain(one) for one in found])
     elif found:
-        output.say("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
+        output.say_ready("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
     silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()

@@ -276,7 +276,7 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
 def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
     output.note(f"{output.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
     for change in found[: output.SHOWN_PATHS]:
-        click.echo(f"  {change.status} {output.printable(change.path)}", err=True)
+        output.detail(f"{change.status} {output.quoted(change.path_bytes)}")
     if len(found) > output.SHOWN_PATHS:
         click.echo(f"  ... and {len(found) - output.SHOWN_PATHS} more", err=True)
     since = f"{branch.base} " if branch.base else ""  # else what that had changed would be shown as well
