@@ -33,6 +33,7 @@ from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.ending import Ending
 from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.escape import printable
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.mount import IO_MODES, Mount
 from agentfsd.fuse.native import device, forward
@@ -421,7 +422,7 @@ def _report(exc: Exception, ready: process.Ready) -> None:
     if logging.getLogger().handlers:
         log.error("%s%s", message, f" ({hint})" if hint else "", exc_info=None if isinstance(exc, OSError) else exc)
     elif not ready.awaited:
-        sys.stderr.write(f"agentfsd: {message}\n" + (f"  hint: {hint}\n" if hint else ""))
+        sys.stderr.write(f"agentfsd: {printable(message)}\n" + (f"  hint: {printable(hint)}\n" if hint else ""))
     ready.tell(Readiness(error=message, errno=number, code=code, hint=hint))
 
 

@@ -4,10 +4,11 @@ import contextlib
 import errno
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 
-from agentfsd import mounts, runtime
+from agentfsd import mounts, occupants
 from agentfsd.binding.table import Bindings
 from agentfsd.errors import Refusal
 from agentfsd.supervision import ServiceManager
@@ -17,7 +18,8 @@ log = logging.getLogger("agentfsd")
 _LOOK_EVERY_S = 1.0
 _FLUSH_TIMEOUT_S = 30
 _LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
-_SHOWN_USERS = 5
+
+_Where = TypeVar("_Where", str, int)
 
 
 class Ending:
@@ -38,21 +40,24 @@ class Ending:
         self._now = False  # told by a signal: whoever still uses the mount loses it
         self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
         self._asked = trio.Event()
+        self._looking = trio.CapacityLimiter(2)  # of its own: it takes no thread from others
 
-    def users(self) -> list[int]:
+    async def users(self) -> list[int]:
         """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
-        bound = [found.pid for found in self._bindings.bindings()]
-        return sorted({*bound, *mounts.users(self._mountpoint)})
+        inside = await self._in_thread(occupants.users, self._mountpoint)
+        return sorted({*(found.pid for found in self._bindings.bindings()), *inside})
 
-    def ask(self, force: bool) -> None:
+    async def _in_thread(self, look: Callable[[_Where], list[int]], where: _Where) -> list[int]:
+        """Looking at all processes takes a while, and with some of them for ever: others go on meanwhile."""
+        return await trio.to_thread.run_sync(look, where, abandon_on_cancel=True, limiter=self._looking)
+
+    async def ask(self, force: bool) -> None:
         """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""
-        users = self.users()
+        users = await self.users()
         self._unused = not users
         if users and not force:
-            shown = ", ".join(f"{pid} {runtime.command_of(pid)}".rstrip() for pid in users[:_SHOWN_USERS])
-            more = f" and {len(users) - _SHOWN_USERS} more" if len(users) > _SHOWN_USERS else ""
             raise Refusal(
-                errno.EBUSY, "mount-busy", f"{self._mountpoint} is in use by process {shown}{more}",
+                errno.EBUSY, "mount-busy", f"{self._mountpoint} is in use by process {occupants.shown(users)}",
                 "end them or leave it, or use `agentfsd umount --lazy`",
             )  # fmt: skip
         self._asked.set()
@@ -97,7 +102,8 @@ class Ending:
             except OSError as exc:
                 self._unused = False
                 what = "it stays mounted" if lazy else "unmounting it lazily"
-                log.warning("%s: %s; %s, for the processes %s", self._mountpoint, exc.strerror, what, self.users())
+                users = occupants.shown(await self.users()) or "nobody that we may see"
+                log.warning("%s: %s; %s, in use by %s", self._mountpoint, exc.strerror, what, users)
             else:
                 return True
         return False
@@ -108,7 +114,7 @@ class Ending:
             await trio.sleep(_LOOK_EVERY_S)
             if any(mounted.device == device for mounted in mounts.mount_table()) or self._bindings.bindings():
                 continue
-            if not await trio.to_thread.run_sync(mounts.users_of, device, abandon_on_cancel=True):
+            if not await self._in_thread(occupants.users_of, device):
                 log.info("%s was unmounted and nobody uses it any more", self._mountpoint)
                 self._terminate()
                 return
@@ -120,7 +126,7 @@ class Ending:
             await trio.sleep(min(1.0, limit_s / 4))
             if clients() or self._bindings.bindings():
                 idle_since = trio.current_time()
-            elif trio.current_time() - idle_since > limit_s and not self.users():
+            elif trio.current_time() - idle_since > limit_s and not await self.users() and not clients():
                 log.info("idle for %s s: unmounting", limit_s)
                 self._unused = True
                 self._asked.set()

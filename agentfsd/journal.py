@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from agentfsd.escape import printable
+
 SOCKET = "/run/systemd/journal/socket"
 
 _PATIENCE_S = 1.0  # a journal that takes nothing is no reason to keep everybody waiting: the record is lost
@@ -47,12 +49,17 @@ def priority(level: int) -> int:
 
 
 class Formatter(logging.Formatter):
-    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
+    """One line for a message, whoever chose the words in it. Tracebacks without source lines: those may lie beneath the mount,
+    which cannot answer while we write a log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
         frames = traceback.walk_tb(ei[2])
         where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
-        return "\n".join([f"{ei[0].__name__}: {ei[1]}", *where])
+        return "\n".join([printable(f"{ei[0].__name__}: {ei[1]}"), *where])
 
 
 class Prefixed(Formatter):

@@ -4,6 +4,9 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
+import struct
+from typing import NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
@@ -13,6 +16,12 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 
 _F_SETLEASE = 1024  # fcntl(2)
+
+_AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000  # statx(2)
+_STATX_TYPE = 1
+_STATX_BYTES, _MODE_AT, _DEVICES_AT = 256, 28, 128
+_MODE, _DEVICES = struct.Struct("=H"), struct.Struct("=4I")
+_FUSE_DEVICE = os.makedev(10, 229)
 
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
 _AT_FDCWD = -100
@@ -32,6 +41,31 @@ def is_open_elsewhere(fd: int) -> bool:
         return True
     fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_UNLCK)
     return False
+
+
+class Known(NamedTuple):
+    """``device`` is st_dev; ``special``: st_rdev."""
+
+    mode: int
+    device: int
+    special: int
+
+
+def known_of(fd: int) -> Known:
+    """What the kernel knows of an open file without asking the file system, which may hang. statx(2), Linux 4.11; OSError."""
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(fd, b"", _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC, _STATX_TYPE, answer) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    special_major, special_minor, major, minor = _DEVICES.unpack_from(answer, _DEVICES_AT)
+    mode = _MODE.unpack_from(answer, _MODE_AT)[0]
+    return Known(mode, os.makedev(major, minor), os.makedev(special_major, special_minor))
+
+
+def is_fuse_connection(fd: int) -> bool:
+    """Whether a descriptor, whoever gave it, is an open /dev/fuse. No file system is asked."""
+    known = known_of(fd)
+    return stat.S_ISCHR(known.mode) and known.special == _FUSE_DEVICE and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:

@@ -4,14 +4,10 @@ import json
 import logging
 import time
 
+from agentfsd.escape import printable as printable
 from agentfsd.journal import Formatter
 
 _FIELDS = ("branch", "pid", "op", "duration")  # that a record may have besides, by logging's ``extra``; duration in seconds
-
-
-def printable(text: str) -> str:
-    """A name as it can be shown on a line, whoever gave it: control characters and stray bytes are escaped."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class Json(Formatter):

@@ -1,4 +1,4 @@
-"""Mounts: making one, taking it away, who uses it. (What is mounted where: agentfs_client/mounttable.py.)
+"""Mounts: making one, taking it away. (Who uses one: occupants.py. What is mounted where: agentfs_client/mounttable.py.)
 
 It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
 """
@@ -116,67 +116,6 @@ def _fusermount(mountpoint: str, lazy: bool) -> None:
     busy = "busy" in message.lower()
     gone = "not found" in message.lower() or "invalid" in message.lower()
     raise OSError(errno.EBUSY if busy else errno.EINVAL if gone else errno.EPERM, message, mountpoint)
-
-
-def users(mountpoint: str) -> list[int]:
-    """The processes that stand in the mount or have a file of it open, as far as we may see; without ourselves."""
-    mounted = mount_at(mountpoint)
-    return users_of(mounted.device) if mounted is not None else []
-
-
-def users_of(device: int) -> list[int]:
-    """Likewise by the mount's device (st_dev), wherever it is mounted, and after it was unmounted lazily.
-
-    Asks the file system itself about descriptors in unmounted mounts: not to be called where it would have to answer.
-    """
-    others = (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
-    return [int(pid) for pid in others if _uses(pid, device)]
-
-
-def _uses(pid: str, device: int) -> bool:
-    """Looks at what /proc knows without asking the mount, as long as it is mounted: the mount of each descriptor."""
-    try:
-        own, others = _mount_ids(pid, device)
-        for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-            if _is_on(_mount_id(f"/proc/{pid}/fdinfo/{fd}"), own, others, f"/proc/{pid}/fd/{fd}", device):
-                return True
-        for link in (f"/proc/{pid}/cwd", f"/proc/{pid}/root"):
-            if _is_on(_mount_id_behind(link), own, others, link, device):
-                return True
-    except (OSError, ValueError):
-        pass
-    return False
-
-
-def _is_on(mount_id: int, own: set[int], others: set[int], link: str, device: int) -> bool:
-    if mount_id in others:
-        return False
-    return mount_id in own or os.stat(link).st_dev == device
-
-
-def _mount_ids(pid: str, device: int) -> tuple[set[int], set[int]]:
-    """The ids of a process's mounts: those of *device*, and all others."""
-    own: set[int] = set()
-    others: set[int] = set()
-    shown = b"%d:%d" % (os.major(device), os.minor(device))
-    with open(f"/proc/{pid}/mountinfo", "rb") as table:
-        for line in table:
-            fields = line.split(maxsplit=3)
-            (own if fields[2] == shown else others).add(int(fields[0]))
-    return own, others
-
-
-def _mount_id(fdinfo: str) -> int:
-    with open(fdinfo, "rb") as info:
-        return next(int(line[7:]) for line in info if line.startswith(b"mnt_id:"))
-
-
-def _mount_id_behind(link: str) -> int:
-    fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
-    try:
-        return _mount_id(f"/proc/self/fdinfo/{fd}")
-    finally:
-        os.close(fd)
 
 
 def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:

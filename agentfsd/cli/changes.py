@@ -73,8 +73,8 @@ def _show_changes(found: list[wire.Change], as_json: bool, *, paged: bool) -> No
 
 
 def _shown_path(change: wire.Change) -> str:
-    path = output.printable(change.path) or "."
-    return f"{output.printable(change.old_path)} -> {path}" if change.old_path else path
+    path = output.quoted(change.path_bytes) or "."
+    return f"{output.quoted(change.old_path_bytes)} -> {path}" if change.old_path_bytes else path
 
 
 def _moved(change: wire.Change) -> str:

@@ -34,7 +34,7 @@ def completion(shell: str) -> None:
       eval "$(agentfsd completion zsh)"        # in ~/.zshrc, after compinit
       agentfsd completion fish > ~/.config/fish/completions/agentfsd.fish
     """
-    output.say(script(shell).rstrip("\n"))
+    output.say_ready(script(shell).rstrip("\n"))
 
 
 def script(shell: str) -> str:

@@ -36,7 +36,7 @@ def _notes(found: Sequence[wire.FilePatch]) -> Iterator[str]:
     """What the patch cannot say, in lines that `git apply` skips."""
     for patch in found:
         if patch.note:
-            yield f"# not in this patch: {output.printable(patch.path) or '.'}: {patch.note}"
+            yield f"# not in this patch: {output.quoted(patch.path_bytes) or '.'}: {output.printable(patch.note)}"
 
 
 def _patch_lines(found: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
@@ -69,8 +69,8 @@ def _stat_lines(found: Sequence[wire.FilePatch], columns: int, colour: bool) -> 
 
 
 def _name(patch: wire.FilePatch) -> str:
-    name = output.printable(patch.path) or "."
-    return f"{output.printable(patch.old_path)} => {name}" if patch.old_path else name
+    name = output.quoted(patch.path_bytes) or "."
+    return f"{output.quoted(patch.old_path_bytes)} => {name}" if patch.old_path_bytes else name
 
 
 def _cut(name: str, width: int) -> str:
@@ -99,7 +99,7 @@ def _bar(patch: wire.FilePatch, most: int, width: int, colour: bool) -> str:
 
 def _remark(patch: wire.FilePatch) -> str:
     """What the lines do not say."""
-    parts = [patch.note] if patch.note else []
+    parts = [output.printable(patch.note)] if patch.note else []
     if patch.old_mode and patch.new_mode and patch.old_mode != patch.new_mode:
         parts.append(f"mode {patch.old_mode:o} -> {patch.new_mode:o}")
     elif patch.new_mode and not patch.old_mode:

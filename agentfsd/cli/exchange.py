@@ -178,6 +178,6 @@ def _report(lacking: list[str]) -> None:
     if lacking:
         output.note(f"{output.plural(len(lacking), 'attribute')} could not be kept:")
     for line in lacking[: output.SHOWN_PATHS]:
-        click.echo(f"  {output.printable(line)}", err=True)
+        output.detail(line)
     if len(lacking) > output.SHOWN_PATHS:
         click.echo(f"  ... and {len(lacking) - output.SHOWN_PATHS} more", err=True)

@@ -127,6 +127,7 @@ class _History:
                 if not self._is_here(tip):
                     self._bring_branch(unquoted(ref), tip)
             discard_branches(self._daemon, [number for number in self._ids.values() if number not in self._branches])
+            self._daemon.keep_temporary()
         except BaseException:
             with undisturbed(), self._mount.connect() as other:
                 delete_snapshots(other, list(self._made))
@@ -159,7 +160,7 @@ class _History:
         self._go_to(branch, self._nearest(commit))
         self._write(branch, commit)
         name = self._free(plain_name(snapshot_name(commit)))
-        made = self._daemon.create_snapshot(self._ids[branch], name, trailer(commit, TAG)[:_MAX_TAG])
+        made = self._daemon.create_snapshot(self._ids[branch], name, trailer(commit, TAG)[:_MAX_TAG], temporary=True)
         self._made[made.id] = commit.id
         self._here[commit.id] = made.id
         self._exact.add(commit.id)
@@ -178,7 +179,7 @@ class _History:
         source = self._here[commit] if commit is not None else self._base
         if branch not in self._names:
             self._names[branch] = self._free(plain_name(branch))
-            self._ids[branch] = self._daemon.create_branch(self._names[branch], source).id
+            self._ids[branch] = self._daemon.create_branch(self._names[branch], source, temporary=True).id
         elif self._at[branch] != commit:
             self._daemon.restore(source, self._ids[branch])
         self._at[branch] = commit

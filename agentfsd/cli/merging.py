@@ -112,13 +112,13 @@ def _report(result: wire.MergeReply, said: str, dry_run: bool, as_json: bool) ->
         output.as_json(plain(result))
         return
     if result.conflicts:
-        rows = [(found.kind, output.printable(found.path), found.message) for found in result.conflicts]
+        rows = [(found.kind, output.quoted(found.path_bytes), found.message) for found in result.conflicts]
         output.table(("conflict", "path", "why"), rows)
         output.note(f"{output.plural(len(rows), 'conflict')}: nothing was changed")
         return
     if dry_run:
         for changed in result.changed:
-            output.say(output.printable(changed.path) or ".")
+            output.say(output.quoted(changed.path_bytes) or ".")
     count = output.plural(len(result.changed), "path")
     if result.how == "nothing":
         output.say(f"nothing to do: {result.into} has all of it")

@@ -11,7 +11,7 @@ import click
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
-from agentfsd import mounts, runtime
+from agentfsd import mounts, occupants, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.cli import completion, locate, output, start
 from agentfsd.cli.common import EXIT_REFUSED, PATIENCE_S, Failure, answering, converse, json_option, mount_option, plain, refusals
@@ -19,6 +19,7 @@ from agentfsd.config import MIB, BackstoreKind, DaemonConfig, LogFormat, Session
 from agentfsd.control import text
 
 _UMOUNT_TIMEOUT_S = 30.0
+_SAY_AFTER_S = 2.0
 _LINGER_S = 0.5
 
 
@@ -89,7 +90,7 @@ def _end_idle_one_step(state: runtime.State) -> None:
     if record is not None and record.hidden and record.alive():
         with contextlib.suppress(AgentFSError), ControlClient.connect(record.socket) as daemon:
             daemon.shutdown()
-            _await_end(record)
+            _await_end(record, 0)
 
 
 @click.command()
@@ -107,16 +108,18 @@ def umount(mountpoint: str, lazy: bool) -> None:
     if record is None:
         _umount_without_daemon(resolved, lazy)
         return
+    mounted = mounts.mount_at(record.mountpoint)
+    device = mounted.device if mounted is not None else 0
     with contextlib.suppress(DaemonGoneError), answering(record), ControlClient.connect(record.socket, PATIENCE_S) as daemon:
         daemon.shutdown(force=lazy)
     if lazy:
-        _await_detached(record)
+        _await_detached(record, device)
     else:
-        _await_end(record)
+        _await_end(record, device)
     output.say(f"unmounted {record.mountpoint}")
 
 
-def _await_detached(record: runtime.DaemonRecord) -> None:
+def _await_detached(record: runtime.DaemonRecord, device: int) -> None:
     """Until the mount is out of sight, and a moment more for a daemon that nobody uses."""
     deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
     while mounts.mount_at(record.mountpoint) is not None and record.alive() and time.monotonic() < deadline:
@@ -125,7 +128,9 @@ def _await_detached(record: runtime.DaemonRecord) -> None:
     while record.alive() and time.monotonic() < deadline:
         time.sleep(0.02)
     if record.alive():
-        output.note(f"the daemon, process {record.pid}, ends with the last process that uses the mount")
+        users = occupants.users_of(device) if device else []
+        whom = f": process {occupants.shown(users)}" if users else ""
+        output.note(f"the daemon, process {record.pid}, ends with the last process that uses the mount{whom}")
 
 
 def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
@@ -152,11 +157,18 @@ def _ramdisk_left(mountpoint: str) -> runtime.State | None:
     return None
 
 
-def _await_end(record: runtime.DaemonRecord) -> None:
-    deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
+def _await_end(record: runtime.DaemonRecord, device: int) -> None:
+    """Who is still in the mount, which the kernel then keeps, is named after a moment."""
+    begin, named = time.monotonic(), False
     while record.alive():
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - begin
+        if waited_s > _UMOUNT_TIMEOUT_S:
             raise Failure(f"the daemon, process {record.pid}, has not ended yet", f"its log is {runtime.State(record.state).log}")
+        if waited_s > _SAY_AFTER_S and not named:
+            named = True
+            users = occupants.users_of(device) if device else []
+            whom = f"for process {occupants.shown(users)}" if users else f"for the daemon, process {record.pid}"
+            output.note(f"waiting {whom}")
         time.sleep(0.02)
 
 
@@ -180,7 +192,7 @@ def status(named: str | None, as_json: bool) -> None:
     if as_json:
         output.as_json(plain(found))
     else:
-        output.say(text.status(found, output.width()).rstrip("\n"))
+        output.say_ready(text.status(found, output.width()).rstrip("\n"))
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
@@ -198,7 +210,7 @@ def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
     if as_json:
         output.as_json([plain(one) for one in found])
     elif found:
-        output.say("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
+        output.say_ready("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
     silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()

@@ -302,6 +302,6 @@ def _line(entry: wire.AuditEntry) -> str:
         return f"{output.when(entry.time_ns)}  ({gaps.get(entry.name) or f'{entry.name} entries could not be kept'})"
     process = f"{entry.pid} {output.printable(entry.command)}".rstrip() if entry.pid else "-"
     user = str(entry.uid) if entry.uid >= 0 else "-"
-    path = output.printable(entry.path)
-    subject = f"{output.printable(entry.old_path)} -> {path}" if entry.old_path else path or output.printable(entry.name)
+    path = output.quoted(entry.path_bytes)
+    subject = f"{output.quoted(entry.old_path_bytes)} -> {path}" if entry.old_path_bytes else path or entry.name
     return f"{output.when(entry.time_ns)}  {user:<5} {process:<20} {entry.kind:<16} {entry.branch:<16} {subject}".rstrip()

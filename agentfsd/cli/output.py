@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentfsd.logs import printable as printable
+from agentfsd.escape import printable as printable
+from agentfsd.escape import quoted as quoted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,20 +22,30 @@ SHOWN_PATHS = 10
 
 
 def say(text: str = "") -> None:
-    """One line on standard output; bytes that are no valid UTF-8 come out as they went in."""
+    """One line on standard output, whoever chose the words in it: what is not printable is escaped."""
+    click.echo(printable(text).encode())
+
+
+def say_ready(text: str) -> None:
+    """Lines on standard output as they are: for text with colours or several lines, of which each part was escaped before."""
     click.echo(text.encode("utf-8", "surrogateescape"))
 
 
 def note(text: str) -> None:
     """One line for the person at the keyboard, on standard error."""
-    click.echo(f"agentfsd: {text}".encode("utf-8", "surrogateescape"), err=True)
+    click.echo(f"agentfsd: {printable(text)}".encode(), err=True)
+
+
+def detail(text: str) -> None:
+    """A line below a note."""
+    click.echo(f"  {printable(text)}".encode(), err=True)
 
 
 def fail(message: str, hint: str = "") -> None:
     """An error: one sentence, and what would be right."""
     note(message)
     if hint:
-        click.echo(f"  hint: {hint}".encode("utf-8", "surrogateescape"), err=True)
+        detail(f"hint: {hint}")
 
 
 def as_json(value: Any) -> None:
@@ -52,7 +63,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         _rich_table(headers, rows)
         return
-    lines = [tuple(header.upper() for header in headers), *rows]
+    lines = [tuple(header.upper() for header in headers), *(tuple(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for line in lines:
         say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

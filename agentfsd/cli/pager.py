@@ -12,7 +12,7 @@ from agentfsd.cli import output
 
 
 def show(lines: Iterable[str], *, wanted: bool = True) -> None:
-    """Writes lines (without their ends); on a terminal that they overflow through $AGENTFS_PAGER, $PAGER or less.
+    """Writes lines (escaped, without their ends); on a terminal that they overflow through $AGENTFS_PAGER, $PAGER or less.
 
     A pager that is left early is no error, and nothing more is made of *lines* then.
     """
@@ -38,7 +38,7 @@ def _command() -> str:
 
 def _write(lines: Iterator[str]) -> None:
     for line in lines:
-        output.say(line)
+        output.say_ready(line)
 
 
 def _page(command: str, lines: Iterator[str]) -> None:

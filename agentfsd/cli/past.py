@@ -80,11 +80,12 @@ def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str |
     """Put a branch back to a snapshot, also for the processes inside it; or only PATHs (files, or directories with all below).
 
     The whole is instant. Files that are open keep the content they had; everything looked up from now on is the snapshot's.
-    `agentfsd undo` takes it back.
+    `agentfsd undo` takes it back. A tag means the newest snapshot with it: of BRANCH first.
 
     \b
     Example:
       agentfsd restore -b fix-1 good
+      agentfsd restore -b fix-1 before-tool
       agentfsd restore -b fix-1 good src/main.py docs
     """
     mount, daemon = converse(lambda: locate.find(named, revive=True))
@@ -142,15 +143,18 @@ def discard(branches: tuple[str, ...], forget: bool, named: str | None) -> None:
 @click.option("-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Only those of one branch.")
 @click.option("--max-count", type=click.IntRange(0), help="Keep the newest N of each branch; 0: all.")
 @click.option("--max-age", metavar="AGE", help="Keep what is younger, such as 12h or 30d; 0: all.")
-@click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep those that somebody named or tagged.")
+@click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep those with a tag.")
+@click.option("--keep-named/--no-keep-named", default=None, help="Keep those that somebody named.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @mount_option
 @json_option
 def prune(
-    branch: str | None, max_count: int | None, max_age: str | None, keep_tagged: bool | None, dry_run: bool, named: str | None,
-    as_json: bool,
+    branch: str | None, max_count: int | None, max_age: str | None, keep_tagged: bool | None, keep_named: bool | None,
+    dry_run: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Delete snapshots that are too many or too old; what is not said here, `agentfsd policy` says.
+
+    What `snapshot create --keep` took always stays.
 
     \b
     Example:
@@ -158,7 +162,9 @@ def prune(
       agentfsd policy set retention.max_age 30d && agentfsd prune
     """
     with client(named) as daemon:
-        found = daemon.prune(branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
+        found = daemon.prune(
+            branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
+        )
     show_snapshots(found, as_json)
     if not as_json:
         output.say(f"{output.plural(len(found), 'snapshot')} {'would go' if dry_run else 'deleted'}")
@@ -227,7 +233,8 @@ def set_policy(name: str, value: str, named: str | None) -> None:
     \b
     retention.max_count    snapshots of a branch that are kept; 0 for all
     retention.max_age      how long (30d, 12h); 0 for ever
-    retention.keep_tagged  yes: those with a name or tag are always kept
+    retention.keep_named   yes: those that somebody gave a name are always kept
+    retention.keep_tagged  yes: those with a tag as well; no: a tag alone keeps none
     copyup.mode_strategy   mode of a file or directory when a branch first changes it:
                            clone (the lower's), 'clone&umask', or fixed
     copyup.umask           bits that clone&umask takes away, in octal

@@ -61,4 +61,4 @@ class _Bar:
         self._shown.callback(bar.stop)  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
         bar.start()
         task = bar.add_task("", total=None)
-        return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=what)
+        return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=printable(what))

@@ -276,11 +276,11 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     if not wanted:
         return
     try:
-        found = daemon.diff(b=branch.id)
+        found = daemon.diff(b=branch.id, own=True)
         if found:
             _show_changes(branch, found)
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
-            daemon.delete_branch(branch.id)
+            daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
             output.note(f"nothing changed; branch {branch.name} is gone again")
         else:
             output.note(f"nothing changed in branch {branch.name}")
@@ -291,10 +291,11 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
 def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
     output.note(f"{output.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
     for change in found[: output.SHOWN_PATHS]:
-        click.echo(f"  {change.status} {output.printable(change.path)}", err=True)
+        output.detail(f"{change.status} {output.quoted(change.path_bytes)}")
     if len(found) > output.SHOWN_PATHS:
         click.echo(f"  ... and {len(found) - output.SHOWN_PATHS} more", err=True)
-    click.echo(f"  show it:    agentfsd diff {branch.name}", err=True)
+    since = f"{branch.base} " if branch.base else ""  # else what that had changed would be shown as well
+    click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
     click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
     click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)

@@ -34,17 +34,22 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
 @click.option(
     "-b", "--branch", metavar="BRANCH", shell_complete=completion.branches, help="Of which branch; else the one you are in."
 )
-@click.option("--tag", default="", help="A word of your own about it.")
+@click.option("--tag", default="", help="A word of your own about it; also a ref, for the newest snapshot with it.")
+@click.option("--keep", is_flag=True, help="No retention takes it away, only `snapshot delete`.")
 @mount_option
-def create(name: str | None, branch: str | None, tag: str, named: str | None) -> None:
+def create(name: str | None, branch: str | None, tag: str, keep: bool, named: str | None) -> None:
     """Fix a branch as it is now. Instant, whatever the size.
+
+    What has a NAME is kept; what has none goes when `agentfsd policy` says that there are too many, also with a tag.
 
     \b
     Example:
       agentfsd snapshot create -b fix-1 good
+      agentfsd snapshot create --tag before-tool
+      agentfsd restore before-tool
     """
     with client(named) as daemon:
-        made = daemon.create_snapshot(branch, name, tag)
+        made = daemon.create_snapshot(branch, name, tag, keep=keep)
     output.say(f"snapshot {made.name} of {made.branch}")
 
 
@@ -93,5 +98,6 @@ def delete(ref: str, named: str | None) -> None:
       agentfsd snapshot delete good
     """
     with client(named) as daemon:
-        daemon.delete_snapshot(ref)
-    output.say(f"snapshot {ref} deleted")
+        found = daemon.show_snapshot(ref)
+        daemon.delete_snapshot(found.id)
+    output.say(f"snapshot {found.name} deleted")

@@ -1,4 +1,7 @@
-"""Snapshots and branches that exist for one command: gone again at its end, also on Ctrl-C. Knows nothing of the command."""
+"""Snapshots and branches that exist for one command: gone again at its end, also on Ctrl-C; after kill -9 the daemon sees to it.
+
+Knows nothing of the command.
+"""
 
 import errno
 import os
@@ -76,7 +79,7 @@ def fixed(mount: locate.Mount, found: wire.Branch | wire.Snapshot) -> Iterator[w
     # A conversation of its own: the one that makes a snapshot may delete it, also when its process is bound to a branch.
     with mount.connect() as daemon:
         try:
-            yield daemon.create_snapshot(found.id, name, "temporary: of a running export")
+            yield daemon.create_snapshot(found.id, name, "temporary: of a running export", temporary=True)
         finally:
             with undisturbed():
                 _delete_snapshot(mount, daemon, name)
@@ -107,7 +110,7 @@ def new_branch(mount: locate.Mount, daemon: ControlClient, name: str, source: st
     check_free(daemon, name)
     temporary = f"import-{secrets.token_hex(6)}"
     try:
-        made = daemon.create_branch(temporary, source)
+        made = daemon.create_branch(temporary, source, temporary=True)
         yield branch_path(mount, temporary)
         daemon.rename_branch(made.id, name)
     except BaseException:

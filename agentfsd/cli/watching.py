@@ -36,7 +36,7 @@ def _subject(event: wire.Event) -> str:
         return f"({output.plural(event.count, 'event')} not shown: this reader was too slow)"
     if event.kind in ("bound", "unbound"):
         return f"process {event.pid}"
-    if not event.path:
+    if not event.path_bytes:
         return event.name or "."
-    path = output.printable(event.path) + "/" * event.is_dir
-    return f"{output.printable(event.old_path)} -> {path}" if event.old_path else path
+    path = output.quoted(event.path_bytes + b"/" * event.is_dir)
+    return f"{output.quoted(event.old_path_bytes)} -> {path}" if event.old_path_bytes else path

@@ -21,8 +21,8 @@ _FOR_BOUND = (
 FORBIDDEN = ("not-owner", "outside-branch", "foreign-process")  # codes for what somebody may not ask for
 
 
-def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overlay: Overlay, owner_uid: int) -> None:
-    """Refusal when *peer*, bound to that branch id or to none, may not make the request."""
+def check_caller(peer: Peer, owner_uid: int) -> None:
+    """Refusal for who may not ask anything. Call once it is known where *peer* is bound, before anything is looked up."""
     peer.check_alive()  # after *bound_to* was looked up: a process that has just ended looks unbound
     caller = peer.caller
     if caller.uid not in (owner_uid, 0):
@@ -32,6 +32,10 @@ def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overla
             f"this mount belongs to uid {owner_uid}, you are uid {caller.uid}",
             "ask its owner, or root",
         )
+
+
+def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overlay: Overlay) -> None:
+    """Refusal when *peer*, bound to that branch id or to none, may not make the request. After check_caller()."""
     if bound_to is not None:
         _hold_to_branch(request, bound_to, overlay)
         if isinstance(request, wire.HandleRequest):
@@ -39,7 +43,7 @@ def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overla
         if isinstance(request, wire.SnapshotDelete) and overlay.snapshot_row(request.ref).id not in peer.made:
             raise _outside("to delete a snapshot that this conversation has not made")
     if isinstance(request, wire.BranchBind):
-        _check_target(request.pid, caller)
+        _check_target(request.pid, peer.caller)
 
 
 def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -> None:

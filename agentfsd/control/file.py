@@ -43,4 +43,5 @@ class Channel:
 
     def close(self) -> None:
         self._reply = memoryview(b"")
+        self._service.leave(self._peer)
         self._peer.close()

@@ -59,12 +59,13 @@ class HistoryHandlers:
     async def _merge(self, request: wire.Merge, asker: Asker) -> wire.MergeReply:
         target = self.overlay.branch_row(request.target or asker.branch)
         sources = [self.overlay.find(source).id for source in request.sources]
+        names = [self.overlay.find(source).name for source in sources]
         rules = Rules(request.favor, request.whole_files, request.markers)
         await self._flush()
         steps = merging.merge_branches(self.overlay, sources, target.id, rules, author_of(asker), dry_run=request.dry_run)
         merged = await drive(steps, asker)
         if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
-            self._tell("merge", target.id, asker.caller.pid, name=" ".join(request.sources))
+            self._tell("merge", target.id, asker.caller.pid, name=" ".join(names))
         await self._settle()
         return merge_reply(merged, target.name)
 
@@ -77,11 +78,11 @@ class HistoryHandlers:
             changed = await drive(steps, asker)
             if changed:
                 self._tell("restore", branch.id, author.pid, name=found.name)
-            message = f"as in {request.ref} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
+            message = f"as in {found.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
         else:
             self.overlay.restore(branch.id, found.id, author.pid, author.command)
             self._tell("restore", branch.id, author.pid, name=found.name)
-            message = f"{branch.name} is at {request.ref} again"
+            message = f"{branch.name} is at {found.name} again"
         await self._settle()
         return wire.Done(message=message)
 
@@ -103,6 +104,7 @@ class HistoryHandlers:
             policy.max_count if request.max_count is None else request.max_count,
             policy.max_age_s if request.max_age is None else parse_age(request.max_age),
             policy.keep_tagged if request.keep_tagged is None else request.keep_tagged,
+            policy.keep_named if request.keep_named is None else request.keep_named,
         )
         pruned = self.overlay.prune(retention, request.branch, dry_run=request.dry_run)
         await self._settle()

@@ -46,6 +46,7 @@ class Peer:
         self.outgoing: list[int] = []  # that go along with the reply
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
         self.at_end: list[Callable[[], None]] = []  # what is called when the conversation has ended
+        self.temporary: set[str] = set()  # ids of snapshots and branches that go with it
 
     def check_alive(self) -> None:
         """Refusal once the process has ended. What was found out about its number before this call is then void."""

@@ -5,15 +5,16 @@ import logging
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control import differing, noting, patches
+from agentfsd.control import differing, noting, patches, tags
 from agentfsd.control.asker import Asker
-from agentfsd.control.authorize import FORBIDDEN, authorize, no_process
+from agentfsd.control.authorize import FORBIDDEN, authorize, check_caller, no_process
 from agentfsd.control.committing import CommitHandlers
 from agentfsd.control.events import Watcher, stream
 from agentfsd.control.forwarding import ForwardHandlers
@@ -24,8 +25,9 @@ from agentfsd.control.observing import ObserveHandlers
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
 from agentfsd.control.storage import backstore_status
+from agentfsd.core.news import Kind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.snapshots import RUN
+from agentfsd.core.snapshots import KEPT, RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
 from agentfsd.metadata.rows import BranchRow
@@ -41,6 +43,10 @@ _HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.Top, wire.FileDelete, wire
 
 
 async def _nothing(branch_id: str | None = None) -> None:
+    return
+
+
+async def _stay(force: bool) -> None:
     return
 
 
@@ -62,7 +68,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         flush: Flush = _nothing,
         settle: Callable[[], Awaitable[None]] = _nothing,
         write_back: Callable[[], Awaitable[None]] = _nothing,
-        shutdown: Callable[[bool], None] = lambda force: None,
+        shutdown: Callable[[bool], Awaitable[None]] = _stay,
         measure: Callable[[], dict[str, int]] = dict,
         open_view: Callable[[str, str], Awaitable[BranchView]] | None = None,
     ) -> None:
@@ -99,7 +105,9 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         progress = isinstance(request, wire.LongRequest) and request.progress
         asker = Asker(peer, bound_to, self._branch_name(bound_to), line, progress)
         try:
-            authorize(request, peer, asker.bound_to, self.overlay, self.info.owner_uid)
+            check_caller(peer, self.info.owner_uid)
+            request = tags.to_ids(request, bound_to, self.overlay)
+            authorize(request, peer, bound_to, self.overlay)
         except Refusal as exc:
             if exc.code in FORBIDDEN:
                 self._note(noting.refusal_of(request), asker)
@@ -138,7 +146,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
 
     async def _shut(self, request: wire.Shutdown, asker: Asker) -> wire.Done:
-        self._shutdown(request.force)
+        await self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
     async def _events(self, request: wire.Events, asker: Asker) -> wire.Done:
@@ -151,7 +159,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     async def _branch_create(self, request: wire.BranchCreate, asker: Asker) -> wire.BranchReply:
         source = self._pin(request.source)
         await self._flush()
-        made = self.overlay.create_branch(request.name, source)
+        made = self.overlay.create_branch(request.name, source, temporary=request.temporary)
+        asker.peer.temporary |= {made.id} if request.temporary else set()
         self._tell("branch-created", made.id, asker.caller.pid, name=made.base)
         return wire.BranchReply(branch=self._wire_branch(made))
 
@@ -243,8 +252,11 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     async def _snapshot_create(self, request: wire.SnapshotCreate, asker: Asker) -> wire.SnapshotReply:
         branch = self.overlay.branch_row(request.branch or asker.branch).id
         await self._flush(branch)
-        author, kind = author_of(asker), RUN if request.around_run else ""
-        made = self.overlay.create_snapshot(branch, request.name, request.tag, author.pid, author.command, kind)
+        author, kind = author_of(asker), KEPT if request.keep else RUN if request.around_run else ""
+        made = self.overlay.create_snapshot(
+            branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
+        )
+        asker.peer.temporary |= {made.id} if request.temporary else set()
         self.overlay.apply_retention(branch)
         self._tell("snapshot", branch, author.pid, name=made.name)
         return wire.SnapshotReply(snapshot=wire_snapshot(made))
@@ -263,7 +275,24 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         branch = "" if self.overlay.has_tree(row.branch_id) else row.branch
         self._tell("snapshot-deleted", row.branch_id, asker.caller.pid, branch=branch, name=row.name)
         await self._settle()
-        return wire.Done(message=f"deleted snapshot {request.ref}")
+        return wire.Done(message=f"deleted snapshot {row.name}")
+
+    async def _temporary_keep(self, request: wire.TemporaryKeep, asker: Asker) -> wire.Done:
+        self.overlay.keep_temporary(asker.peer.temporary)
+        asker.peer.temporary.clear()
+        return wire.Done()
+
+    def leave(self, peer: Peer) -> None:
+        """After the last request of a conversation: what it had for the time being goes, unless a process works in it."""
+        busy = {binding.branch_id for binding in self.bindings.bindings()} if peer.temporary else set()
+        try:
+            for row in self.overlay.drop_temporary(peer.temporary - busy):
+                kind, branch_id = ("discard", row.id) if isinstance(row, BranchRow) else ("snapshot-deleted", row.branch_id)
+                of = row.name if isinstance(row, BranchRow) else row.branch
+                name = "" if isinstance(row, BranchRow) else row.name
+                self._tell(cast(Kind, kind), branch_id, peer.caller.pid, branch=of, name=name)
+        except (OSError, sqlite3.Error) as exc:  # a full disk, for example: it goes at the next start
+            log.warning("what a client has left behind stays for now: %s", exc)
 
     async def _log(self, request: wire.Log, asker: Asker) -> wire.SnapshotsReply:
         return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
@@ -272,7 +301,8 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         wanted = parse(patches.asked_paths(request))
         a, b = self._pin(request.a), self._pin(request.b or asker.branch)
         await self._flush()
-        found = await drive(self.overlay.diffing(self.overlay.side(a), self.overlay.side(b)), asker)
+        with self.overlay.made_from(b) if request.own and b is not None else nullcontext(self.overlay.side(a)) as old:
+            found = await drive(self.overlay.diffing(old, self.overlay.side(b)), asker)
         return wire.ChangesReply(changes=[_wire_change(change) for change in among(found, wanted)])
 
     async def _diff_files(self, request: wire.DiffFiles, asker: Asker) -> wire.FilesDifferReply:
@@ -350,6 +380,7 @@ _HANDLERS: dict[type[wire.Request], object] = {
     wire.BranchShow: _S._branch_show, wire.BranchRename: _S._branch_rename, wire.BranchDelete: _S._branch_delete,
     wire.Discard: _S._discard, wire.BranchBind: _S._bind, wire.BranchUnbind: _S._unbind,
     wire.BranchBindings: _S._branch_bindings, wire.ViewOpen: _S._view_open, wire.SnapshotCreate: _S._snapshot_create,
+    wire.TemporaryKeep: _S._temporary_keep,
     wire.SnapshotList: _S._snapshot_list, wire.SnapshotShow: _S._snapshot_show,
     wire.SnapshotDelete: _S._snapshot_delete, wire.Diff: _S._diff,
     wire.DiffPatch: _S._diff_patch, wire.DiffFiles: _S._diff_files,

@@ -50,6 +50,7 @@ class SocketServer:
                 try:
                     await self._requests(stream, peer)
                 finally:
+                    self._service.leave(peer)
                     peer.close()
         except (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             log.debug("a client went away in mid-sentence")

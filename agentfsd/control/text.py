@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from agentfs_client import wire
-from agentfsd.logs import printable
+from agentfsd.escape import printable
 
 _LABEL = 12
 _COMMANDS = 3  # that are shown of a branch; likewise private mounts, before they are only counted
@@ -40,9 +40,9 @@ def status(found: wire.StatusReply, width: int = 0) -> str:
         ("pending", "; ".join(_pending(found))),
         ("slow", _slow(found, now_ns)),
     ]
-    lines = [f"{found.lower} is mounted on {found.mountpoint}"]
+    lines = [printable(f"{found.lower} is mounted on {found.mountpoint}")]
     for label, value in facts:
-        lines += _wrapped(f"  {label:<{_LABEL}}", value, width) if value else []
+        lines += _wrapped(f"  {label:<{_LABEL}}", printable(value), width) if value else []
     return "\n".join([*lines, "", *_branches(found, now_ns, width)]) + "\n"
 
 
@@ -81,7 +81,11 @@ def _no_room(found: wire.StatusReply) -> list[tuple[str, str]]:
         return []
     return [
         ("", "no room is left there: writes fail with ENOSPC; nothing acknowledged is lost"),
-        ("", "remove files, discard branches, or make room on that disk: all goes on by itself then"),
+        (
+            "",
+            "remove files, or make room on that disk: all goes on by itself then; what is kept for `agentfsd undo`, such as "
+            "discarded branches, `agentfsd gc --forget-undo` frees",
+        ),
     ]
 
 
@@ -135,6 +139,7 @@ def _branches(found: wire.StatusReply, now_ns: int, width: int) -> list[str]:
         rows.append(
             [branch.name, str(branch.changed), changed, snapshot, _processes(found, branch), branch.base or "(the lower)"]
         )
+    rows = [list(map(printable, row)) for row in rows]
     rows = fitting(rows, width, ("BASE", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

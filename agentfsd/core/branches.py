@@ -15,8 +15,11 @@ from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 class Branches(Refs):
     """What can be done with branches as such."""
 
-    def create_branch(self, name: str, source: str | None = None) -> BranchInfo:
-        """A new branch of a snapshot or of another branch's state now (None: the default branch's). O(1)."""
+    def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> BranchInfo:
+        """A new branch of a snapshot or of another branch's state now (None: the default branch's). O(1).
+
+        *temporary*: until it is renamed, see drop_temporary().
+        """
         check_name("branch", name)
         if self._branch_named(name) is not None:
             raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
@@ -25,6 +28,7 @@ class Branches(Refs):
         with self.store.transaction() as tx:
             layer = self._sealed_layer(tx, origin)
             row = self._add_branch(tx, name, "" if self._is_bare(layer) else origin.name, layer, made_from)
+            self._mark_temporary(tx, [row.id] if temporary else [])
         return self._branch_info(row)
 
     def list_branches(self) -> list[BranchInfo]:
@@ -68,8 +72,9 @@ class Branches(Refs):
         check_name("branch", new_name)
         if row.id == self.default_id:
             raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be renamed")
-        with self.store.transaction():
+        with self.store.transaction() as tx:
             layers.rename_branch(self.store, row.id, new_name)
+            self._unmark_temporary(tx, row.id)
         self._branches[row.id] = row._replace(name=new_name)
         return self._branch_info(self._branches[row.id])
 
@@ -101,6 +106,7 @@ class Branches(Refs):
         """Call _detach() after the commit."""
         layers.delete_branch(self.store, row.id)
         tx.put(self._branches, row.id, None)
+        self._unmark_temporary(tx, row.id)
         self._let_go(tx, row.head, row.base_layer)
 
     def parent_of(self, ref: str) -> BranchRow | None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from agentfsd.core import settings
 from agentfsd.core.branches import Branches
 from agentfsd.core.initial import Rules
-from agentfsd.core.snapshots import MERGE, RUN, SAFETY, UNNAMED, Snapshots
+from agentfsd.core.snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
 from agentfsd.metadata import layers
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
-from agentfsd.metadata.store import Transaction
-from agentfsd.types import SnapshotInfo
+from agentfsd.metadata.store import Store, Transaction
+from agentfsd.types import Backstore, Lower, SnapshotInfo
 
 _AUTOMATIC = (RUN, SAFETY, MERGE)
 
@@ -23,13 +23,19 @@ _AUTOMATIC = (RUN, SAFETY, MERGE)
 class Retention:
     """Which snapshots are kept. Source: SnapshotRetentionPolicy of the tool operations specification.
 
-    ``max_count``: of each branch, the newest; ``max_age_s``; 0 for no limit. ``keep_tagged``: never one with a tag or a name
-    that somebody gave it.
+    ``max_count``: of each branch, the newest; ``max_age_s``; 0 for no limit. ``keep_named``: those with a name that somebody gave
+    them stay, and do not count; ``keep_tagged``: those with a tag, too. What is KEPT or TEMPORARY always stays.
     """
 
     max_count: int = 0
     max_age_s: float = 0
-    keep_tagged: bool = True
+    keep_tagged: bool = False
+    keep_named: bool = True
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of snapshots that may go."""
+        return (UNNAMED, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,17 @@ class Past(Snapshots, Branches):
     kept_deeds = 20
     kept_automatic = Retention(max_count=100)
 
+    def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
+        super().__init__(store, lower, backstore)
+        self.drop_temporary(list(self._temporary))  # whoever made them has no conversation with us any more
+
     # -- the policy
 
     @property
     def retention(self) -> Retention:
         found = settings.read(self.store)
         count, age = int(found["retention.max_count"]), settings.parse_age(found["retention.max_age"])
-        return Retention(count, age, found["retention.keep_tagged"] == "yes")
+        return Retention(count, age, found["retention.keep_tagged"] == "yes", found["retention.keep_named"] == "yes")
 
     def policy(self) -> dict[str, str]:
         """Every setting by name."""
@@ -206,9 +216,8 @@ class Past(Snapshots, Branches):
     def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotInfo]:
         """Deletes what *retention* does not keep, of one branch or all; those that are (or would be) deleted."""
         branch_id = None if branch is None else self.branch_row(branch).id
-        kinds = (UNNAMED, *_AUTOMATIC) if retention.keep_tagged else ("", UNNAMED, *_AUTOMATIC)
-        rows = [row for row in self._snapshots.values() if branch_id in (None, row.branch_id)]
-        found = _superfluous(rows, retention, kinds)
+        rows = [row for row in self._snapshots.values() if branch_id in (None, row.branch_id) and row.id not in self._temporary]
+        found = _superfluous(rows, retention, retention.kinds)
         infos = [self.count_snapshot(row.id) for row in found]
         if not dry_run:
             self._delete_snapshots(found)
@@ -232,6 +241,23 @@ class Past(Snapshots, Branches):
         policy = self.retention
         if policy.max_count or policy.max_age_s:
             self.prune(policy, branch_id)
+
+    def drop_temporary(self, ids: Iterable[str]) -> list[BranchRow | SnapshotRow]:
+        """Removes those of *ids* that are still there for the time being; what went. Nothing of it can be undone."""
+        dropped: list[BranchRow | SnapshotRow] = []
+        for number in sorted(self._temporary.keys() & set(ids), reverse=True):
+            row = self._branches.get(number) or self._snapshots.get(number)
+            if isinstance(row, BranchRow):
+                self.discard(number, keep=False)
+            elif row is not None:
+                self.delete_snapshot(number)
+            dropped += [] if row is None else [row]
+        return dropped
+
+    def keep_temporary(self, ids: Iterable[str]) -> None:
+        """They stay, as if they had been made so."""
+        with self.store.transaction() as tx:
+            self._unmark_temporary(tx, *ids)
 
     def forget_deeds(self) -> None:
         """Frees what is kept for undo() alone; nothing can be undone any more."""

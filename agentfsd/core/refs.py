@@ -29,6 +29,7 @@ from agentfsd.types import DEFAULT_BRANCH, Backstore, Lower
 _READERS_COPY_BYTES = (
     1 << 16
 )  # of a file that is only read past us: it follows its file across a snapshot if that costs next to nothing
+_TEMPORARY = "temporary"  # the fact that names them
 
 
 class Refs:
@@ -41,6 +42,7 @@ class Refs:
         self._branches = {row.id: row for row in layers.branches(store)}
         self._snapshots = {row.id: row for row in layers.snapshots(store)}
         self._deeds = {row.id: row for row in layers.deeds(store)}  # what can be undone
+        self._temporary: dict[str, bool] = dict.fromkeys(store.fact(_TEMPORARY).split(), True)
         self._written: set[int] = set()  # objects that are known to be no mere copies of the lower's: not looked at again
         self._pins: Counter[int] = Counter()  # layers that work under way rests on
         self._numbers = itertools.count(1)
@@ -58,6 +60,22 @@ class Refs:
         self.default_id = self.branch_row(DEFAULT_BRANCH).id
         self._drop_unfinished()
         reap.recover(store, backstore)
+
+    # -- what is there for the time being
+
+    def _mark_temporary(self, tx: Transaction, ids: Iterable[str]) -> None:
+        marked = list(ids)
+        for number in marked:
+            tx.put(self._temporary, number, True)
+        if marked:
+            self.store.put_fact(_TEMPORARY, " ".join(self._temporary))
+
+    def _unmark_temporary(self, tx: Transaction, *ids: str) -> None:
+        marked = [number for number in ids if number in self._temporary]
+        for number in marked:
+            tx.put(self._temporary, number, None)
+        if marked:
+            self.store.put_fact(_TEMPORARY, " ".join(self._temporary))
 
     # -- trees
 
@@ -216,6 +234,12 @@ class Refs:
             with self.store.transaction() as tx:
                 layer = self._sealed_layer(tx, self.find(ref), readers_follow=readers_follow)
         with self.pinned(layer, read_only=True) as tree:
+            yield tree
+
+    @contextmanager
+    def made_from(self, branch_ref: str) -> Iterator[Tree]:
+        """What a branch was when it was made."""
+        with self.pinned(self.branch_row(branch_ref).base_layer, read_only=True) as tree:
             yield tree
 
     @contextmanager

@@ -96,7 +96,8 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
     "copyup.mode_strategy": ("clone", _one_of(*MODE_STRATEGIES)),
     "copyup.umask": ("022", _permissions),
     "log.slow_ms": ("250", _milliseconds),
-    "retention.keep_tagged": ("yes", _yes_or_no),
+    "retention.keep_named": ("yes", _yes_or_no),
+    "retention.keep_tagged": ("no", _yes_or_no),
     "retention.max_age": ("0", _age),
     "retention.max_count": ("0", _count),
 }

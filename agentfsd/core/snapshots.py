@@ -1,32 +1,64 @@
 """Taking, listing, counting and deleting snapshots."""
 
+import errno
 import time
+from collections.abc import Iterable
 
 from agentfsd.core.ids import check_name
 from agentfsd.core.refs import Refs
+from agentfsd.errors import Refusal
 from agentfsd.metadata import layers
 from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
 from agentfsd.metadata.store import Transaction
 from agentfsd.types import SnapshotInfo
 
 UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds that nobody gave a name
+TAGGED, NAMED, KEPT = "tagged", "", "kept"  # a tag and no name; a name; whoever took it said that it stays
+_CANDIDATES = 5
 
 
 class Snapshots(Refs):
     """What can be done with snapshots as such."""
 
     def create_snapshot(
-        self, branch_ref: str, name: str | None = None, tag: str = "", author_pid: int = 0, author: str = "", kind: str = ""
-    ) -> SnapshotInfo:
-        """Fixes a branch's state as it is now. O(1). *kind*: see SnapshotInfo."""
+        self, branch_ref: str, name: str | None = None, tag: str = "", author_pid: int = 0, author: str = "", kind: str = "",
+        *, temporary: bool = False,
+    ) -> SnapshotInfo:  # fmt: skip
+        """Fixes a branch's state as it is now. O(1). *kind*: see SnapshotInfo. *temporary*: see drop_temporary()."""
         branch = self.branch_row(branch_ref)
         if name is not None:
             check_name("snapshot", name)
-        elif not tag:
-            kind = kind or UNNAMED
+        else:
+            kind = kind or (TAGGED if tag else UNNAMED)
         with self.store.transaction() as tx:
             row = self._add_snapshot(tx, branch, name, tag, author_pid, author, kind)
+            self._mark_temporary(tx, [row.id] if temporary else [])
         return self._snapshot_info(row)
+
+    def tagged(self, tag: str, branch_ids: Iterable[str], within: str | None = None) -> SnapshotRow | None:
+        """The newest snapshot with a tag, of the first of these branches that has any, or else of the only one that has.
+
+        A branch has its own snapshots before those of its history. *within*: a branch id, outside of whose history nothing
+        counts. None where there is none; Refusal where several branches have some.
+        """
+        found = sorted(
+            (row for row in self._snapshots.values() if row.tag == tag and row.id not in self._temporary), reverse=True
+        )
+        if within is not None:
+            found = [row for row in found if self.in_history(within, row.id)]
+        for number in branch_ids:
+            own = [row for row in found if row.branch_id == number] or [row for row in found if self.in_history(number, row.id)]
+            if own:
+                return own[0]
+        newest = {row.branch_id: row for row in reversed(found)}
+        if len(newest) > 1:
+            names = [f"{row.name} (of {row.branch})" for row in sorted(newest.values(), reverse=True)]
+            shown = ", ".join(names[:_CANDIDATES]) + (f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else "")
+            raise Refusal(
+                errno.EINVAL, "ambiguous", f"{len(names)} branches have snapshots tagged {tag!r}, the newest of each: {shown}",
+                "name one of them, or the branch where the command takes one",
+            )  # fmt: skip
+        return next(iter(newest.values()), None)
 
     def _add_snapshot(
         self, tx: Transaction, branch: BranchRow, name: str | None, tag: str, author_pid: int, author: str, kind: str,
@@ -109,6 +141,7 @@ class Snapshots(Refs):
         """Call _detach() after the commit."""
         layers.delete_snapshot(self.store, row.id, row.parent)
         tx.put(self._snapshots, row.id, None)
+        self._unmark_temporary(tx, row.id)
         for other in [other for other in self._snapshots.values() if other.parent == row.id]:
             tx.put(self._snapshots, other.id, other._replace(parent=row.parent))
         for deed in [deed for deed in self._deeds.values() if deed.snapshot == row.id]:

@@ -3,10 +3,11 @@
 The DDL is the authority on what is stored; code that disagrees with it is wrong.
 """
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 DDL = """
--- Facts about the whole state directory: lower (what it was made for), created_ns.
+-- Facts about the whole state directory: lower (what it was made for), created_ns; policy.NAME; temporary: ids of the
+-- branches and snapshots that belong to a conversation, and go with it or at the next start.
 CREATE TABLE fact (
     key    TEXT PRIMARY KEY,
     value  TEXT NOT NULL
@@ -49,7 +50,7 @@ CREATE TABLE snapshot (
     author_pid     INTEGER NOT NULL,-- process that asked; 0 unknown
     file_count     INTEGER,         -- entries stored since the snapshot before; NULL until somebody asks
     bytes_changed  INTEGER,         -- bytes of content stored since then; NULL likewise
-    kind           TEXT NOT NULL DEFAULT '',  -- '' asked for by name; else why it was taken: run, safety, merge
+    kind           TEXT NOT NULL DEFAULT '',  -- '' asked for by name; kept, tagged, unnamed; else why: run, safety, merge
     author         TEXT NOT NULL DEFAULT ''   -- command of the process that asked
 ) WITHOUT ROWID;
 
@@ -155,5 +156,14 @@ ALTER TABLE branch ADD COLUMN base_id TEXT NOT NULL DEFAULT '';
 UPDATE branch SET base_id = coalesce(
     (SELECT parent.id FROM branch AS parent WHERE parent.name = branch.base),
     (SELECT snapshot.branch_id FROM snapshot WHERE snapshot.name = branch.base), '');
+""",
+    # A tag alone keeps no snapshot any more. Who had said that tagged ones may go had said the same of named ones.
+    3: """
+INSERT OR REPLACE INTO fact SELECT 'temporary', group_concat(id, ' ') FROM snapshot
+    WHERE tag = 'temporary: of a running export' AND name GLOB 'export-*' HAVING count(*) > 0;
+UPDATE snapshot SET kind = 'tagged' WHERE kind = '' AND tag <> '' AND length(name) > length(substr(branch, 1, 100)) + 1
+    AND name = substr(branch, 1, 100) || '-' || CAST(CAST(substr(name, length(substr(branch, 1, 100)) + 2) AS INTEGER) AS TEXT);
+INSERT OR IGNORE INTO fact SELECT 'policy.retention.keep_named', 'no' FROM fact
+    WHERE key = 'policy.retention.keep_tagged' AND value = 'no';
 """,
 }

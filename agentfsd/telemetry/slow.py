@@ -5,7 +5,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from agentfsd.logs import printable
+from agentfsd.escape import printable
 
 log = logging.getLogger(__name__)
 

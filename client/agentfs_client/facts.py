@@ -37,7 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     author_pid: int
     file_count: int
     bytes_changed: int
-    kind: str = ""  # why it was taken when nobody named it: run, safety, merge
+    kind: str = ""  # "": it has a name of somebody's; kept, tagged, unnamed; else why: run, safety, merge
     author: str = ""  # command of the process that asked
     merged: tuple[str, ...] = ()  # ids of snapshots of other branches that were merged since the parent
 

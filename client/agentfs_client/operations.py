@@ -79,8 +79,9 @@ class Operations:
     # -- branches
 
     @operation
-    def create_branch(self, name: str, source: str | None = None) -> Question[wire.Branch]:
-        return ask(wire.BranchCreate(name=name, source=source), wire.BranchReply, _branch)
+    def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> Question[wire.Branch]:
+        """*temporary*: it goes with this conversation, unless it is renamed or keep_temporary() comes before."""
+        return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
 
     @operation
     def list_branches(self) -> Question[list[wire.Branch]]:
@@ -126,11 +127,17 @@ class Operations:
 
     @operation
     def create_snapshot(
-        self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False
-    ) -> Question[wire.Snapshot]:
-        """*around_run*: it was taken by itself, and may go by itself."""
-        request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run)
+        self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
+        keep: bool = False, temporary: bool = False,
+    ) -> Question[wire.Snapshot]:  # fmt: skip
+        """*around_run*: it was taken by itself, and may go by itself. *keep*: no retention takes it. *temporary*: as a branch."""
+        request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run, keep=keep, temporary=temporary)
         return ask(request, wire.SnapshotReply, _snapshot)
+
+    @operation
+    def keep_temporary(self) -> Question[None]:
+        """What this conversation has made for the time being stays."""
+        return ask(wire.TemporaryKeep(), wire.Done, _nothing)
 
     @operation
     def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
@@ -200,10 +207,12 @@ class Operations:
     @operation
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
-        keep_tagged: bool | None = None, dry_run: bool = False,
+        keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
     ) -> Question[list[wire.Snapshot]]:  # fmt: skip
         """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
-        request = wire.Prune(branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, dry_run=dry_run)
+        request = wire.Prune(
+            branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
+        )
         return ask(request, wire.SnapshotsReply, _snapshots)
 
     @operation
@@ -222,12 +231,14 @@ class Operations:
         return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
 
     @operation
-    def diff(self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = ()) -> Question[list[wire.Change]]:
+    def diff(
+        self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
+    ) -> Question[list[wire.Change]]:
         """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
 
-        *paths*, relative to the root, name files and directories to keep to.
+        *paths*, relative to the root, name files and directories to keep to. *own*: instead of *a* what branch *b* was made from.
         """
-        return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths)), wire.ChangesReply, lambda reply: reply.changes)
+        return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own), wire.ChangesReply, lambda reply: reply.changes)
 
     @operation
     def changed_files(

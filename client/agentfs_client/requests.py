@@ -62,8 +62,11 @@ class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
 
 
 class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
+    """``temporary``: it goes with the conversation, or at the daemon's next start, unless it is renamed or kept before."""
+
     name: str
     source: str | None = None  # any ref; None: main as it is now
+    temporary: bool = False
 
 
 class BranchList(Request, frozen=True, kw_only=True, tag="branch.list"):
@@ -117,12 +120,19 @@ class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
-    """``around_run``: taken by itself before or after a command, and subject to retention."""
+    """``around_run``: taken by itself before or after a command, and subject to retention; so is one that has a tag and no name.
+    ``keep``: no retention takes it. ``temporary``: as of a branch."""
 
     branch: str | None = None
     name: str | None = None  # None: one is made up
     tag: str = ""
     around_run: bool = False
+    keep: bool = False
+    temporary: bool = False
+
+
+class TemporaryKeep(Request, frozen=True, kw_only=True, tag="temporary.keep"):
+    """What this conversation has made for the time being stays."""
 
 
 class SnapshotList(Request, frozen=True, kw_only=True, tag="snapshot.list"):
@@ -138,7 +148,7 @@ class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
 
 
 class Diff(Request, frozen=True, kw_only=True, tag="diff"):
-    """Both left out: the lower against the caller's branch. Only b: the lower against b.
+    """Both left out: the lower against the caller's branch. Only b: the lower against b; with ``own`` what b was made from.
 
     ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
     need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
@@ -148,6 +158,7 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     b: str | None = None
     paths: list[str] = []
     raw_paths: list[bytes] = []
+    own: bool = False
 
 
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
@@ -236,6 +247,7 @@ class Prune(Request, frozen=True, kw_only=True, tag="prune"):
     max_count: int | None = None
     max_age: str | None = None  # such as "30d"
     keep_tagged: bool | None = None
+    keep_named: bool | None = None
     dry_run: bool = False
 
 
@@ -410,7 +422,7 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
 AnyRequest = (
     Hello | Status | Capabilities | BackstoreStatus | Top | AuditList | BranchCreate | BranchList | BranchShow
     | BranchRename | BranchDelete | Discard | BranchBind | BranchUnbind | BranchBindings | ViewOpen
-    | SnapshotCreate | SnapshotList | SnapshotShow | SnapshotDelete
+    | SnapshotCreate | TemporaryKeep | SnapshotList | SnapshotShow | SnapshotDelete
     | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
     | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
     | FileClose | FileCount | FileMkdir | FileRename | FileDelete | FdOpen | FdDup | FdSync | InterposeGet | InterposeSet

@@ -73,7 +73,7 @@ def test_stat_has_a_bar_for_each_file_and_a_sum(branch: Mounted) -> None:
         " sub/deep/leaf |   1 - (gone)",
         " sub/inner     |   1 +",
         " tool          |   1 + (new)",
-        r" \xff \n       |   1 + (new)",
+        r' "\377 \n"     |   1 + (new)',
     ]
     assert lines[-1] == " 8 files changed, 6 insertions(+), 3 deletions(-)"
 

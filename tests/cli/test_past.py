@@ -175,7 +175,7 @@ def test_old_snapshots_go_and_named_ones_stay(project: Mounted) -> None:
     project.cli("policy set", "retention.max_count", "1")
     assert project.cli("prune").stdout.endswith("3 snapshots deleted\n")
     assert [found["name"] for found in project.json("snapshot list", "-b", "a")] == [names[3], "mine"]
-    assert len(project.json("prune", "--max-age", "0.001s", "--no-keep-tagged")) == 2
+    assert len(project.json("prune", "--max-age", "0.001s", "--no-keep-named")) == 2
     for wrong in (["retention.max_count", "many"], ["retention.max_age", "soon"], ["no.such", "1"]):
         assert project.cli("policy set", *wrong, check=False).returncode == 1
     assert project.json("policy show")["retention.max_count"] == "1"

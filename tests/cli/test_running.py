@@ -145,6 +145,28 @@ def test_fresh_branch_without_a_change_goes_again(mounted: Mounted) -> None:
     assert [branch["name"] for branch in mounted.json("branch list")] == ["main"]
 
 
+def test_what_main_had_changed_already_is_no_change_of_a_fresh_branch(mounted: Mounted) -> None:
+    (mounted.path / "file").write_text("changed in main\n")
+    done = agentfsd("run", "--", "true", cwd=mounted.path)
+    assert "nothing changed; branch" in done.stderr
+    assert [branch["name"] for branch in mounted.json("branch list")] == ["main"]
+    done = agentfsd("run", "--", "sh", "-c", "cat file; rm sub/inner", cwd=mounted.path)
+    name = next(branch["name"] for branch in mounted.json("branch list") if branch["name"] != "main")
+    (mounted.path / "later").touch()
+    assert done.stdout == "changed in main\n"
+    assert done.stderr.splitlines()[:3] == [
+        f"agentfsd: 1 change in branch {name}; the real files are as they were", "  D sub/inner",
+        f"  show it:    agentfsd diff main {name}",
+    ]  # fmt: skip
+
+
+def test_fresh_branch_in_which_all_was_taken_back_goes_again(mounted: Mounted) -> None:
+    (mounted.path / "file").write_text("changed in main\n")
+    done = agentfsd("run", "--", "sh", "-c", "touch new; rm new; cat file > x; cat x > file; rm x", cwd=mounted.path)
+    assert "nothing changed; branch" in done.stderr
+    assert [branch["name"] for branch in mounted.json("branch list")] == ["main"]
+
+
 def test_fresh_branch_with_changes_is_told(mounted: Mounted) -> None:
     done = agentfsd("run", "--", "sh", "-c", "echo x > file; rm sub/inner; mkdir d; exit 3", cwd=mounted.path, check=False)
     assert done.returncode == 3

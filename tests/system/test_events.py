@@ -264,8 +264,8 @@ def test_watch_shows_lines_until_ctrl_c(mounted: Mounted) -> None:
     assert watcher.stdout is not None
     os.mkdir(mounted.subtree("b") / "odd\nname")
     os.rename(mounted.subtree("b") / "odd\nname", mounted.subtree("b") / "d")
-    assert watcher.stdout.readline().split()[1:] == ["created", "b", "odd\\nname/"]
-    assert watcher.stdout.readline().split()[1:] == ["renamed", "b", "odd\\nname", "->", "d/"]
+    assert watcher.stdout.readline().split()[1:] == ["created", "b", '"odd\\nname/"']
+    assert watcher.stdout.readline().split()[1:] == ["renamed", "b", '"odd\\nname"', "->", "d/"]
     watcher.send_signal(signal.SIGINT)
     assert watcher.wait(WAIT_S) == 130
 
