@@ -163,22 +163,25 @@ static void put_back(int fd) {
         shadow_end(fd);
 }
 
-void take_back(int fd) {
-    if (!enter())
-        return;
-    int saved = errno;
-    put_back(fd);
-    refresh(fd);
-    errno = saved;
-    leave();
-}
-
-/* Every descriptor of *file*, which is one of the mount's. */
+/* Every descriptor of *file*, which is one of the mount's: copies of one another share an offset. */
 static void put_all_back(struct object file) {
     struct object other;
     for (int fd = 0; fd < settings.limit && has_shadows(); fd++)
         if (shadow_of(fd) >= 0 && identify(settings.base + fd, &other) && is_same(file, other))
             put_back(fd);
+}
+
+void take_back(int fd) {
+    if (!enter())
+        return;
+    int saved = errno, shadow = shadow_of(fd);
+    struct object file;
+    if (shadow >= 0 && identify(shadow, &file)) {
+        put_all_back(file);
+        refresh(fd);
+    }
+    errno = saved;
+    leave();
 }
 
 void before_mapping(int fd, bool shared) {
