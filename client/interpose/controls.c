@@ -9,11 +9,13 @@
 #define F_DUPFD_QUERY 1027
 #endif
 
-/* The object stays as it is for direct input and output: it may ask for an alignment that the mount does not. */
+/* Direct input and output is the mount's: the object may ask for an alignment, and other calls answer otherwise then, too. */
 static int set_flags(__typeof__(fcntl) *call, int fd, void *flags) {
+    if ((uintptr_t)flags & O_DIRECT)
+        take_back(fd);
     int shadow = where(fd), done = call(shadow, F_SETFL, flags), saved = errno;
     if (done == 0 && shadow != fd)
-        KERNEL(fcntl, fd, F_SETFL, (uintptr_t)flags & ~(uintptr_t)O_DIRECT);
+        KERNEL(fcntl, fd, F_SETFL, flags);
     errno = saved;
     return done;
 }

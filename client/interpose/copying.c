@@ -4,8 +4,6 @@
 
 EXPORT ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t length, unsigned flags) {
     int from = stand_in(in), to = stand_in(out);
-    if (from == in && settings.base != 0)
-        refresh(in); /* this call takes the size that the kernel remembers; another descriptor may have written since */
     ssize_t done = REAL(copy_file_range)(from, in_offset, to, out_offset, length, flags);
     if (done > 0 && in_offset == NULL)
         follow(in, from);
@@ -14,24 +12,18 @@ EXPORT ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out
     return done;
 }
 
-/* From a forwarded descriptor as from any other; from the mount's likewise, once the kernel knows the size. */
-static void before_sending(int fd) {
-    if (settings.base != 0 && where(fd) == fd)
-        refresh(fd);
-}
-
 EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count) {
-    before_sending(in);
+    before_moving(in, out);
     return REAL(sendfile)(out, in, offset, count);
 }
 
 EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) {
-    before_sending(in);
+    before_moving(in, out);
     return REAL(sendfile64)(out, in, offset, count);
 }
 
 EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t length, unsigned flags) {
-    before_sending(in);
+    before_moving(in, out);
     return REAL(splice)(in, in_offset, out, out_offset, length, flags);
 }
 

@@ -53,14 +53,14 @@ static void note_mapped(struct object file) {
 /* Why a file stays with the mount, in a word for the trace; NULL for one that is worth it. */
 static const char *reason(int fd, bool is_new, int flags, const struct statx *found) {
     struct object file = {makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino};
+    if (flags & O_TMPFILE & ~O_DIRECTORY)
+        return "unnamed";
     if ((flags & O_ACCMODE) == O_RDWR && !is_new)
         return "update";
     if (flags & O_DIRECT)
         return "direct";
     if (flags & O_DSYNC) /* the mount makes content, name and attributes durable together */
         return "synchronous";
-    if (flags & O_TMPFILE & ~O_DIRECTORY)
-        return "unnamed";
     if ((flags & O_ACCMODE) == O_RDONLY && found->stx_size < settings.min_read_size)
         return "small";
     if (is_mapped(file))
@@ -117,7 +117,7 @@ static const char *exchange(int fd, int flags, uint64_t device) {
 static void try(int fd, bool is_new) {
     struct statx found;
     int flags = (int)KERNEL(fcntl, fd, F_GETFL, 0);
-    if (flags < 0 || flags & (O_PATH | O_DIRECTORY))
+    if (flags < 0 || flags & O_PATH)
         return;
     if (KERNEL(statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE | STATX_INO, &found) != 0)
         return;
@@ -180,6 +180,21 @@ void take_back(int fd) {
         put_all_back(file);
         refresh(fd);
     }
+    errno = saved;
+    leave();
+}
+
+void before_moving(int from, int to) {
+    struct object source, target;
+    if (!enter())
+        return;
+    int saved = errno, from_shadow = shadow_of(from), to_shadow = shadow_of(to);
+    bool mixed = (from_shadow < 0) != (to_shadow < 0);
+    if (mixed && identify(from_shadow < 0 ? from : from_shadow, &source) && identify(to_shadow < 0 ? to : to_shadow, &target) &&
+        is_same(source, target))
+        put_all_back(source);
+    if (shadow_of(from) < 0)
+        refresh(from); /* these calls take the size that the kernel remembers */
     errno = saved;
     leave();
 }

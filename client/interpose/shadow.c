@@ -109,11 +109,12 @@ void refresh(int fd) {
 }
 
 int stand_in(int fd) {
+    if (settings.base == 0)
+        return fd;
     int shadow = where(fd), saved = errno;
-    if (shadow != fd) {
+    if (shadow != fd)
         KERNEL(lseek, shadow, KERNEL(lseek, fd, 0, SEEK_CUR), SEEK_SET);
-        refresh(shadow); /* the kernel has not seen what was written past the mount */
-    }
+    refresh(shadow); /* the kernel has not seen what was written past the mount, perhaps by another descriptor */
     errno = saved;
     return shadow;
 }

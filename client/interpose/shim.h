@@ -120,7 +120,7 @@ struct object {
 };
 int shadow_of(int fd);                 /* its number, or -1 */
 int where(int fd);                     /* what knows the file's attributes: the shadow, or fd. To be called outside. */
-int stand_in(int fd);                  /* likewise, at the offset of fd and with the size that the file has now */
+int stand_in(int fd);                  /* likewise, at the offset of fd; the kernel knows the size that the file has now */
 int follow(int fd, int shadow);        /* the stand-in has been moved: so is fd; returns fd */
 bool has_shadows(void);                /* false: this process has none at all */
 bool shadow_put(int fd, int mount, bool cloexec, const struct object *object); /* makes a copy of *mount* the shadow of fd */
@@ -151,6 +151,8 @@ void conversation_after_fork(void);
 int forward(int fd, bool is_new);
 /* fd is the mount's descriptor again, as if it had never been forwarded. To be called outside. */
 void take_back(int fd);
+/* The kernel is about to move bytes from one to the other: if both are of one file and one is forwarded, neither is any more. */
+void before_moving(int from, int to);
 /* The file that fd is of will be mapped: what this process has open of it must be the pages that are mapped. */
 void before_mapping(int fd, bool shared);
 /* Whether anybody has a record lock on the file. */

@@ -47,7 +47,7 @@ class Twin:
         self.random = random.Random(seed)
         self.everything = everything
         self.files: list[tuple[int, str]] = []
-        self.maps: list[tuple[mmap.mmap, str]] = []
+        self.maps: list[mmap.mmap] = []
         self.calls: list[Callable[[], object]] = [
             getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_") or (everything and name.startswith("all_"))
         ]
@@ -70,7 +70,7 @@ class Twin:
     def end(self) -> None:
         for fd, _ in self.files:
             os.close(fd)
-        for mapped, _ in self.maps:
+        for mapped in self.maps:
             mapped.close()
         assert self.peer.stdin is not None
         self.peer.stdin.close()
@@ -189,11 +189,14 @@ class Twin:
             os.close(ends[1])
 
     def do_copy_range(self) -> object:
+        """To its end: where blocks are shared, a call may stop at the border of one."""
         source, target, length = self.fd(), self.fd(), self.random.randrange(SIZE)
-        places = self.random.choice((None, self.offset())), self.random.choice((None, self.offset()))
-        self.say(source, target, length, *places)
-        done = os.copy_file_range(source, target, length, *places)
-        return done, os.lseek(source, 0, os.SEEK_CUR), os.lseek(target, 0, os.SEEK_CUR)
+        places = [self.random.choice((None, self.offset())) for _ in range(2)]
+        self.say(self.note, source, length, *places)
+        copied = 0
+        while copied < length and (done := os.copy_file_range(source, target, length - copied, *places)):
+            copied, places = copied + done, [place if place is None else place + done for place in places]
+        return copied, os.lseek(source, 0, os.SEEK_CUR), os.lseek(target, 0, os.SEEK_CUR)
 
     def do_posix_fallocate(self) -> object:
         return os.posix_fallocate(self.fd(), self.offset(), self.random.randrange(1, SIZE))
@@ -201,7 +204,7 @@ class Twin:
     # -- memory
 
     def do_map(self) -> object:
-        fd, size = self.fd(), os.stat(self.fd()).st_size
+        fd = self.fd()
         writes = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
         size = os.fstat(fd).st_size
         if not size:
@@ -213,7 +216,7 @@ class Twin:
         if self.random.random() < 0.5:
             mapped.close()
         else:
-            self.maps = [*self.maps[-2:], (mapped, str(size))]
+            self.maps = [*self.maps[-2:], mapped]
         return seen
 
     def do_look_at_private_map(self) -> object:
@@ -227,7 +230,7 @@ class Twin:
     def do_see_in_map(self) -> object:
         if not self.maps:
             return "none"
-        mapped = self.random.choice(self.maps)[0]
+        mapped = self.random.choice(self.maps)
         return short(mapped[: min(len(mapped), mapped.size())])  # behind the end there is nothing to be seen
 
     # -- the file
@@ -243,11 +246,9 @@ class Twin:
         name = self.name()
         self.say(name)
         found = os.stat(name)
-        times = {os.fstat(fd).st_mtime_ns == found.st_mtime_ns for fd, other in self.files if other == name and self.same(fd, name)}
+        here = (os.fstat(fd) for fd, other in self.files if other == name)
+        times = {one.st_mtime_ns == found.st_mtime_ns for one in here if one.st_ino == found.st_ino}
         return stat.filemode(found.st_mode), found.st_nlink, found.st_size, times
-
-    def same(self, fd: int, name: str) -> bool:
-        return os.path.sameopenfile(fd, fd) and os.fstat(fd).st_ino == os.stat(name).st_ino
 
     def do_unlink(self) -> object:
         name = self.name()
@@ -330,11 +331,6 @@ class Twin:
     def all_flag_direct(self) -> object:
         fd = self.fd()
         return fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) ^ os.O_DIRECT)
-
-    def all_seek_hole(self) -> object:
-        fd = self.fd()
-        found = os.lseek(fd, self.offset(), self.random.choice((os.SEEK_HOLE, os.SEEK_DATA)))
-        return found, os.lseek(fd, 0, os.SEEK_CUR)
 
     def all_seek_far(self) -> object:
         return os.lseek(self.fd(), (1 << 62) + self.random.randrange(9), os.SEEK_SET)
