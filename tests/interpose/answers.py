@@ -73,7 +73,8 @@ def status_by_number() -> object:
 
 def clone() -> object:
     fd, other = make("clone"), make("clone-source")
-    return [said(fcntl.ioctl, fd, FICLONE, source) for source in (other, os.open("large", os.O_RDONLY), os.open("/etc/passwd", 0))]
+    sources = other, os.open("large", os.O_RDONLY), os.open("/etc/passwd", os.O_RDONLY)
+    return [said(fcntl.ioctl, fd, FICLONE, source) for source in sources]
 
 
 def extents() -> object:
@@ -242,8 +243,9 @@ def hints() -> object:
 
 CALLS = (
     allocation, allocation_by_number, status_by_number, clone, extents, flags_of_a_write, flags_of_a_read, far_offset,
-    direct_from_now_on, holes, append_behind_what_was_just_written, sending_a_file_to_its_own_end, seals, polling, copy_of_what_was_just_written, copy_from_elsewhere, sending_what_was_just_written,
-    stores_in_a_map, a_map_beside_another_process, locks_beside_a_map, setuid_goes_with_a_write, names_of_descriptors,
+    direct_from_now_on, holes, append_behind_what_was_just_written, sending_a_file_to_its_own_end, seals, polling,
+    copy_of_what_was_just_written, copy_from_elsewhere, sending_what_was_just_written, stores_in_a_map,
+    a_map_beside_another_process, locks_beside_a_map, setuid_goes_with_a_write, names_of_descriptors,
     another_mode_for_a_stream, flags_of_a_descriptor, hints,
 )  # fmt: skip
 

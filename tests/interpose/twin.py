@@ -48,9 +48,8 @@ class Twin:
         self.everything = everything
         self.files: list[tuple[int, str]] = []
         self.maps: list[mmap.mmap] = []
-        self.calls: list[Callable[[], object]] = [
-            getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_") or (everything and name.startswith("all_"))
-        ]
+        kinds = ("do_", "all_") if everything else ("do_",)
+        self.calls: list[Callable[[], object]] = [getattr(self, name) for name in sorted(dir(self)) if name.startswith(kinds)]
         clean = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "AGENTFS_INTERPOSE")}
         self.peer = subprocess.Popen(
             [sys.executable, __file__, "peer"], env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
