@@ -1,33 +1,58 @@
-/* copy_file_range(2) between two files of the mount, one of which is forwarded: to the kernel those lie in two file systems, to
- * the program in one. Then the mount copies, by the shadow of the one and at the offset that it has. */
+/* What copies, allocates and looks for holes. The mount does it, on the shadow: the object lies in a file system that may know
+ * more or fewer kinds of allocation, and to which a file of the mount that is not forwarded is a stranger. */
 #include "shim.h"
 
-static off64_t place(int fd, const off64_t *offset) { return offset != NULL ? *offset : KERNEL(lseek, fd, 0, SEEK_CUR); }
-
-static void move(int fd, off64_t *offset, off64_t at) {
-    if (offset != NULL)
-        *offset = at;
-    else
-        KERNEL(lseek, fd, at, SEEK_SET);
-}
-
 EXPORT ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t length, unsigned flags) {
-    int saved = errno;
-    ssize_t done = REAL(copy_file_range)(in, in_offset, out, out_offset, length, flags);
-    if (done >= 0 || errno != EXDEV)
-        return done;
-    int from = where(in), to = where(out);
-    if ((from == in) == (to == out))
-        return done;
-    off64_t in_at = place(in, in_offset), out_at = place(out, out_offset);
-    if (in_at < 0 || out_at < 0)
-        return done;
-    done = REAL(copy_file_range)(from, &in_at, to, &out_at, length, flags);
-    if (done >= 0)
-        errno = saved;
-    if (done > 0) {
-        move(in, in_offset, in_at);
-        move(out, out_offset, out_at);
-    }
+    int from = stand_in(in), to = stand_in(out);
+    ssize_t done = REAL(copy_file_range)(from, in_offset, to, out_offset, length, flags);
+    if (done > 0 && in_offset == NULL)
+        follow(in, from);
+    if (done > 0 && out_offset == NULL)
+        follow(out, to);
     return done;
 }
+
+EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count) {
+    before_moving(in, out);
+    return REAL(sendfile)(out, in, offset, count);
+}
+
+EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) {
+    before_moving(in, out);
+    return REAL(sendfile64)(out, in, offset, count);
+}
+
+EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t length, unsigned flags) {
+    before_moving(in, out);
+    return REAL(splice)(in, in_offset, out, out_offset, length, flags);
+}
+
+EXPORT int fallocate(int fd, int mode, off_t offset, off_t length) { return REAL(fallocate)(where(fd), mode, offset, length); }
+
+EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t length) {
+    return REAL(fallocate64)(where(fd), mode, offset, length);
+}
+
+EXPORT int posix_fallocate(int fd, off_t offset, off_t length) { return REAL(posix_fallocate)(where(fd), offset, length); }
+
+EXPORT int posix_fallocate64(int fd, off64_t offset, off64_t length) {
+    return REAL(posix_fallocate64)(where(fd), offset, length);
+}
+
+/* An offset may be too large for the object's file system only: then the descriptor is the mount's from here on. */
+#define SEEK(name, offset_type)                                                           \
+    EXPORT offset_type name(int fd, offset_type offset, int whence) {                     \
+        if (whence == SEEK_DATA || whence == SEEK_HOLE) {                                 \
+            int shadow = stand_in(fd);                                                    \
+            offset_type found = REAL(name)(shadow, offset, whence);                       \
+            return found < 0 ? found : (follow(fd, shadow), found);                       \
+        }                                                                                 \
+        offset_type found = REAL(name)(fd, offset, whence);                               \
+        if (found >= 0 || errno != EINVAL || where(fd) == fd)                             \
+            return found;                                                                 \
+        take_back(fd);                                                                    \
+        return REAL(name)(fd, offset, whence);                                            \
+    }
+
+SEEK(lseek, off_t)
+SEEK(lseek64, off64_t)

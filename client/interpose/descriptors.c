@@ -1,8 +1,6 @@
 /* Closing, duplicating, and the close-on-exec flag: what happens to a descriptor happens to its shadow. */
 #include "shim.h"
 
-#include <stdarg.h>
-
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC 4U
 #endif
@@ -98,7 +96,7 @@ EXPORT void closefrom(int first) {
 
 /* -- copies -- */
 
-static int copied(int old, int fd) {
+int copied(int old, int fd) {
     if (fd >= 0 && enter()) {
         int saved = errno;
         shadow_copy(old, fd);
@@ -147,63 +145,11 @@ EXPORT int dup3(int old, int fd, int flags) {
     return replaced(old, fd, done, shadow);
 }
 
-/* -- flags -- */
-
-static void mirror_cloexec(int fd, bool cloexec) {
+void mirror_cloexec(int fd, bool cloexec) {
     if (enter()) {
         int saved = errno;
         tell_shadow(fd, cloexec);
         errno = saved;
         leave();
     }
-}
-
-static int controlled(__typeof__(fcntl) *call, int fd, int command, void *argument) {
-    switch (command) {
-    case F_DUPFD:
-    case F_DUPFD_CLOEXEC:
-        return copied(fd, call(fd, command, argument));
-    case F_SETFD: {
-        int done = call(fd, command, argument);
-        if (done == 0)
-            mirror_cloexec(fd, ((uintptr_t)argument & FD_CLOEXEC) != 0);
-        return done;
-    }
-    case F_GETLK:
-    case F_SETLK:
-    case F_SETLKW:
-    case F_OFD_GETLK:
-    case F_OFD_SETLK:
-    case F_OFD_SETLKW:
-        return lock_by_record(call, fd, command, argument);
-    default:
-        return call(fd, command, argument);
-    }
-}
-
-/* Declares the argument, whose type depends; it is fetched as a pointer, as libc does itself. */
-#define ARGUMENT_AFTER(last)              \
-    va_list list;                         \
-    va_start(list, last);                 \
-    void *argument = va_arg(list, void *); \
-    va_end(list);
-
-EXPORT int fcntl(int fd, int command, ...) {
-    ARGUMENT_AFTER(command)
-    return controlled(REAL(fcntl), fd, command, argument);
-}
-
-EXPORT int fcntl64(int fd, int command, ...) {
-    ARGUMENT_AFTER(command)
-    return controlled(REAL(fcntl64), fd, command, argument);
-}
-
-EXPORT int ioctl(int fd, unsigned long request, ...) {
-    ARGUMENT_AFTER(request)
-    if (is_about_the_file(request))
-        return REAL(ioctl)(where(fd), request, argument);
-    int done = REAL(ioctl)(fd, request, argument);
-    if (done == 0 && (request == FIOCLEX || request == FIONCLEX)) /* as Python and others set it */
-        mirror_cloexec(fd, request == FIOCLEX);
-    return done;
 }

@@ -92,15 +92,20 @@ EXPORT FILE *fopen64(const char *path, const char *mode) {
     return forwarded(REAL(fopen64)(translated(path, link), mode), mode);
 }
 
-/* Without a path libc opens the same file anew in another mode, by its link in /proc: the object again, whose shadow stays. */
-EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict stream) {
+/* Without a path libc opens the same file anew in another mode, by its link in /proc: that must be the mount's. */
+static FILE *reopened(__typeof__(freopen) *call, const char *path, const char *mode, FILE *stream) {
     char link[LINK_SIZE];
-    FILE *opened = REAL(freopen)(translated(path, link), mode, stream);
-    return path == NULL ? opened : forwarded(opened, mode);
+    if (path == NULL && stream != NULL && fileno(stream) >= 0) {
+        fflush(stream);
+        take_back(fileno(stream));
+    }
+    return forwarded(call(translated(path, link), mode, stream), mode);
+}
+
+EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict stream) {
+    return reopened(REAL(freopen), path, mode, stream);
 }
 
 EXPORT FILE *freopen64(const char *restrict path, const char *restrict mode, FILE *restrict stream) {
-    char link[LINK_SIZE];
-    FILE *opened = REAL(freopen64)(translated(path, link), mode, stream);
-    return path == NULL ? opened : forwarded(opened, mode);
+    return reopened(REAL(freopen64), path, mode, stream);
 }

@@ -56,6 +56,10 @@ const char *translated(const char *path, char buffer[LINK_SIZE]) {
     return buffer;
 }
 
+int meant(int fd, const char *path, int flags) {
+    return flags & AT_EMPTY_PATH && (path == NULL || path[0] == '\0') ? where(fd) : fd;
+}
+
 EXPORT ssize_t readlink(const char *restrict path, char *restrict target, size_t size) {
     char link[LINK_SIZE];
     return REAL(readlink)(translated(path, link), target, size);
@@ -94,7 +98,58 @@ EXPORT char *canonicalize_file_name(const char *path) {
 /* A name for a file that is open: by its link in /proc, or by an empty path. */
 EXPORT int linkat(int from, const char *path, int to, const char *name, int flags) {
     char link[LINK_SIZE];
-    if (flags & AT_EMPTY_PATH && path[0] == '\0')
-        from = where(from);
-    return REAL(linkat)(from, translated(path, link), to, name, flags);
+    return REAL(linkat)(meant(from, path, flags), translated(path, link), to, name, flags);
+}
+
+/* -- functions that take a path, and no descriptor -- */
+
+#define BY_PATH(name, parameters, arguments)             \
+    EXPORT int name parameters {                         \
+        char link[LINK_SIZE];                            \
+        return REAL(name)arguments;                      \
+    }
+
+BY_PATH(stat, (const char *restrict path, struct stat *restrict found), (translated(path, link), found))
+BY_PATH(stat64, (const char *restrict path, struct stat64 *restrict found), (translated(path, link), found))
+BY_PATH(__xstat, (int version, const char *path, struct stat *found), (version, translated(path, link), found))
+BY_PATH(__xstat64, (int version, const char *path, struct stat64 *found), (version, translated(path, link), found))
+BY_PATH(statfs, (const char *path, struct statfs *found), (translated(path, link), found))
+BY_PATH(statfs64, (const char *path, struct statfs64 *found), (translated(path, link), found))
+BY_PATH(statvfs, (const char *restrict path, struct statvfs *restrict found), (translated(path, link), found))
+BY_PATH(statvfs64, (const char *restrict path, struct statvfs64 *restrict found), (translated(path, link), found))
+BY_PATH(access, (const char *path, int mode), (translated(path, link), mode))
+BY_PATH(euidaccess, (const char *path, int mode), (translated(path, link), mode))
+BY_PATH(chmod, (const char *path, mode_t mode), (translated(path, link), mode))
+BY_PATH(chown, (const char *path, uid_t user, gid_t group), (translated(path, link), user, group))
+BY_PATH(truncate, (const char *path, off_t length), (translated(path, link), length))
+BY_PATH(truncate64, (const char *path, off64_t length), (translated(path, link), length))
+BY_PATH(utime, (const char *path, const struct utimbuf *times), (translated(path, link), times))
+BY_PATH(utimes, (const char *path, const struct timeval times[2]), (translated(path, link), times))
+BY_PATH(removexattr, (const char *path, const char *name), (translated(path, link), name))
+BY_PATH(inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, translated(path, link), mask))
+BY_PATH(
+    setxattr, (const char *path, const char *name, const void *value, size_t size, int flags),
+    (translated(path, link), name, value, size, flags)
+)
+BY_PATH(
+    faccessat, (int directory, const char *path, int mode, int flags),
+    (meant(directory, path, flags), translated(path, link), mode, flags)
+)
+BY_PATH(
+    fchmodat, (int directory, const char *path, mode_t mode, int flags),
+    (meant(directory, path, flags), translated(path, link), mode, flags)
+)
+BY_PATH(
+    utimensat, (int directory, const char *path, const struct timespec times[2], int flags),
+    (meant(directory, path, flags), translated(path, link), times, flags)
+)
+
+EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size) {
+    char link[LINK_SIZE];
+    return REAL(getxattr)(translated(path, link), name, value, size);
+}
+
+EXPORT ssize_t listxattr(const char *path, char *names, size_t size) {
+    char link[LINK_SIZE];
+    return REAL(listxattr)(translated(path, link), names, size);
 }

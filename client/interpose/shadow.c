@@ -33,7 +33,7 @@ bool identify(int fd, struct object *object) {
     return true;
 }
 
-static bool is_same(struct object one, struct object other) { return one.dev == other.dev && one.ino == other.ino; }
+bool is_same(struct object one, struct object other) { return one.dev == other.dev && one.ino == other.ino; }
 
 static void set(int fd, enum state state) {
     enum state old = atomic_exchange(&table[fd].state, state);
@@ -99,6 +99,34 @@ int where(int fd) {
     return shadow >= 0 ? shadow : fd;
 }
 
+bool has_shadows(void) { return atomic_load(&pairs) > 0; }
+
+void refresh(int fd) {
+    struct statx found;
+    int saved = errno;
+    KERNEL(statx, fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_SIZE | STATX_MTIME, &found);
+    errno = saved;
+}
+
+int stand_in(int fd) {
+    if (settings.base == 0)
+        return fd;
+    int shadow = where(fd), saved = errno;
+    if (shadow != fd)
+        KERNEL(lseek, shadow, KERNEL(lseek, fd, 0, SEEK_CUR), SEEK_SET);
+    refresh(shadow); /* the kernel has not seen what was written past the mount, perhaps by another descriptor */
+    errno = saved;
+    return shadow;
+}
+
+int follow(int fd, int shadow) {
+    int saved = errno;
+    if (shadow != fd)
+        KERNEL(lseek, fd, KERNEL(lseek, shadow, 0, SEEK_CUR), SEEK_SET);
+    errno = saved;
+    return fd;
+}
+
 bool shadow_put(int fd, int mount, bool cloexec, const struct object *object) {
     if (!in_table(fd) || atomic_load(&table[fd].state) == DETACHED)
         return false;
@@ -148,6 +176,14 @@ void shadow_reattach(int fd) {
     unsigned expected = DETACHED;
     if (is_owner() && atomic_compare_exchange_strong(&table[fd].state, &expected, PAIRED))
         atomic_fetch_add(&pairs, 1);
+}
+
+void shadow_keep(int fd) {
+    struct object object;
+    if (identify(fd, &object))
+        pair(fd, object);
+    else
+        shadow_end(fd);
 }
 
 void shadow_fresh(int fd) {
