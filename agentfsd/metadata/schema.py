@@ -3,7 +3,7 @@
 The DDL is the authority on what is stored; code that disagrees with it is wrong.
 """
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 DDL = """
 -- Facts about the whole state directory: lower (what it was made for), created_ns.
@@ -132,6 +132,14 @@ CREATE TABLE origin (
     PRIMARY KEY (dir, name, layer)
 ) WITHOUT ROWID;
 CREATE INDEX origin_layer ON origin (layer);
+
+-- What an object held when its layer had been sealed: nobody writes it any more, so it must hold that still. Made when idle.
+CREATE TABLE seal (
+    object  INTEGER PRIMARY KEY,
+    layer   INTEGER NOT NULL,       -- that owned it then; where another owns it now, this row says nothing
+    size    INTEGER NOT NULL,       -- bytes
+    digest  BLOB NOT NULL           -- BLAKE2b of the content, 16 bytes
+);
 """
 
 # MIGRATIONS[n] turns a version n database into version n + 1.
@@ -155,5 +163,8 @@ ALTER TABLE branch ADD COLUMN base_id TEXT NOT NULL DEFAULT '';
 UPDATE branch SET base_id = coalesce(
     (SELECT parent.id FROM branch AS parent WHERE parent.name = branch.base),
     (SELECT snapshot.branch_id FROM snapshot WHERE snapshot.name = branch.base), '');
+""",
+    3: """
+CREATE TABLE seal (object INTEGER PRIMARY KEY, layer INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL);
 """,
 }
