@@ -21,6 +21,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 _ASIDE = "set-aside"
+_MOST = 1 << 60  # of a number
 _NOT_OURS = {  # what opening something else than a regular file of ours says
     errno.ENOENT: "is missing",
     errno.ENOTDIR: "is missing: its directory is none",
@@ -350,7 +351,7 @@ def _number(shard: str, name: str) -> int | None:
         number = int(name, 16)
     except ValueError:
         return None
-    return number if _name(number) == f"{shard}/{name}" else None
+    return number if number <= _MOST and _name(number) == f"{shard}/{name}" else None
 
 
 def _has_unnamed_files(root_fd: int) -> bool:

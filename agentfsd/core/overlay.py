@@ -12,7 +12,7 @@ from agentfsd.core.past import Past
 from agentfsd.core.sameness import Verdicts, at_once
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
-from agentfsd.metadata import layers, seals
+from agentfsd.metadata import layers
 from agentfsd.metadata.store import GARBAGE
 from agentfsd.types import Change
 
@@ -90,10 +90,6 @@ class Overlay(Past):
     def checking(self, *, scrub: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
         """Likewise in steps, between which anything may change: yields (done, total, what)."""
         return fsck.check(self, scrub=scrub)
-
-    def unsealed(self, above: int, limit: int) -> list[tuple[int, int]]:
-        """(object, layer) of what is sealed and has no checksum, with numbers greater than *above*."""
-        return seals.missing(self.store, above, limit)
 
     def findings(self) -> list[str]:
         """What people should know of damage: what this start has found, and what was set aside."""

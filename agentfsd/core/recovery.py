@@ -32,7 +32,7 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
     if not backstore.persistent:
         return found
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
-    if store.findings.ended_cleanly and len(rows) > _MOST_OBJECTS:
+    if store.findings.is_proven and store.findings.ended_cleanly and len(rows) > _MOST_OBJECTS:
         return found
     held = set(backstore.ids())
     _settle_strays(store, backstore, held.difference(rows), found)
@@ -45,6 +45,7 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
 
 def _settle_strays(store: Store, backstore: Backstore, strays: set[int], found: Recovered) -> None:
     kept = 0
+    store.pass_over("object", max(strays, default=0))
     for number in sorted(strays):
         if _may_go(store, backstore, number):
             backstore.remove(number)

@@ -150,12 +150,12 @@ class Database:
             for text, values in statements:
                 self.execute(text, values)
 
-    def open_pages(self, path: str) -> None:
-        """From now on every page of the main file has a checksum. On a full disk there are none."""
+    def open_pages(self, path: str, *, anew: bool) -> None:
+        """From now on every page of the main file has a checksum. On a full disk there are none. *anew*: those there are not."""
         with contextlib.suppress(OSError):
             self.pages = Pages(path, self._connection)
             self.execute("PRAGMA wal_autocheckpoint = 0")
-            self.pages.begin()
+            self.pages.begin(anew=anew)
 
     def close(self, path: str) -> None:
         """The journal goes with an orderly end; when the last commit fails, it stays."""

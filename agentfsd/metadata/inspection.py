@@ -62,7 +62,8 @@ def inspect(path: str) -> Findings:
             return found
         _check_pages(path, sums, found)
         if not found.damage:
-            _check_journal(path, commits, sums is not None and sums.in_use, found)
+            in_use = sums.in_use if sums is not None and sums.is_sound else not found.ended_cleanly
+            _check_journal(path, commits, in_use, found)
     finally:
         if sums is not None:
             sums.close()
@@ -152,7 +153,6 @@ def _in_log(path: str) -> set[int]:
 def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> None:
     """Whether the database has every commit, and the journal every record since."""
     name = os.path.basename(path) + JOURNAL
-    was_used = in_use or not found.ended_cleanly
     content = b""
     if os.path.lexists(path + JOURNAL):
         found.ended_cleanly = False
@@ -160,7 +160,7 @@ def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> No
             content = file.read()
     header = journal.read_header(content)
     if header is None:
-        if was_used:
+        if in_use:
             found.damage.append(
                 f"{name} is {'damaged' if content else 'missing or empty'}, though the daemon did not end in order: what was "
                 "acknowledged since the last commit, half a second at most, is lost, and perhaps more"

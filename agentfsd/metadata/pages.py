@@ -146,9 +146,9 @@ class Pages:
         self.held = 0  # above 0: the main file is being copied, and must not change
         self._page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
 
-    def begin(self) -> None:
-        """After an opening: what the log holds goes to the main file. Checksums that are missing are made."""
-        if not self._sums.is_sound:
+    def begin(self, *, anew: bool) -> None:
+        """After an opening: what the log holds goes to the main file. Checksums that are missing are made, *anew* all."""
+        if anew or not self._sums.is_sound:
             self._sums.forget()
         self.checkpoint()
         if not self._sums.is_sound:

@@ -19,13 +19,18 @@ class Seal(NamedTuple):
     digest: bytes
 
 
-def missing(store: Store, above: int, limit: int) -> list[tuple[int, int]]:
-    """(object, layer) of sealed objects that have none, with numbers greater than *above*."""
+def sealed_layers(store: Store) -> frozenset[int]:
+    query = "SELECT id FROM layer WHERE dead = 0 AND id NOT IN (SELECT head FROM branch)"
+    return frozenset(row[0] for row in store.db.execute(query))
+
+
+def missing(store: Store, first: int, end: int) -> list[tuple[int, int]]:
+    """(object, layer) of sealed objects that have none, with numbers from *first* to before *end*."""
     query = (
         "SELECT id, object.layer FROM object LEFT JOIN seal ON seal.object = id AND seal.layer = object.layer "
-        f"WHERE id > ? AND seal.object IS NULL AND {_SEALED} ORDER BY id LIMIT ?"
+        f"WHERE id >= ? AND id < ? AND seal.object IS NULL AND {_SEALED}"
     )
-    return store.db.execute(query, (above, limit)).fetchall()
+    return store.db.execute(query, (first, end)).fetchall()
 
 
 def known(store: Store, above: int, limit: int) -> list[Seal]:

@@ -129,6 +129,7 @@ class Store:
         findings = inspection.inspect(path) if path != ":memory:" else Findings()
         if findings.damage and not mends:
             raise damaged(path, findings.damage)
+        findings.is_proven = findings.is_proven and not mends
         reserve = Reserve("" if path == ":memory:" else path + "-reserve")  # before: the database may need that room
         db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256)
         store = cls(db, path, findings, reserve)
@@ -153,7 +154,7 @@ class Store:
     def _open_files(self) -> None:
         """What lies beside the database."""
         self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
-        self.db.open_pages(self._path)
+        self.db.open_pages(self._path, anew=bool(self.findings.damage))
         self.first_object = int(self.fact("first object") or 0)
         with contextlib.suppress(OSError), self.transaction():  # a full disk: what is there is a lower bound still
             self.put_fact("first object", str(self.reserved("object")))
@@ -275,6 +276,13 @@ class Store:
             self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, limit))
         self._next[name] = (value + 1, limit)
         return value
+
+    def pass_over(self, name: str, used: int) -> None:
+        """Numbers up to *used* are never given: something has one that no row knows of."""
+        if used >= self.reserved(name):
+            with self.transaction():
+                self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, used + 1))
+            self.forget_ids()
 
     def reserved(self, name: str) -> int:
         row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
