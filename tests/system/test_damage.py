@@ -1,7 +1,7 @@
 """A state directory that was damaged after a crash: nothing is lost without a word, and what is still there stays.
 
-Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either all that
-was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES says how many rounds there are.
+Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either all
+that was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES: how many rounds.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ SEED = int(os.environ.get("AGENTFSD_DAMAGES_SEED", "1"))
 BRANCHES = ("main", "one")
 KINDS = ("flip", "flip", "flip", "truncate", "delete", "zero")
 
-# Makes files, replaces some, removes some; tells after each step what is acknowledged. Names ending in "~" are the step under way.
+# Makes files, replaces some, removes some; tells before and after each step what is acknowledged.
 WRITER = r"""
 import json, os, random, sys
 branch, report, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
