@@ -20,7 +20,7 @@ _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
-_ASIDE = "set-aside"
+SET_ASIDE = "set-aside"
 _MOST = 1 << 60  # of a number
 _NOT_OURS = {  # what opening something else than a regular file of ours says
     errno.ENOENT: "is missing",
@@ -287,36 +287,37 @@ class HostBackstore:
 
     def set_aside(self, object_id: int) -> None:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(_ASIDE, 0o700, dir_fd=self._root)
-        taken = {name for name, _ in self._list(_ASIDE)}
+            os.mkdir(SET_ASIDE, 0o700, dir_fd=self._root)
+        taken = {name for name, _ in self._list(SET_ASIDE)}
         name = next(name for name in _names_aside(object_id) if name not in taken)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.rename(_name(object_id), f"{_ASIDE}/{name}", src_dir_fd=self._root, dst_dir_fd=self._root)
+            os.rename(_name(object_id), f"{SET_ASIDE}/{name}", src_dir_fd=self._root, dst_dir_fd=self._root)
 
     def aside(self) -> list[Aside]:
         found = []
-        for name, _ in self._list(_ASIDE):
-            there = os.stat(f"{_ASIDE}/{name}", dir_fd=self._root, follow_symlinks=False)
+        for name, _ in self._list(SET_ASIDE):
+            there = os.stat(f"{SET_ASIDE}/{name}", dir_fd=self._root, follow_symlinks=False)
             number = int(name.partition(".")[0], 16)
-            found.append(Aside(f"{self.place}/{_ASIDE}/{name}", number, there.st_size, there.st_mtime_ns))
+            found.append(Aside(f"{self.place}/{SET_ASIDE}/{name}", number, there.st_size, there.st_mtime_ns))
         return sorted(found)
 
     def take_back(self, object_id: int) -> bool:
-        names = [name for name, is_regular in self._list(_ASIDE) if is_regular and int(name.partition(".")[0], 16) == object_id]
+        kept = [name for name, is_regular in self._list(SET_ASIDE) if is_regular]
+        names = [name for name in kept if name.partition(".")[0] == f"{object_id:x}"]
         if not names:
             return False
         self._make_shard(_shard(object_id))
         try:
-            os.link(f"{_ASIDE}/{max(names, key=len)}", _name(object_id), src_dir_fd=self._root, dst_dir_fd=self._root)
+            os.link(f"{SET_ASIDE}/{max(names, key=len)}", _name(object_id), src_dir_fd=self._root, dst_dir_fd=self._root)
         except FileExistsError:
             return False
-        os.unlink(f"{_ASIDE}/{max(names, key=len)}", dir_fd=self._root)
+        os.unlink(f"{SET_ASIDE}/{max(names, key=len)}", dir_fd=self._root)
         return True
 
     def discard_aside(self) -> None:
-        for name, _ in self._list(_ASIDE):
+        for name, _ in self._list(SET_ASIDE):
             with contextlib.suppress(IsADirectoryError):  # whoever put that there removes it
-                os.unlink(f"{_ASIDE}/{name}", dir_fd=self._root)
+                os.unlink(f"{SET_ASIDE}/{name}", dir_fd=self._root)
 
     def statvfs(self) -> os.statvfs_result:
         return os.fstatvfs(self._root)

@@ -86,11 +86,32 @@ def _read_facts(path: str, found: Findings) -> tuple[int, int]:
 
 @contextmanager
 def reading(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing, not even at its end, and takes no lock: the state directory's must be held."""
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&vfs=unix-none", uri=True, isolation_level=None)) as db:
+    """A connection that writes nothing, not even at its end, and takes no lock: the state directory's must be held.
+
+    A log without any commit is kept from SQLite, which would remove it at the end.
+    """
+    how = "vfs=unix-none" if _log_has_commit(path) else "immutable=1"
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&{how}", uri=True, isolation_level=None)) as db:
         db.text_factory = lambda data: data.decode(errors="replace")
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         yield db
+
+
+def _log_has_commit(path: str) -> bool:
+    log = _open_log(path)
+    if log is None:
+        return False
+    try:
+        return log.has_commit()
+    finally:
+        os.close(log.fd)
+
+
+def _open_log(path: str) -> Log | None:
+    try:
+        return Log(os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return None
 
 
 def _check_pages(path: str, sums: Sums | None, found: Findings) -> None:
@@ -138,16 +159,14 @@ def _check_structure(path: str, found: Findings) -> None:
 
 def _in_log(path: str) -> set[int]:
     """Pages that are read from the write-ahead log."""
-    try:
-        fd = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    log = _open_log(path)
+    if log is None:
         return set()
     try:
-        log = Log(fd)
         log.follow()
         return log.pages
     finally:
-        os.close(fd)
+        os.close(log.fd)
 
 
 def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> None:

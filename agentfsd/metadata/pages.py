@@ -27,6 +27,8 @@ _LOG_HEADER = struct.Struct(">IIII8s")  # of the write-ahead log: magic, version
 _LOG_START = 32
 _LOG_FRAME = struct.Struct(">II8s")  # number of the page, pages of the database at a commit (else 0), salt
 _LOG_FRAME_BYTES = 24
+_LOG_CHECKSUM = struct.Struct(">II")
+_WORD_ORDERS = {b"\x37\x7f\x06\x82": "<", b"\x37\x7f\x06\x83": ">"}  # by the magic number: of words that are summed up
 
 
 class Sums:
@@ -103,7 +105,6 @@ class Log:
         self._salt = b""
         self._at = _LOG_START
         self._page_bytes = 0
-        self._uncommitted: set[int] = set()
 
     def follow(self) -> None:
         head = os.pread(self.fd, _LOG_HEADER.size, 0)
@@ -113,24 +114,49 @@ class Log:
         _, _, page_bytes, _, salt = _LOG_HEADER.unpack(head)
         if salt != self._salt:
             self._restart(salt, page_bytes)
-        while True:
-            frame = os.pread(self.fd, _LOG_FRAME.size, self._at)
-            if len(frame) < _LOG_FRAME.size:
-                return
+        at, frames, some = self._at, self.frames, set[int]()
+        while len(frame := os.pread(self.fd, _LOG_FRAME.size, at)) == _LOG_FRAME.size:
             page, pages, salt = _LOG_FRAME.unpack(frame)
             if salt != self._salt:
-                return
-            self._at += _LOG_FRAME_BYTES + self._page_bytes
-            self.frames += 1
-            self._uncommitted.add(page)
-            if pages:
-                self.pages |= self._uncommitted
-                self._uncommitted.clear()
+                break
+            at += _LOG_FRAME_BYTES + self._page_bytes
+            frames += 1
+            some.add(page)
+            if pages:  # up to here; what follows without a commit is written over
+                self.pages |= some
+                self._at, self.frames = at, frames
+
+    def has_commit(self) -> bool:
+        """Whether SQLite finds any in it."""
+        head = os.pread(self.fd, _LOG_START, 0)
+        order = _WORD_ORDERS.get(head[:4])
+        if len(head) < _LOG_START or order is None:
+            return False
+        found = _checksum(order, head[:24], (0, 0))
+        if found != _LOG_CHECKSUM.unpack_from(head, 24):
+            return False
+        size, at = _LOG_FRAME_BYTES + int.from_bytes(head[8:12], "big"), _LOG_START
+        while len(frame := os.pread(self.fd, size, at)) == size and frame[8:16] == head[16:24]:
+            found = _checksum(order, frame[:8] + frame[_LOG_FRAME_BYTES:], found)
+            if found != _LOG_CHECKSUM.unpack_from(frame, 16):
+                return False
+            if frame[4:8] != bytes(4):
+                return True
+            at += size
+        return False
 
     def _restart(self, salt: bytes, page_bytes: int) -> None:
         self._salt, self._page_bytes, self._at, self.frames = salt, page_bytes, _LOG_START, 0
         self.pages.clear()
-        self._uncommitted.clear()
+
+
+def _checksum(order: str, data: bytes, before: tuple[int, int]) -> tuple[int, int]:
+    """SQLite's own: https://www.sqlite.org/fileformat2.html, section 4.2."""
+    one, two = before
+    for first, second in struct.iter_unpack(f"{order}II", data):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
 
 
 class Pages:
@@ -150,7 +176,9 @@ class Pages:
         """After an opening: what the log holds goes to the main file. Checksums that are missing are made, *anew* all."""
         if anew or not self._sums.is_sound:
             self._sums.forget()
-        self.checkpoint()
+        if self.checkpoint():
+            with contextlib.suppress(sqlite3.OperationalError):  # frames that do not count would be taken for later ones
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if not self._sums.is_sound:
             self.renew()
         self._write_header(in_use=True)
