@@ -1,9 +1,11 @@
 """A state directory that was damaged after a crash: nothing is lost without a word, and what is still there stays.
 
 Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either all
-that was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES: how many rounds.
+that was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES: how many rounds
+without a mount, as the daemon opens and reads its state; AGENTFSD_DAMAGED_MOUNTS: how many with one.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +15,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,13 +24,19 @@ import pytest
 
 from agentfs_client.control import ControlClient
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.core import sealing
+from agentfsd.cli.common import Failure
+from agentfsd.cli.repairing import Wanted, check_state
+from agentfsd.core import data, sealing
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal
 from agentfsd.lower.host import HostLower
 from agentfsd.metadata import seals
 from agentfsd.metadata.store import Store
+from agentfsd.runtime import State
 from tests.mounted import Mounted, agentfsd, needs_fuse
 
-ROUNDS = int(os.environ.get("AGENTFSD_DAMAGES", "8"))
+ROUNDS = int(os.environ.get("AGENTFSD_DAMAGES", "30"))
+MOUNTS = int(os.environ.get("AGENTFSD_DAMAGED_MOUNTS", "3"))
 SEED = int(os.environ.get("AGENTFSD_DAMAGES_SEED", "1"))
 BRANCHES = ("main", "one")
 KINDS = ("flip", "flip", "flip", "truncate", "delete", "zero")
@@ -142,7 +152,10 @@ def find_kept(crashed: Crashed) -> None:
     copy = crashed.base / "sound"
     shutil.copytree(crashed.state, copy, ignore=shutil.ignore_patterns("*.sock"))
     store = Store.open(str(copy / "meta.db"), str(crashed.lower))
-    crashed.kept = {row[0] for row in store.db.execute("SELECT id FROM object WHERE layer != 0")}
+    backstore = HostBackstore(str(copy / "objects"))
+    rows = [row[0] for row in store.db.execute("SELECT id FROM object WHERE layer != 0")]
+    crashed.kept = {number for number in rows if backstore.stat(number).st_size}
+    backstore.close()
     store.close()
     shutil.rmtree(copy)
 
@@ -201,21 +214,101 @@ def metadata_of(state: Path) -> dict[str, bytes]:
     return {name: hashlib.sha256((state / name).read_bytes()).digest() for name in names if (state / name).exists()}
 
 
-def test_no_damage_is_silent_and_none_grows(crashed: Crashed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rounds", "is_mounted"), [(ROUNDS, False), (MOUNTS, True)])
+def test_no_damage_is_silent_and_none_grows(crashed: Crashed, tmp_path: Path, rounds: int, is_mounted: bool) -> None:
     chance, outcomes = random.Random(SEED), Counter[str]()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         base = tmp_path / str(number)
         base.mkdir()
         mounted = Mounted(base, crashed.lower)
         shutil.copytree(crashed.state, mounted.state, ignore=shutil.ignore_patterns("*.sock"))
         harmed, kind = harm(mounted.state, chance)
         where = f"round {number}: {kind} of {harmed.relative_to(mounted.state)}"
-        outcome = try_round(crashed, mounted, harmed, where)
+        outcome = (try_round if is_mounted else try_opening)(crashed, mounted, harmed, where)
         outcomes[outcome] += 1
         print(f"{where}: {outcome}")
         shutil.rmtree(base)
     print(dict(outcomes))
-    assert sum(outcomes.values()) == ROUNDS
+    assert sum(outcomes.values()) == rounds
+
+
+def try_opening(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> str:
+    """What the daemon does, without a mount."""
+    before = metadata_of(mounted.state)
+    try:
+        with opened(crashed, mounted.state) as overlay:
+            failed, wrong = read_all(overlay, crashed)
+            told = [*overlay.findings(), *overlay.fsck(scrub=True)]
+    except Refusal as exc:
+        assert exc.code == "state-corrupt", where
+        assert metadata_of(mounted.state) == before, where
+        check_kept(crashed, mounted.state, harmed)
+        assert repair(mounted.state), where
+        return f"refused, then {repair_by(crashed, mounted, harmed, where)}"
+    check_kept(crashed, mounted.state, harmed)
+    return judge(crashed, harmed, where, failed, wrong, told)
+
+
+@contextmanager
+def opened(crashed: Crashed, state: Path) -> Iterator[Overlay]:
+    with ExitStack() as closing:
+        lower = HostLower(str(crashed.lower))
+        closing.callback(lower.close)
+        backstore = HostBackstore(str(state / "objects"))
+        closing.callback(backstore.close)
+        store = Store.open(str(state / "meta.db"), str(crashed.lower))
+        closing.callback(store.close)
+        overlay = Overlay(store, lower, backstore)
+        while overlay.reap():
+            pass
+        yield overlay
+
+
+def read_all(overlay: Overlay, crashed: Crashed) -> tuple[list[str], list[str]]:
+    """As look() does."""
+    failed, wrong = [], []
+    for branch, files in crashed.files.items():
+        for name, text in files.items():
+            if name in crashed.under_way:
+                continue
+            try:
+                inode = overlay.tree(branch).walk(name.encode())
+                data.open_(inode, os.O_RDONLY)
+                if data.read(inode, 1 << 20, 0) != text.encode():
+                    wrong.append(name)
+                data.release(inode)
+            except (FileNotFoundError, Refusal):
+                wrong.append(name)
+            except OSError as exc:
+                assert exc.errno == errno.EIO
+                failed.append(name)
+    return failed, wrong
+
+
+def repair(state: Path, *, repairs: bool = False, from_copy: bool = False) -> list[str]:
+    wanted = Wanted(repair=repairs, from_copy=from_copy, scrub=False, discard=False)
+    return check_state(State(str(state)), wanted, lambda *told: None, lambda said: None)
+
+
+def repair_by(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> str:
+    """The option after which it opens again."""
+    for option in ("--repair", "--from-copy"):
+        with suppress(Failure):
+            repair(mounted.state, repairs=True, from_copy=option == "--from-copy")
+        check_kept(crashed, mounted.state, harmed)
+        with suppress(Refusal), opened(crashed, mounted.state) as overlay:
+            read_all(overlay, crashed)
+            return option
+    raise AssertionError(f"{where}: neither --repair nor --from-copy")
+
+
+def judge(crashed: Crashed, harmed: Path, where: str, failed: list[str], wrong: list[str], told: list[str]) -> str:
+    if not failed and not wrong:
+        return "told, all there" if told else "all there"
+    if told:
+        return "told" if failed else "told, and read before it was"
+    assert is_live(crashed, harmed), f"{where}: {failed} {wrong}"
+    return "a live content changed: nobody can know"
 
 
 def try_round(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> str:
@@ -232,12 +325,7 @@ def try_round(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> s
         failed, wrong = look(mounted, crashed)
         told = [*mounted.json("status")["damage"], *json.loads(mounted.cli("fsck", "--scrub", "--json", check=False).stdout)]
         check_kept(crashed, mounted.state, harmed)
-        if not failed and not wrong:
-            return "told, all there" if told else "all there"
-        if told:
-            return "told" if failed else "told, and read before it was"
-        assert is_live(crashed, harmed), f"{where}: {failed} {wrong} {done.stderr}"
-        return "a live content changed: nobody can know"
+        return judge(crashed, harmed, where, failed, wrong, told)
     finally:
         mounted.end()
 
