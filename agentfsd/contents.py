@@ -111,7 +111,8 @@ def _open_store(orders: DaemonConfig, place: State, backstore: Backstore) -> Sto
     if is_missing and next(backstore.ids(), None) is not None:
         raise Refusal(
             errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
-            "restore it from a backup, or move the state directory away to start afresh",
+            f"restore it from a backup ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start), "
+            "or move the state directory away to start afresh",
         )  # fmt: skip
     return Store.open(path, orders.lower)
 

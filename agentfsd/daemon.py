@@ -41,6 +41,7 @@ from agentfsd.fuse.native.session import Unsupported
 from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.handoff.views import Views
+from agentfsd.keeping import Keeping
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
@@ -208,6 +209,8 @@ class Daemon:
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
             nursery.start_soon(self._watch_room)
+            if self.held.backstore.persistent:
+                nursery.start_soon(Keeping(self.store, self.overlay, self.held.place).run)
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
@@ -226,7 +229,8 @@ class Daemon:
         mounts.read_far_ahead(root.st_dev)
         runtime.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
-        ready.tell(Readiness(notice=self.held.notice))
+        notices = [self.held.notice, *self.overlay.findings()]
+        ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True
         nursery.start_soon(self.mount.start_holder)

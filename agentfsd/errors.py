@@ -19,6 +19,13 @@ class Refusal(OSError):
         self.hint = hint
 
 
+class DamagedContent(OSError):
+    """The content of a file is missing, or something else stands in its place: whoever reads it gets EIO, never an empty file."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_errno.EIO, message)
+
+
 def not_found(kind: str, ref: str, hint: str = "") -> Refusal:
     """ENOENT for a missing *kind* (``branch``, ``snapshot``, ``ref``)."""
     return Refusal(_errno.ENOENT, f"no-such-{kind}", f"there is no {kind} named {ref!r}", hint)

@@ -134,6 +134,15 @@ class ContentFile(Protocol):
     def close(self) -> None: ...
 
 
+class Aside(NamedTuple):
+    """Content that was set aside. ``size`` in bytes."""
+
+    path: str
+    object_id: int
+    size: int
+    mtime_ns: int
+
+
 class Backstore(Protocol):
     """Where the contents of changed files live, by object number. Knows nothing of names, branches or snapshots."""
 
@@ -163,10 +172,13 @@ class Backstore(Protocol):
         ...
 
     def open(self, object_id: int) -> ContentFile:
-        """Opens for reading and writing; FileNotFoundError."""
+        """Opens for reading and writing; DamagedContent when it is missing, or is no regular file of ours."""
         ...
 
-    def stat(self, object_id: int) -> os.stat_result: ...
+    def stat(self, object_id: int) -> os.stat_result:
+        """DamagedContent as open() has it."""
+        ...
+
     def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """A new object with the content of *source_fd*: reflink where it may, else a copy, holes kept. No trace on failure.
 
@@ -180,7 +192,26 @@ class Backstore(Protocol):
         """Forgets an object (no error when it is gone already); descriptors that are open keep working."""
         ...
 
-    def ids(self) -> Iterator[int]: ...
+    def ids(self) -> Iterator[int]:
+        """The numbers under which there is a regular file."""
+        ...
+
+    def set_aside(self, object_id: int) -> None:
+        """Takes what is there under a number out of the way, and keeps it: nobody can explain it."""
+        ...
+
+    def aside(self) -> list["Aside"]:
+        """What was set aside."""
+        ...
+
+    def take_back(self, object_id: int) -> bool:
+        """Puts what was set aside last under that number in its place again; False without any, or when the place is taken."""
+        ...
+
+    def discard_aside(self) -> None:
+        """Removes what was set aside."""
+        ...
+
     def statvfs(self) -> os.statvfs_result: ...
     def usage(self) -> dict[str, int]:
         """``objects`` and ``bytes`` held; memory adds ``spilled_objects`` and ``spilled_bytes``."""

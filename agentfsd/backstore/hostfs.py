@@ -3,19 +3,33 @@
 It knows nothing of branches or names, and leaves it to the state directory's lock that nobody else writes here.
 """
 
+import contextlib
 import errno
+import itertools
 import os
+import stat
 import threading
 from collections.abc import Iterator
 
 from agentfsd import kernel
 from agentfsd.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
-from agentfsd.types import ContentFile
+from agentfsd.errors import DamagedContent
+from agentfsd.types import Aside, ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
+SET_ASIDE = "set-aside"
+_MOST = 1 << 60  # of a number
+_NOT_OURS = {  # what opening something else than a regular file of ours says
+    errno.ENOENT: "is missing",
+    errno.ENOTDIR: "is missing: its directory is none",
+    errno.ELOOP: "is a symlink",
+    errno.EISDIR: "is a directory",
+    errno.ENXIO: "is no regular file",
+    errno.EACCES: "cannot be opened: it is not ours",
+}
 
 
 class HostFile:
@@ -88,6 +102,7 @@ class HostBackstore:
         self.kind, self.place, self.shares = kind, root, native_snapshots
         os.makedirs(root, mode=0o700, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._owners = {os.geteuid(), os.fstat(self._root).st_uid}  # the latter where new files belong to somebody else (NFS)
         self.keeps_atime = not os.fstatvfs(self._root).f_flag & os.ST_NOATIME
         self._has_unnamed = _has_unnamed_files(self._root)
         self.native_snapshots = "reflink" if native_snapshots and not reflink_error(root) else "none"
@@ -119,13 +134,38 @@ class HostBackstore:
         name = _name(object_id)
         for flags in (_OPEN, _READ):
             try:
-                return HostFile(self, name, self._open(name, flags | os.O_NONBLOCK))
+                fd = self._open(name, flags | os.O_NONBLOCK)
             except BlockingIOError:
                 continue
+            except OSError as exc:
+                raise self._damaged(name, exc) from None
+            return HostFile(self, name, self._checked(name, fd))
         return HostFile(self, name, self._open(name, _OPEN))
 
+    def _checked(self, name: str, fd: int) -> int:
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode) and found.st_uid in self._owners:
+            return fd
+        os.close(fd)
+        raise self._odd(name, found)
+
+    def _odd(self, name: str, found: os.stat_result) -> DamagedContent:
+        what = f"belongs to user {found.st_uid}" if stat.S_ISREG(found.st_mode) else "is no regular file"
+        return DamagedContent(f"{self.place}/{name} {what}")
+
+    def _damaged(self, name: str, exc: OSError) -> OSError:
+        what = _NOT_OURS.get(exc.errno or 0)
+        return DamagedContent(f"{self.place}/{name} {what}") if what is not None else exc
+
     def stat(self, object_id: int) -> os.stat_result:
-        return os.stat(_name(object_id), dir_fd=self._root, follow_symlinks=False)
+        name = _name(object_id)
+        try:
+            found = os.stat(name, dir_fd=self._root, follow_symlinks=False)
+        except OSError as exc:
+            raise self._damaged(name, exc) from None
+        if stat.S_ISREG(found.st_mode) and found.st_uid in self._owners:
+            return found
+        raise self._odd(name, found)
 
     def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """The object gets its name when it is complete; a daemon killed before leaves nothing.
@@ -176,8 +216,10 @@ class HostBackstore:
     def remove(self, object_id: int) -> None:
         try:
             os.unlink(_name(object_id), dir_fd=self._root)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
+        except IsADirectoryError:
+            self.set_aside(object_id)
 
     def _open(self, path: str, flags: int) -> int:
         """Without touching access times, where we may."""
@@ -220,21 +262,62 @@ class HostBackstore:
 
     def ids(self) -> Iterator[int]:
         """Passes over what is none of ours (``lost+found``)."""
-        for shard in sorted(self._list(".")):
+        for shard, _ in sorted(self._list(".")):
             if len(shard) != 2:
                 continue
-            for name in self._list(shard):
+            for name, is_regular in self._list(shard):
                 number = _number(shard, name)
-                if number is not None:
+                if number is not None and is_regular:
                     yield number
 
-    def _list(self, path: str) -> list[str]:
-        """Opened anew each time: btrfs shows an older descriptor only the names from before it was opened."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
+    def _list(self, path: str) -> list[tuple[str, bool]]:
+        """(name, whether it is a regular file). Opened anew each time: btrfs shows an older descriptor only the names from before
+        it was opened."""
         try:
-            return os.listdir(fd)
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        try:
+            with os.scandir(fd) as found:
+                return [(entry.name, entry.is_file(follow_symlinks=False)) for entry in found]
         finally:
             os.close(fd)
+
+    # -- what nobody can explain
+
+    def set_aside(self, object_id: int) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(SET_ASIDE, 0o700, dir_fd=self._root)
+        taken = {name for name, _ in self._list(SET_ASIDE)}
+        name = next(name for name in _names_aside(object_id) if name not in taken)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.rename(_name(object_id), f"{SET_ASIDE}/{name}", src_dir_fd=self._root, dst_dir_fd=self._root)
+
+    def aside(self) -> list[Aside]:
+        found = []
+        for name, _ in self._list(SET_ASIDE):
+            there = os.stat(f"{SET_ASIDE}/{name}", dir_fd=self._root, follow_symlinks=False)
+            number = int(name.partition(".")[0], 16)
+            found.append(Aside(f"{self.place}/{SET_ASIDE}/{name}", number, there.st_size, there.st_mtime_ns))
+        return sorted(found)
+
+    def take_back(self, object_id: int) -> bool:
+        kept = [name for name, is_regular in self._list(SET_ASIDE) if is_regular]
+        names = [name for name in kept if name.partition(".")[0] == f"{object_id:x}"]
+        if not names:
+            return False
+        self._make_shard(_shard(object_id))
+        try:
+            os.link(f"{SET_ASIDE}/{max(names, key=len)}", _name(object_id), src_dir_fd=self._root, dst_dir_fd=self._root)
+        except FileExistsError:
+            return False
+        os.unlink(f"{SET_ASIDE}/{max(names, key=len)}", dir_fd=self._root)
+        return True
+
+    def discard_aside(self) -> None:
+        for name, _ in self._list(SET_ASIDE):
+            with contextlib.suppress(IsADirectoryError):  # whoever put that there removes it
+                os.unlink(f"{SET_ASIDE}/{name}", dir_fd=self._root)
 
     def statvfs(self) -> os.statvfs_result:
         return os.fstatvfs(self._root)
@@ -245,7 +328,7 @@ class HostBackstore:
         for number in self.ids():
             try:
                 blocks += self.stat(number).st_blocks
-            except FileNotFoundError:
+            except DamagedContent:
                 continue
             objects += 1
         return {"objects": objects, "bytes": blocks * 512}
@@ -259,12 +342,17 @@ def _name(object_id: int) -> str:
     return f"{object_id & 0xFF:02x}/{object_id:x}"
 
 
+def _names_aside(object_id: int) -> Iterator[str]:
+    yield f"{object_id:x}"
+    yield from (f"{object_id:x}.{count}" for count in itertools.count(1))
+
+
 def _number(shard: str, name: str) -> int | None:
     try:
         number = int(name, 16)
     except ValueError:
         return None
-    return number if _name(number) == f"{shard}/{name}" else None
+    return number if number <= _MOST and _name(number) == f"{shard}/{name}" else None
 
 
 def _has_unnamed_files(root_fd: int) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from agentfsd import kernel
 from agentfsd.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
-from agentfsd.types import ContentFile
+from agentfsd.errors import DamagedContent
+from agentfsd.types import Aside, ContentFile
 
 _COPY_BYTES = 1 << 20  # at a time
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
@@ -151,7 +152,7 @@ class MemoryBackstore:
         try:
             return self._objects[object_id]
         except KeyError:
-            raise FileNotFoundError(errno.ENOENT, "no such object") from None
+            raise DamagedContent(f"object {object_id} is missing") from None
 
     def open(self, object_id: int) -> ContentFile:
         with self._lock:
@@ -208,6 +209,19 @@ class MemoryBackstore:
             held = self._objects.pop(object_id, None)
             if held is not None:
                 self.let_go(held)
+
+    def set_aside(self, object_id: int) -> None:
+        """Nothing outlives the process that made it, so there is nothing that nobody can explain."""
+        self.remove(object_id)
+
+    def aside(self) -> list[Aside]:
+        return []
+
+    def take_back(self, object_id: int) -> bool:
+        return False
+
+    def discard_aside(self) -> None:
+        """There is nothing."""
 
     def let_go(self, held: _Object) -> None:
         """One user less; the last one frees the content."""

@@ -6,7 +6,6 @@ import click
 import msgspec
 
 from agentfsd import runtime
-from agentfsd.backstore import ramdisk
 from agentfsd.cli import output, progress
 from agentfsd.cli.common import EXIT_REFUSED, Failure, client, json_option, mount_option
 
@@ -43,23 +42,42 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 @click.command()
 @mount_option
 @click.option("--state", metavar="DIR", help="Check a state directory that is not mounted.")
+@click.option("--scrub", is_flag=True, help="Read the contents of snapshots, too, and compare them with their checksums.")
+@click.option("--repair", is_flag=True, help="Go on with what is there (with --state). Nothing is thrown away.")
+@click.option("--from-copy", is_flag=True, help="Go back to the metadata of the last clean start (with --state).")
+@click.option("--discard", is_flag=True, help="Remove contents that were set aside (with --state).")
 @json_option
 @click.pass_context
-def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool) -> None:
-    """Check that everything stored is sound. Repairs nothing.
+def fsck(
+    ctx: click.Context, named: str | None, state: str | None, scrub: bool, repair: bool, from_copy: bool, discard: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Check that everything stored is sound. Repairs nothing unless told to.
 
-    A state directory that is not mounted is first put in order as a mount would do it: what a kill left half-done goes.
+    A state directory that is not mounted is first put in order as a mount would do it: what a kill left half-done goes. A damaged
+    one is left as it is. --repair goes on with what can be read. It keeps the damaged metadata in STATE/damaged-TIME, and sets
+    contents aside that no name leads to.
 
     \b
     Example:
       agentfsd fsck
+      agentfsd fsck --scrub
       agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab
+      agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab --repair
     """
     if state is not None:
-        problems = _check_state(runtime.State(os.path.realpath(state)))
+        from agentfsd.cli.repairing import Wanted, check_state  # most of what there is: else every Tab would wait
+
+        wanted = Wanted(repair=repair, from_copy=from_copy, scrub=scrub, discard=discard)
+        with progress.of_steps() as tell:
+            problems = check_state(runtime.State(os.path.realpath(state)), wanted, tell, output.note)
     else:
+        if repair or from_copy or discard:
+            raise Failure("a mounted state is not repaired", "unmount it first, then 'agentfsd fsck --state DIR'")
         with client(named) as daemon, progress.of_daemon() as on_progress:
-            problems = daemon.fsck(on_progress)
+            problems = daemon.fsck(on_progress, scrub=scrub)
+            for sentence in daemon.status().damage:
+                output.note(sentence)
     if as_json:
         output.as_json(problems)
     else:
@@ -67,27 +85,3 @@ def fsck(ctx: click.Context, named: str | None, state: str | None, as_json: bool
             output.say(problem)
         output.say("sound" if not problems else output.plural(len(problems), "problem"))
     ctx.exit(EXIT_REFUSED if problems else 0)
-
-
-def _check_state(state: runtime.State) -> list[str]:
-    from agentfsd.backstore.hostfs import HostBackstore  # most of what there is: here, or every command and every Tab would wait
-    from agentfsd.core.overlay import Overlay
-    from agentfsd.lower.host import HostLower
-    from agentfsd.metadata.store import Store
-
-    record = state.last_record()
-    place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
-    if not os.path.exists(place.metadata) or record is None:
-        raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
-    with runtime.locked(state):
-        lower, backstore = HostLower(record.lower), HostBackstore(place.objects)
-        store = Store.open(place.metadata, record.lower)
-        try:
-            overlay = Overlay(store, lower, backstore)
-            while overlay.reap():
-                pass
-            return overlay.fsck()
-        finally:
-            store.close()
-            backstore.close()
-            lower.close()

@@ -8,19 +8,21 @@ import os
 import shlex
 import tempfile
 
-from agentfsd import mounts
+from agentfsd import mounts, runtime
 from agentfsd.backstore import room
+from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli import remedies
 from agentfsd.cli.capabilities import Finding
 from agentfsd.control import text
 from agentfsd.errors import NO_ROOM
+from agentfsd.metadata import inspection
 
 _ELSEWHERE = "agentfsd mount --state DIR, on a disk that can be written"
 
 
 def survey(state_parent: str) -> list[Finding]:
     """*state_parent*: where state directories are made unless somebody says otherwise."""
-    return [_state(state_parent), _dead_mounts()]
+    return [_state(state_parent), _dead_mounts(), _damage(state_parent)]
 
 
 def _state(parent: str) -> Finding:
@@ -65,3 +67,32 @@ def _dead_mounts() -> Finding:
     cost = "programs get errors there (Transport endpoint is not connected); mounted again, it has all that was acknowledged"
     remedy = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
     return Finding("dead mounts", not dead, detail, cost, remedy)
+
+
+def _damage(parent: str) -> Finding:
+    """Of what is kept there, and by daemons that live."""
+    live = {record.state for record in runtime.live_daemons()}
+    there = {entry.path for entry in os.scandir(parent) if entry.is_dir()} if os.path.isdir(parent) else set()
+    found, remedies_of = [], []
+    for path in sorted(live | there):
+        said = _said_of(runtime.State(path), is_live=path in live)
+        if said:
+            found.append(f"{path}: {said}")
+            remedies_of.append(f"agentfsd fsck --state {shlex.quote(path)}")
+    cost = "files are lost or older than they were, or contents are kept that no name leads to"
+    remedy = "; ".join(remedies_of) + (" (unmount first)" if any(path in live for path in there) and remedies_of else "")
+    return Finding("damage", not found, "; ".join(found) or "none", cost, remedy)
+
+
+def _said_of(state: runtime.State, *, is_live: bool) -> str:
+    """What is wrong, "" for nothing. What a daemon is using is not looked into: its status says more."""
+    said = []
+    try:
+        if not is_live and os.path.exists(state.metadata):
+            said += inspection.inspect(state.metadata).damage
+        place = os.path.join(state.objects, SET_ASIDE)
+        aside = len(os.listdir(place)) if os.path.isdir(place) else 0
+        said += [f"{aside} contents were set aside"] if aside else []
+    except OSError as exc:
+        said.append(exc.strerror or str(exc))
+    return ", ".join(said)

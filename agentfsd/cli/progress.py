@@ -35,6 +35,13 @@ def of_daemon() -> Iterator[Callable[[wire.Progress], None] | None]:
         yield (lambda told: bar.update(told.done, told.total, printable(told.what))) if is_shown() else None
 
 
+@contextmanager
+def of_steps() -> Iterator[Callable[[int, int, str], None]]:
+    """For work in steps of this process: called with (done, total, what)."""
+    with ExitStack() as shown:
+        yield _Bar(shown).update
+
+
 class _Bar:
     """On the screen until *shown* is closed."""
 

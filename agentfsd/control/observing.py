@@ -57,6 +57,7 @@ class ObserveHandlers:
         branches, and nobody else's."""
         info, usage = self.info, await trio.to_thread.run_sync(self.overlay.backstore.usage)
         branches = await self._branches()
+        damage = [] if bound_to else await trio.to_thread.run_sync(self.overlay.findings)
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
@@ -69,7 +70,7 @@ class ObserveHandlers:
             backstore_why=info.capabilities.get("backstore.why", ""),
             connections=self._connections(bound_to), pending_commit=None if bound_to else self._pending(),
             slow=[_wire_slow(slow) for slow in self.traffic.slow.recent if bound_to in (None, slow.branch_id)],
-            audit=self.audit is not None and self.audit.is_on, metrics=info.metrics,
+            audit=self.audit is not None and self.audit.is_on, metrics=info.metrics, damage=damage,
         )  # fmt: skip
 
     async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:

@@ -143,7 +143,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return await backstore_status(self.overlay, self.info)
 
     async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
-        return wire.ProblemsReply(problems=await drive(self.overlay.checking(), asker))
+        return wire.ProblemsReply(problems=await drive(self.overlay.checking(scrub=request.scrub), asker))
 
     async def _shut(self, request: wire.Shutdown, asker: Asker) -> wire.Done:
         await self._shutdown(request.force)

@@ -9,6 +9,7 @@ from agentfs_client import wire
 from agentfsd import mounts
 from agentfsd.control.info import DaemonInfo
 from agentfsd.core.overlay import Overlay
+from agentfsd.errors import DamagedContent
 from agentfsd.types import Backstore
 
 
@@ -33,7 +34,7 @@ def _amount(store: Backstore, numbers: Iterable[int]) -> tuple[int, int]:
     for number in numbers:
         try:
             size_bytes += store.stat(number).st_blocks * 512
-        except FileNotFoundError:
+        except DamagedContent:
             continue
         objects += 1
     return objects, size_bytes

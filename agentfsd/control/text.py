@@ -31,6 +31,7 @@ def status(found: wire.StatusReply, width: int = 0) -> str:
         ("", found.backstore_why),
         *_no_room(found),
         ("state", found.state),
+        *(("DAMAGE" if not number else "", sentence) for number, sentence in enumerate(found.damage)),
         ("memory", _memory(found.resources)),
         ("load", _load(found.resources)),
         ("forwarding", f"descriptors are forwarded ({found.fd_forwarding})" if found.fd_forwarding != "off" else ""),

@@ -1,37 +1,68 @@
 """Checks that what is stored is sound: names lead somewhere, contents are there, nothing is left over."""
 
+import os
 import sqlite3
 import stat
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from agentfsd.core import sealing
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Tree
-from agentfsd.metadata import layers
+from agentfsd.errors import DamagedContent
+from agentfsd.metadata import layers, seals
+from agentfsd.metadata.inspection import describe_pages
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import Store
 
 if TYPE_CHECKING:
     from agentfsd.core.overlay import Overlay
 
+_PAGE = 500  # objects that are looked at in one step
 
-def check(overlay: "Overlay") -> Generator[tuple[int, int, str], None, list[str]]:
-    """One sentence for each problem; reads everything, changes nothing. Each step finds things as they are then."""
+
+Steps = Generator[tuple[int, int, str], None, list[str]]
+
+
+def check(overlay: "Overlay", *, scrub: bool = False) -> Steps:
+    """One sentence for each problem; looks at everything, changes nothing. Each step finds things as they are then.
+
+    *scrub*: reads the content of what is sealed as well, where a checksum of it was made.
+    """
     store = overlay.store
     problems: list[str] = []
     try:
         heads = overlay.heads()
         total = 2 + len(heads)
-        problems += [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        yield 1, total, "database"
+        problems += yield from _check_database(overlay, total)
         problems += _check_layers(overlay)
-        problems += _check_objects(overlay)
+        problems += yield from _check_objects(overlay, total)
         for done, (label, tree) in enumerate(heads, 2):
             yield done, total, label
             if not tree.detached:  # else it was replaced since we began
                 problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
+        if scrub:
+            problems += yield from _scrub(overlay)
     except sqlite3.DatabaseError as exc:
         problems.append(f"database: {exc}; what comes after that was not checked")
+    return problems
+
+
+def _check_database(overlay: "Overlay", total: int) -> Steps:
+    store = overlay.store
+    problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    wrong: list[int] = []
+    for some in store.db.pages.wrong() if store.db.pages is not None else ():
+        wrong += some
+        yield 1, total, "database"
+    return [*problems, *([f"database: {describe_pages(wrong)} not as written"] if wrong else [])]
+
+
+def _scrub(overlay: "Overlay") -> Steps:
+    problems, total = [], seals.count(overlay.store)
+    for done, problem in enumerate(sealing.scrubbing(overlay.store, overlay.backstore)):
+        problems += [_with_name(overlay, problem)] if problem else []
+        yield min(done, total), total, "contents"
     return problems
 
 
@@ -57,24 +88,52 @@ def _check_layers(overlay: "Overlay") -> list[str]:
     return problems
 
 
-def _check_objects(overlay: "Overlay") -> list[str]:
+def _check_objects(overlay: "Overlay", total: int) -> Steps:
     store = overlay.store
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
     dead = set(layers.dead(store)) | {0}
     held = set(overlay.backstore.ids())
-    problems = [
-        f"object {number} is missing from the backstore"
-        for number, layer in rows.items()
-        if layer not in dead and number not in held
-    ]
-    problems += [f"object {number} belongs to nothing" for number in held - set(rows)]
+    problems: list[str] = []
+    last = 0
+    alive = sorted(number for number, layer in rows.items() if layer not in dead)
+    for at in range(0, len(alive), _PAGE):
+        problems += _look_at(overlay, alive[at : at + _PAGE], last)
+        last = alive[min(at + _PAGE, len(alive)) - 1]
+        yield 1, total, "contents"
+    rows = dict(store.db.execute("SELECT id, layer FROM object"))
+    problems += [f"object {number} belongs to nothing" for number in held.intersection(overlay.backstore.ids()) - set(rows)]
     uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
+    dead = set(layers.dead(store)) | {0}
     used = {number for number, layer in store.db.execute(uses) if layer not in dead}
     problems += [f"object {number} has no row" for number in used - set(rows)]
     problems += [
         f"object {number} is used by nothing" for number, layer in rows.items() if layer not in dead and number not in used
     ]
     return problems
+
+
+def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
+    """Of some objects: is each there, a regular file of ours, and if it is sealed as long as it was?"""
+    store, problems = overlay.store, []
+    sizes = {seal.object: seal.size for seal in seals.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
+    for number in numbers:
+        try:
+            size = overlay.backstore.stat(number).st_size
+        except DamagedContent as exc:
+            if store.object_layer(number):  # else it went since the last step
+                problems.append(_with_name(overlay, f"object {number} is lost: {exc.strerror}"))
+            continue
+        if size != sizes.get(number, size):
+            problems.append(_with_name(overlay, f"object {number} has {size} bytes, and had {sizes[number]} when it was sealed"))
+    return problems
+
+
+def _with_name(overlay: "Overlay", problem: str) -> str:
+    """With a name of the file that has the object of which *problem* says something."""
+    number = int(problem.split()[1])
+    query = "SELECT name FROM dentry WHERE child IN (SELECT id FROM inode WHERE content = ?) LIMIT 1"
+    row = overlay.store.db.execute(query, (number,)).fetchone()
+    return f"{problem} (file {os.fsdecode(row[0])!r})" if row else problem
 
 
 def _check_tree(store: Store, tree: Tree) -> list[str]:

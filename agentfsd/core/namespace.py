@@ -3,6 +3,7 @@
 Permission to do it was checked by the kernel; what POSIX demands beyond that is checked here.
 """
 
+import contextlib
 import errno
 import stat
 
@@ -21,6 +22,7 @@ from agentfsd.core.copyup import (
 from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
 from agentfsd.core.objects import create_object
 from agentfsd.core.tree import Tree, exists_in, join
+from agentfsd.errors import DamagedContent
 from agentfsd.metadata.store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
@@ -267,10 +269,11 @@ def _write_back(inode: Inode) -> None:
     """What replaces another file starts its way to the disk before the new name does: programs that do not sync rely on it."""
     if not (inode.is_file and inode.content and is_owned(inode)):
         return
-    content = inode.file or inode.tree.backstore.open(inode.content)
-    content.start_writeback()
-    if content is not inode.file:
-        content.close()
+    with contextlib.suppress(DamagedContent):
+        content = inode.file or inode.tree.backstore.open(inode.content)
+        content.start_writeback()
+        if content is not inode.file:
+            content.close()
 
 
 def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, bytes, Inode]) -> None:
@@ -410,6 +413,10 @@ def _discard_if_gone(inode: Inode) -> None:
         return
     tree, number = inode.tree, inode.content
     if inode.file is None:
-        inode.file = tree.backstore.open(number)
+        try:
+            inode.file = tree.backstore.open(number)
+        except DamagedContent:  # whatever stands there is no content of ours
+            tree.backstore.set_aside(number)
+            return
     inode.anonymous, inode.content = True, 0
     tree.backstore.remove(number)

@@ -1,4 +1,4 @@
-"""Making content objects under new numbers: what a crash left under one, referred to by nothing, makes way."""
+"""Making content objects under new numbers: what is found under one, which nobody can explain, is set aside."""
 
 from agentfsd.core.tree import Tree
 from agentfsd.types import ContentFile
@@ -9,7 +9,7 @@ def create_object(tree: Tree, number: int) -> ContentFile:
     try:
         return tree.backstore.create(number)
     except FileExistsError:
-        tree.backstore.remove(number)
+        tree.backstore.set_aside(number)
         return tree.backstore.create(number)
 
 
@@ -18,5 +18,5 @@ def clone_object(tree: Tree, source_fd: int, number: int, max_copy_bytes: int | 
     try:
         return tree.backstore.clone(source_fd, number, max_copy_bytes)
     except FileExistsError:
-        tree.backstore.remove(number)
+        tree.backstore.set_aside(number)
         return tree.backstore.clone(source_fd, number, max_copy_bytes)

@@ -3,6 +3,7 @@ any transport."""
 
 import errno
 import gc
+import os
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
@@ -82,13 +83,20 @@ class Overlay(Past):
         """One side of a comparison: a ref's tree, or the bare lower."""
         return self._open_tree("", 0, read_only=True) if ref is None else self.tree(ref)
 
-    def fsck(self) -> list[str]:
-        """Problems in the stored state, one sentence each; empty when it is sound."""
-        return at_once(self.checking())
+    def fsck(self, *, scrub: bool = False) -> list[str]:
+        """Problems in the stored state, one sentence each; empty when it is sound. *scrub*: contents are read, too."""
+        return at_once(self.checking(scrub=scrub))
 
-    def checking(self) -> Generator[tuple[int, int, str], None, list[str]]:
+    def checking(self, *, scrub: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
         """Likewise in steps, between which anything may change: yields (done, total, what)."""
-        return fsck.check(self)
+        return fsck.check(self, scrub=scrub)
+
+    def findings(self) -> list[str]:
+        """What people should know of damage: what this start has found, and what was set aside."""
+        kept = self.backstore.aside()
+        sizes = sum(one.size for one in kept)
+        aside = f"{len(kept)} set-aside contents ({sizes} bytes) are kept in {os.path.dirname(kept[0].path)}" if kept else ""
+        return [*self.recovered.notes, *([aside] if aside else [])]
 
     def collecting(self) -> Generator[tuple[int, int, str], None, None]:
         """Frees all that nothing refers to, in steps; yields (done, total, what)."""

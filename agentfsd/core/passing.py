@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from agentfsd.core.inode import Inode
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
+from agentfsd.errors import DamagedContent
 from agentfsd.metadata import layers
 
 
@@ -53,7 +54,7 @@ def left_over(refs: Refs) -> Iterator[Inode]:
 def _is_open(tree: Tree, number: int) -> bool:
     try:
         content = tree.backstore.open(number)
-    except FileNotFoundError:
+    except DamagedContent:
         return False
     try:
         return content.is_open_elsewhere()

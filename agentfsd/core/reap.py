@@ -1,14 +1,13 @@
 """Freeing what no branch and no snapshot holds: layers first, then, in small steps, their rows and objects."""
 
-import logging
+import contextlib
 
 from agentfsd.core.inode import WHITEOUT
 from agentfsd.core.tree import Parts, Tree, exists_in, join
+from agentfsd.errors import DamagedContent
 from agentfsd.metadata import layers
 from agentfsd.metadata.store import GARBAGE, Store, Transaction
 from agentfsd.types import Backstore
-
-log = logging.getLogger(__name__)
 
 
 def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: list[Tree]) -> None:
@@ -31,11 +30,12 @@ def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: lis
 
 def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tree]) -> None:
     for number, atime_ns, mtime_ns in layers.times_to_stamp(parts.store, layer, child):
-        content = parts.backstore.open(number)
-        try:
-            content.utime(atime_ns, mtime_ns)
-        finally:
-            content.close()
+        with contextlib.suppress(DamagedContent):
+            content = parts.backstore.open(number)
+            try:
+                content.utime(atime_ns, mtime_ns)
+            finally:
+                content.close()
     idle = layers.idle_whiteouts(parts.store, layer, child)
     layers.merge_down(parts.store, layer, child)
     for directory, name in idle:
@@ -91,29 +91,3 @@ def _remove_objects(store: Store, backstore: Backstore, layer: int, limit: int, 
         with store.transaction():
             store.delete_objects(numbers)
     return bool(numbers)
-
-
-def recover(store: Store, backstore: Backstore) -> None:
-    """After a start: objects that a killed daemon had made but not yet entered are removed."""
-    reserved = store.reserved("object")
-    row = store.db.execute("SELECT max(id) FROM object").fetchone()
-    first = max(int(row[0] or 0) + 1, reserved - 2000, 1)
-    for number in range(first, reserved):
-        backstore.remove(number)
-    if backstore.persistent and not store.ended_cleanly:
-        _settle_objects(store, backstore)
-
-
-def _settle_objects(store: Store, backstore: Backstore) -> None:
-    """After power loss rows and objects may disagree about what was never synced.
-
-    A file whose content is lost is empty, as on ext4; content without a row was on its way out, and goes.
-    """
-    dead = {*layers.dead(store), GARBAGE}
-    rows, held = dict(store.db.execute("SELECT id, layer FROM object")), set(backstore.ids())
-    for number in held.difference(rows):
-        backstore.remove(number)
-    for number, layer in rows.items():
-        if number not in held and layer not in dead:
-            log.warning("the content of object %d was never synced and is lost: its file is empty now", number)
-            backstore.create(number).close()

@@ -19,8 +19,9 @@ from agentfsd.core.ids import MIN_PREFIX, IdMaker
 from agentfsd.core.initial import Initial
 from agentfsd.core.inode import Inode, LowerIdentity
 from agentfsd.core.news import Happening, Listener
+from agentfsd.core.recovery import recover
 from agentfsd.core.tree import Parts, Tree
-from agentfsd.errors import Refusal, not_found
+from agentfsd.errors import DamagedContent, Refusal, not_found
 from agentfsd.metadata import layers
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
 from agentfsd.metadata.store import Store, Transaction
@@ -59,7 +60,7 @@ class Refs:
                 self._add_branch(tx, DEFAULT_BRANCH, "", 0)
         self.default_id = self.branch_row(DEFAULT_BRANCH).id
         self._drop_unfinished()
-        reap.recover(store, backstore)
+        self.recovered = recover(store, backstore)
 
     # -- what is there for the time being
 
@@ -335,7 +336,7 @@ class Refs:
     def _is_copy(self, number: int, size: int, mtime_ns: int) -> bool:
         try:
             stat = self.backstore.stat(number)
-        except FileNotFoundError:  # freed since the last step
+        except DamagedContent:  # freed since the last step, or lost
             return False
         if (stat.st_size, stat.st_mtime_ns) == (size, mtime_ns):
             return True

@@ -12,6 +12,8 @@ from weakref import WeakValueDictionary
 
 from agentfsd.core.initial import Initial
 from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
+from agentfsd.errors import DamagedContent
+from agentfsd.metadata import seals
 from agentfsd.metadata.foretold import Foretold
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import Store
@@ -341,8 +343,19 @@ class Tree:
         if inode.file is not None:
             return inode.file.stat()
         if inode.content:
-            return self.backstore.stat(inode.content)
+            try:
+                return self.backstore.stat(inode.content)
+            except DamagedContent:
+                return self._damaged_stat(inode)
         return self.lower_stat(inode)
+
+    def _damaged_stat(self, inode: Inode) -> os.stat_result:
+        """For a file whose content is lost. It never looks empty: a reader then asks for its data, and gets EIO."""
+        size = max(seals.size_of(self.store, inode.content), 1)
+        ns = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
+        seconds = [time_ns // 1_000_000_000 for time_ns in ns]
+        named = dict(zip(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), ns, strict=True)) | {"st_blocks": 0}
+        return os.stat_result((inode.mode, 0, 0, 1, inode.uid, inode.gid, size, *seconds), named)
 
     def readlink(self, inode: Inode) -> bytes:
         """A symlink's target; EINVAL for anything else."""

@@ -6,9 +6,12 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+from agentfsd import kernel
+from agentfsd.metadata import journal, pages
 from agentfsd.metadata.journal import Journal, Statement
+from agentfsd.metadata.pages import Pages
 
-_JOURNAL = "-acknowledged"
+JOURNAL = "-acknowledged"  # what its name ends with
 _BATCH = 500  # operations between two commits
 _LONG = 100  # statements of one operation, above which the journal is no use
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
@@ -22,6 +25,8 @@ class Database:
         self._journal: Journal | None = None
         self._redo: list[Statement] | None = None  # what the operation under way has changed
         self._uncommitted = 0
+        self._commits = self._synced = 0
+        self.pages: Pages | None = None
 
     def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         if self._redo is not None and text.startswith(_CHANGES):
@@ -76,54 +81,110 @@ class Database:
             return
         try:
             if self._journal is not None:
-                self.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (str(self._journal.number),))
+                said = f"{self._journal.number} {self._commits + 1}"
+                self.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (said,))
             self.execute("COMMIT")
         except sqlite3.Error:
             self._restore_batch()
             raise
         self._uncommitted = 0
         if self._journal is not None:
-            self._journal.reset()
+            self._commits += 1
+            with contextlib.suppress(OSError):  # its chain goes on then
+                self._journal.reset(self._commits, self._synced)
+            if self.pages is not None:
+                self.pages.after_commit()
 
     # -- the journal
 
-    def open_journal(self, path: str) -> None:
-        """From now on operations are acknowledged by the journal of the database at *path*; replays what is in it."""
-        self._journal = Journal(path + _JOURNAL, self._taken_over())
+    def open_journal(self, path: str, run: bytes, *, is_old: bool = False) -> None:
+        """From now on operations are acknowledged by the journal of the database at *path*; replays what is in it. *is_old*: it
+        is of an older version."""
+        number, self._commits = self._taken_over()
+        old = journal.read_old(path + JOURNAL, number) if is_old else []
+        self._apply(old)
+        if self._connection.in_transaction:
+            self.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (f"{number + len(old)} {self._commits}",))
+            self.execute("COMMIT")
+        self._journal = Journal(path + JOURNAL, number + len(old), run)
         self._replay()
         try:
             self.commit()
+            self._journal.reset(self._commits, self._synced)
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
                 raise
             # the journal goes on holding it, as in keep()
+        self._journal.sync()
+        kernel.sync_directory(os.path.dirname(path))
 
-    def _taken_over(self) -> int:
+    def _taken_over(self) -> tuple[int, int]:
+        """(number of the last record, commits)."""
         row = self.execute("SELECT value FROM fact WHERE key = 'journal'").fetchone()
-        return int(row[0]) if row else 0
+        return parse_taken_over(row[0] if row else "")
+
+    def note_synced(self, commits: int) -> None:
+        """So many commits have reached the disk."""
+        self._synced = max(self._synced, commits)
+
+    @property
+    def commits(self) -> int:
+        """How many there were since the database was made."""
+        return self._commits
 
     def _restore_batch(self) -> None:
         """After a commit that failed: some failures make SQLite roll back, and the journal knows what was acknowledged."""
         if self._connection.in_transaction or self._journal is None:
             return
-        self._journal.number = self._taken_over()
+        self._journal.number = self._taken_over()[0]
         self._replay()
 
     def _replay(self) -> None:
         assert self._journal is not None
-        records = self._journal.records()
+        self._apply(self._journal.records())
+
+    def _apply(self, records: list[journal.Record]) -> None:
         if records:
             self.execute("BEGIN IMMEDIATE")
         for statements in records:
             for text, values in statements:
                 self.execute(text, values)
 
+    def open_pages(self, path: str, *, anew: bool) -> None:
+        """From now on every page of the main file has a checksum. On a full disk there are none. *anew*: those there are not."""
+        with contextlib.suppress(OSError):
+            self.pages = Pages(path, self._connection)
+            self.execute("PRAGMA wal_autocheckpoint = 0")
+            self.pages.begin(anew=anew)
+
     def close(self, path: str) -> None:
         """The journal goes with an orderly end; when the last commit fails, it stays."""
+        is_done = False
+        with contextlib.suppress(sqlite3.Error):
+            self.commit()
+            is_done = self.pages is not None and self.pages.end()
+            if self._journal is not None:
+                os.unlink(path + JOURNAL)
+        self.abandon(path, is_done=is_done)
+
+    def abandon(self, path: str, *, is_done: bool = False) -> None:
+        """Closes; what is in the journal stays there. SQLite then takes the log up by itself: the checksums go before."""
         if self._journal is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self.commit()
-                os.unlink(path + _JOURNAL)
             self._journal.close()
             self._journal = None
+        if self._connection.in_transaction:
+            self._connection.rollback()
+        if self.pages is None and os.path.exists(path + pages.SUFFIX):
+            with contextlib.suppress(OSError):
+                self.pages = Pages(path, self._connection)
+        is_done = is_done or self.pages is None or self.pages.checkpoint()
         self._connection.close()
+        if self.pages is not None:
+            self.pages.close(in_step=is_done or os.path.exists(path + "-wal"))
+            self.pages = None
+
+
+def parse_taken_over(value: str) -> tuple[int, int]:
+    """What the database says of the journal: (number of its last record that it has, commits)."""
+    number, _, commits = value.partition(" ")
+    return int(number or 0), int(commits or 0)

@@ -3,7 +3,7 @@
 The DDL is the authority on what is stored; code that disagrees with it is wrong.
 """
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 DDL = """
 -- Facts about the whole state directory: lower (what it was made for), created_ns; policy.NAME; temporary: ids of the
@@ -133,6 +133,14 @@ CREATE TABLE origin (
     PRIMARY KEY (dir, name, layer)
 ) WITHOUT ROWID;
 CREATE INDEX origin_layer ON origin (layer);
+
+-- What an object held when its layer had been sealed: nobody writes it any more, so it must hold that still. Made when idle.
+CREATE TABLE seal (
+    object  INTEGER PRIMARY KEY,
+    layer   INTEGER NOT NULL,       -- that owned it then; where another owns it now, this row says nothing
+    size    INTEGER NOT NULL,       -- bytes
+    digest  BLOB NOT NULL           -- BLAKE2b of the content, 16 bytes
+);
 """
 
 # MIGRATIONS[n] turns a version n database into version n + 1.
@@ -157,8 +165,11 @@ UPDATE branch SET base_id = coalesce(
     (SELECT parent.id FROM branch AS parent WHERE parent.name = branch.base),
     (SELECT snapshot.branch_id FROM snapshot WHERE snapshot.name = branch.base), '');
 """,
-    # A tag alone keeps no snapshot any more. Who had said that tagged ones may go had said the same of named ones.
     3: """
+CREATE TABLE seal (object INTEGER PRIMARY KEY, layer INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL);
+""",
+    # A tag alone keeps no snapshot any more. Who had said that tagged ones may go had said the same of named ones.
+    4: """
 INSERT OR REPLACE INTO fact SELECT 'temporary', group_concat(id, ' ') FROM snapshot
     WHERE tag = 'temporary: of a running export' AND name GLOB 'export-*' HAVING count(*) > 0;
 UPDATE snapshot SET kind = 'tagged' WHERE kind = '' AND tag <> '' AND length(name) > length(substr(branch, 1, 100)) + 1

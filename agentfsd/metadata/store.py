@@ -3,6 +3,7 @@
 It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
 """
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -15,7 +16,9 @@ from typing import Any
 
 from agentfsd import kernel
 from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
+from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
@@ -105,43 +108,56 @@ class Store:
     Operations are acknowledged when the journal has them; the database commits many at once.
     """
 
-    def __init__(self, db: sqlite3.Connection, path: str, ended_cleanly: bool, reserve: Reserve) -> None:
+    def __init__(self, db: sqlite3.Connection, path: str, findings: Findings, reserve: Reserve) -> None:
         self.db = Database(db)
         self._path = path
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
         self._syncing = threading.Lock()
         self.reserve = reserve
-        self.ended_cleanly = ended_cleanly
+        self.findings = findings
+        self.first_object = 0  # of those that the daemon before this one may have made
         self.writes = Counter[int]()  # of inodes and names, by layer: who reads a layer in steps sees whether it held still
 
     @classmethod
-    def open(cls, path: str, lower_identity: str) -> "Store":
+    def open(cls, path: str, lower_identity: str, *, mends: bool = False) -> "Store":
         """Opens or makes the database at *path* (":memory:" for one that goes with the process).
 
-        Refusal when it was made for another lower, by a newer version, or cannot be read.
+        Refusal when it was made for another lower, by a newer version, or cannot be read; when it is damaged, unless *mends*:
+        then it goes on with what is there.
         """
-        ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
+        findings = inspection.inspect(path) if path != ":memory:" else Findings()
+        if findings.damage and not mends:
+            raise damaged(path, findings.damage)
+        findings.is_proven = findings.is_proven and not mends
         reserve = Reserve("" if path == ":memory:" else path + "-reserve")  # before: the database may need that room
         db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256)
-        store = cls(db, path, ended_cleanly, reserve)
+        store = cls(db, path, findings, reserve)
         try:
             store._configure()
             store._migrate(lower_identity)
             store._check_lower(lower_identity)
             if path != ":memory:":
-                store.db.open_journal(path)
+                store._open_files()
             store.reserve.keep()
         except sqlite3.DatabaseError as exc:
-            db.close()
+            store.db.abandon(path)
             raise unreadable(path, exc) from exc
         except OSError as exc:
-            db.close()
+            store.db.abandon(path)
             raise (_no_room(path) if exc.errno in NO_ROOM else exc) from exc
         except BaseException:
-            db.close()
+            store.db.abandon(path)
             raise
         return store
+
+    def _open_files(self) -> None:
+        """What lies beside the database."""
+        self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
+        self.db.open_pages(self._path, anew=bool(self.findings.damage))
+        self.first_object = int(self.fact("first object") or 0)
+        with contextlib.suppress(OSError), self.transaction():  # a full disk: what is there is a lower bound still
+            self.put_fact("first object", str(self.reserved("object")))
 
     def _configure(self) -> None:
         # Exclusive: nobody else reads this file while we run, and the WAL index needs no shared memory.
@@ -228,7 +244,9 @@ class Store:
             if self._wal_fd < 0:
                 self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
                 kernel.sync_directory(self.place)
+        commits = self.db.commits
         os.fsync(self._wal_fd)
+        self.db.note_synced(commits)
 
     def size_bytes(self) -> int:
         """Of the database and its log."""
@@ -258,6 +276,13 @@ class Store:
             self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, limit))
         self._next[name] = (value + 1, limit)
         return value
+
+    def pass_over(self, name: str, used: int) -> None:
+        """Numbers up to *used* are never given: something has one that no row knows of."""
+        if used >= self.reserved(name):
+            with self.transaction():
+                self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, used + 1))
+            self.forget_ids()
 
     def reserved(self, name: str) -> int:
         row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
@@ -362,6 +387,7 @@ class Store:
     def delete_objects(self, object_ids: list[int]) -> None:
         for number in object_ids:
             self.db.execute("DELETE FROM object WHERE id = ?", (number,))
+            self.db.execute("DELETE FROM seal WHERE object = ?", (number,))
 
 
 def _run_script(db: Database, script: str) -> None:
@@ -391,6 +417,15 @@ def _no_room(path: str) -> Refusal:
     )  # fmt: skip
 
 
+def damaged(path: str, found: list[str]) -> Refusal:
+    """Why a daemon does not start with the database at *path*, and what to do."""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Refusal(
+        errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {found[0]}{more}",
+        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says all, and what can be done",
+    )  # fmt: skip
+
+
 def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
     """Why a daemon cannot start with the database at *path*, and what to do."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
@@ -402,5 +437,5 @@ def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
         errno.EIO,
         "state-corrupt",
         f"the metadata database {path} cannot be read: {exc}",
-        "nothing was changed; restore it from a backup, or move the state directory away to start afresh",
+        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says more, and what can be done",
     )

@@ -66,9 +66,9 @@ class Operations:
         return ask(request, wire.AuditReply)
 
     @operation
-    def fsck(self, on_progress: OnProgress | None = None) -> Question[list[str]]:
-        """Problems in the stored state; empty when it is sound."""
-        request = wire.Fsck(progress=on_progress is not None)
+    def fsck(self, on_progress: OnProgress | None = None, *, scrub: bool = False) -> Question[list[str]]:
+        """Problems in the stored state; empty when it is sound. *scrub*: contents of snapshots are read, too."""
+        request = wire.Fsck(progress=on_progress is not None, scrub=scrub)
         return ask(request, wire.ProblemsReply, lambda reply: reply.problems, on_progress=on_progress)
 
     @operation

@@ -241,7 +241,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     disk_free_bytes and disk_total_bytes (of the file system with the contents), garbage_objects (to be freed), notifications
     (that the kernel has not taken yet), requests (answered so far), slow_requests, and lag_us: how long at most the event loop
     let somebody wait within the last minute. ``slow``: the last of them, the newest last. ``audit``: the audit trail is written.
-    ``metrics``: where they are served, "" for nowhere.
+    ``metrics``: where they are served, "" for nowhere. ``damage``: what was found to be lost or damaged, or was set aside.
     """
 
     daemon: str
@@ -267,6 +267,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     slow: list[SlowRequest] = []
     audit: bool = False
     metrics: str = ""
+    damage: list[str] = []
 
 
 class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):

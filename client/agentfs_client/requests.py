@@ -267,7 +267,9 @@ class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
 
 
 class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
-    pass
+    """``scrub``: the contents of snapshots are read, too, and compared with their checksums."""
+
+    scrub: bool = False
 
 
 class Events(Request, frozen=True, kw_only=True, tag="events"):

@@ -13,6 +13,7 @@ import pytest
 from agentfsd import copying
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memory import MemoryBackstore
+from agentfsd.errors import DamagedContent
 from agentfsd.types import Backstore, ContentFile
 
 KIB = 1 << 10
@@ -136,8 +137,9 @@ def test_wrong_numbers_are_errors(store: Backstore, source: int) -> None:
         store.clone(source, 1)
     assert content(store, 1) == b"a"
     for act in (store.open, store.stat):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(DamagedContent, match="is missing") as caught:
             act(2)
+        assert caught.value.errno == errno.EIO
     store.remove(2)
 
 

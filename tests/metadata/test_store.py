@@ -1,6 +1,5 @@
 """The database: versions, what it refuses, and that a transaction is all or nothing in rows and in memory."""
 
-import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,10 +28,9 @@ def test_state_of_another_lower_is_refused(tmp_path: Path) -> None:
 
 
 def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    Store.open(str(tmp_path / "meta.db"), "/lower").close()
-    with sqlite3.connect(tmp_path / "meta.db") as db:
-        db.execute("PRAGMA user_version = 99")
-    db.close()
+    newer = Store.open(str(tmp_path / "meta.db"), "/lower")
+    newer.db.execute("PRAGMA user_version = 99")
+    newer.close()
     before = (tmp_path / "meta.db").read_bytes()
     assert refusal(tmp_path / "meta.db").code == "newer-state"
     assert (tmp_path / "meta.db").read_bytes() == before
@@ -66,7 +64,7 @@ def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pyt
 def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     for statement in (
-        "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin", "ALTER TABLE snapshot DROP COLUMN kind",
+        "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin", "ALTER TABLE snapshot DROP COLUMN kind",
         "ALTER TABLE snapshot DROP COLUMN author", "ALTER TABLE branch DROP COLUMN base_id", "PRAGMA user_version = 1",
     ):  # fmt: skip
         first.db.execute(statement)
@@ -139,6 +137,7 @@ def test_a_branch_of_an_older_version_is_told_which_branch_it_was_made_from(tmp_
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     first.db.execute("ALTER TABLE branch DROP COLUMN base_id")
     first.db.execute("INSERT INTO branch VALUES ('A', 'main', 1, '', 0, 0), ('B', 'child', 2, 'main', 1, 0)")
+    first.db.execute("DROP TABLE seal")
     first.db.execute("PRAGMA user_version = 2")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")

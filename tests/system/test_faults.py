@@ -108,7 +108,7 @@ def test_damage_inside_the_database_is_reported_and_nothing_is_thrown_away(used:
         assert used.record().alive()
         used.kill()
     else:
-        assert "cannot be read" in done.stderr
+        assert "is damaged" in done.stderr
     for path in used.state.glob("meta.db-*"):
         path.unlink()
     database.write_bytes(sound)

@@ -1,0 +1,218 @@
+"""Looks at a database before it is opened, and changes nothing: is all there that was acknowledged?
+
+SQLite passes over the damaged end of its write-ahead log without a word, and removes the log when it closes. So this comes
+first, and whoever finds damage opens nothing. A page of the main file has its checksum (pages.py); the log has SQLite's own; the
+journal says how many commits the database has had.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from agentfsd.metadata import journal
+from agentfsd.metadata.database import JOURNAL, parse_taken_over
+from agentfsd.metadata.journal import Header
+from agentfsd.metadata.pages import Log, Sums
+
+_SUMS_SINCE = 4  # version of the schema
+_STEP = 256  # pages
+_SHOWN = 5  # pages whose numbers are told
+
+
+@dataclass
+class Findings:
+    """``damage``: what of the rows is lost or wrong, a sentence each; with any the database is not to be used. ``notes``:
+    what people should know. ``is_proven``: the rows are all that was ever acknowledged, so what they do not refer to never was.
+    ``has_old_journal``: the journal is of version 3 of the schema, or before."""
+
+    damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    is_proven: bool = True
+    ended_cleanly: bool = True
+    has_old_journal: bool = False
+    lower: str = ""
+
+
+def this_run(path: str) -> bytes:
+    """Of this boot and this device: what one process wrote without a sync, the next one of the same run reads."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        boot = file.read()
+    return hashlib.blake2b(boot + str(os.stat(os.path.dirname(path)).st_dev).encode(), digest_size=16).digest()
+
+
+def inspect(path: str) -> Findings:
+    """What there is to say of the database at *path*. One that is missing is sound."""
+    found = Findings()
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return found
+    found.ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
+    try:
+        sums: Sums | None = Sums(path, writes=False)
+    except OSError:
+        sums = None
+    try:
+        version, commits = _read_facts(path, found)
+        found.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and journal.is_old(path + JOURNAL)
+        if found.has_old_journal or (version < _SUMS_SINCE and sums is None):
+            found.is_proven = found.ended_cleanly
+            return found
+        _check_pages(path, sums, found)
+        if not found.damage:
+            in_use = sums.in_use if sums is not None and sums.is_sound else not found.ended_cleanly
+            _check_journal(path, commits, in_use, found)
+    finally:
+        if sums is not None:
+            sums.close()
+    found.is_proven = found.is_proven and not found.damage
+    return found
+
+
+def _read_facts(path: str, found: Findings) -> tuple[int, int]:
+    """(version of the schema, commits), as a daemon would find them; 99 for a version that cannot be read."""
+    try:
+        with reading(path) as db:
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            facts = dict(db.execute("SELECT key, value FROM fact WHERE key IN ('journal', 'lower')"))
+            found.lower = facts.get("lower", "")
+            return version, parse_taken_over(facts.get("journal", ""))[1]
+    except (sqlite3.DatabaseError, ValueError) as exc:
+        found.damage.append(f"the metadata database {path} cannot be read: {exc}")
+        return 99, 0
+
+
+@contextmanager
+def reading(path: str) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing, not even at its end, and takes no lock: the state directory's must be held.
+
+    A log without any commit is kept from SQLite, which would remove it at the end.
+    """
+    how = "vfs=unix-none" if _log_has_commit(path) else "immutable=1"
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&{how}", uri=True, isolation_level=None)) as db:
+        db.text_factory = lambda data: data.decode(errors="replace")
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        yield db
+
+
+def _log_has_commit(path: str) -> bool:
+    log = _open_log(path)
+    if log is None:
+        return False
+    try:
+        return log.has_commit()
+    finally:
+        os.close(log.fd)
+
+
+def _open_log(path: str) -> Log | None:
+    try:
+        return Log(os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return None
+
+
+def _check_pages(path: str, sums: Sums | None, found: Findings) -> None:
+    name = os.path.basename(path)
+    if sums is None or not sums.is_sound:
+        found.notes.append(f"the checksums of {name} were missing or damaged: only its structure could be checked")
+        found.is_proven = False
+        _check_structure(path, found)
+        return
+    wrong, unknown = [], 0
+    held = _in_log(path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for page in range(1, sums.count + 1, _STEP):
+            for number, is_unknown in sums.wrong(fd, page, _STEP):
+                if number not in held:
+                    unknown += is_unknown
+                    wrong += [] if is_unknown else [number]
+    finally:
+        os.close(fd)
+    if unknown:
+        found.notes.append(f"{_count(unknown, 'checksum')} of {name} were damaged, and were made anew")
+        found.is_proven = False
+        if not wrong:
+            _check_structure(path, found)
+    if wrong:
+        found.damage.append(f"{describe_pages(wrong)} of {name} {'is' if len(wrong) == 1 else 'are'} not as written")
+
+
+def describe_pages(wrong: list[int]) -> str:
+    some = ", ".join(str(number) for number in wrong[:_SHOWN])
+    return f"page {some}" if len(wrong) == 1 else f"{len(wrong)} pages ({some}{', ...' if len(wrong) > _SHOWN else ''})"
+
+
+def _check_structure(path: str, found: Findings) -> None:
+    if found.damage:
+        return
+    try:
+        with reading(path) as db:
+            said = [row[0] for row in db.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
+    except sqlite3.DatabaseError as exc:
+        said = [str(exc)]
+    found.damage += [f"{os.path.basename(path)}: {sentence}" for sentence in said]
+
+
+def _in_log(path: str) -> set[int]:
+    """Pages that are read from the write-ahead log."""
+    log = _open_log(path)
+    if log is None:
+        return set()
+    try:
+        log.follow()
+        return log.pages
+    finally:
+        os.close(log.fd)
+
+
+def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> None:
+    """Whether the database has every commit, and the journal every record since."""
+    name = os.path.basename(path) + JOURNAL
+    content = b""
+    if os.path.lexists(path + JOURNAL):
+        found.ended_cleanly = False
+        with open(path + JOURNAL, "rb") as file:
+            content = file.read()
+    header = journal.read_header(content)
+    if header is None:
+        if in_use:
+            found.damage.append(
+                f"{name} is {'damaged' if content else 'missing or empty'}, though the daemon did not end in order: what was "
+                "acknowledged since the last commit, half a second at most, is lost, and perhaps more"
+            )
+        return
+    _check_commits(path, commits, header, found)
+    chain = journal.read_chain(content, header.number)
+    if not chain.is_whole and not found.damage:
+        last = chain.numbered[-1][0] if chain.numbered else header.number
+        _lost(found, header, path, f"{name} is damaged behind its record {last}: what was acknowledged after "
+              "that, half a second at most, is lost", strictly=False)  # fmt: skip
+
+
+def _check_commits(path: str, commits: int, header: Header, found: Findings) -> None:
+    missing = header.commits - commits
+    if missing > 0:
+        what = (
+            f"the last {_count(missing, 'commit')} of the database are missing (up to 500 operations each): "
+            f"{os.path.basename(path)}-wal is damaged or was cut short"
+        )
+        _lost(found, header, path, what, strictly=commits < header.synced)
+    elif header.run != this_run(path):
+        found.is_proven = False
+
+
+def _lost(found: Findings, header: Header, path: str, what: str, *, strictly: bool) -> None:
+    """It is damage, unless the power failed and it had never been synced."""
+    if strictly or header.run == this_run(path):
+        found.damage.append(what)
+        return
+    found.is_proven = False
+    found.notes.append(f"{what}; the machine was started anew since, so this may be what was never synced")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

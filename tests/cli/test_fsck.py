@@ -1,0 +1,130 @@
+"""fsck, status and doctor of a state directory that was damaged: what they say, and what a repair keeps."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import Mounted, agentfsd
+
+
+def objects(mounted: Mounted) -> list[Path]:
+    return sorted(path for path in (mounted.state / "objects").glob("??/*") if path.is_file())
+
+
+def fsck(mounted: Mounted, *options: str) -> tuple[int, str, str]:
+    done = agentfsd("fsck", "--state", str(mounted.state), *options, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def await_true(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
+def test_metadata_that_lost_its_end_is_refused_until_somebody_decides(mounted: Mounted) -> None:
+    for number in range(50):
+        (mounted.path / f"f{number}").write_text(f"content {number}")
+    await_true(lambda: (mounted.state / "meta.db-wal").stat().st_size > 0, "no commit is made")
+    mounted.kill()
+    os.truncate(mounted.state / "meta.db-wal", 0)
+    there = objects(mounted)
+    refused = agentfsd("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), check=False)
+    assert refused.returncode == 1
+    assert "is damaged: the last" in refused.stderr
+    assert f"agentfsd fsck --state {mounted.state}" in refused.stderr
+    code, said, hint = fsck(mounted)
+    assert (code, "commit" in said, "--repair goes on with what is there" in hint) == (1, True, True)
+    assert json.loads(fsck(mounted, "--json")[1]) == [said.splitlines()[0]]
+    assert objects(mounted) == there
+
+    code, said, notes = fsck(mounted, "--repair")
+    assert (code, said) == (0, "sound\n")
+    assert notes.count("set aside: ") == len(there)
+    assert list(mounted.state.glob("damaged-*/meta.db"))
+    mounted.mount()
+    (damage,) = mounted.json("status")["damage"]
+    assert f"{len(there)} set-aside contents" in damage
+    assert damage in " ".join(mounted.cli("status").stdout.split())
+    assert "unmount it first" in agentfsd("fsck", "-m", str(mounted.path), "--repair", check=False).stderr
+    agentfsd("umount", str(mounted.path))
+    assert fsck(mounted, "--discard")[1:] == ("sound\n", "")
+
+
+def test_going_back_to_the_copy_of_the_last_start(mounted: Mounted) -> None:
+    (mounted.path / "early").write_text("early")
+    agentfsd("umount", str(mounted.path))
+    (mounted.state / "meta.db-clean").unlink(missing_ok=True)
+    mounted.mount()
+    await_true((mounted.state / "meta.db-clean").exists, "no copy is made")
+    (mounted.path / "late").write_text("late")
+    agentfsd("umount", str(mounted.path))
+    (mounted.state / "meta.db").write_bytes(b"\xff" * 20_000)
+    assert "--from-copy goes back to the metadata of" in fsck(mounted)[2]
+    assert "nothing was changed; --from-copy" in fsck(mounted, "--repair")[2]
+    code, said, notes = fsck(mounted, "--from-copy")
+    assert (code, said, notes.count("set aside: ")) == (0, "sound\n", 1)
+    mounted.mount()
+    assert sorted(os.listdir(mounted.path)) == sorted([*os.listdir(mounted.lower), "early"])
+    assert (mounted.path / "early").read_text() == "early"
+
+
+@pytest.mark.parametrize("session", ["native", "pyfuse3"])
+def test_a_lost_content_is_said_by_mount_and_status_and_gives_eio(mounted: Mounted, session: str) -> None:
+    (mounted.path / "new").write_text("changed")
+    agentfsd("umount", str(mounted.path))
+    for path in objects(mounted):
+        path.unlink()
+        os.mkfifo(path)
+    command = ["mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), "--session", session]
+    said = agentfsd(*command).stderr
+    assert "the content of 1 file is missing: reading it fails with EIO" in said
+    assert mounted.json("status")["damage"] == ["the content of 1 file is missing: reading it fails with EIO"]
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            (mounted.path / "new").read_text()
+    assert len(mounted.fsck()) == 1
+    (mounted.path / "new").unlink()
+    (mounted.path / "new").write_text("again")
+    assert (mounted.path / "new").read_text() == "again"
+    assert mounted.fsck() == []
+
+
+def test_scrub_finds_what_changed_in_a_snapshot(mounted: Mounted) -> None:
+    (mounted.path / "new").write_text("kept in a snapshot")
+    mounted.cli("snapshot create")
+    (there,) = objects(mounted)
+
+    def is_found() -> bool:
+        """Made in quiet moments: until then nobody can know."""
+        there.write_text("kept in a snapshot")
+        time.sleep(3)
+        there.write_text("kept in a snapShot")
+        return mounted.cli("fsck", "--scrub", check=False).returncode == 1
+
+    await_true(is_found, "no checksum is made")
+    assert "does not hold what it held" in mounted.cli("fsck", "--scrub", check=False).stdout
+    assert mounted.cli("fsck").stdout == "sound\n"
+
+
+def test_doctor_names_a_state_that_is_damaged(mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(mounted.state.parent))
+    (mounted.path / "new").write_text("changed")
+
+    def damage() -> dict[str, str]:
+        findings = json.loads(agentfsd("doctor", "--json", check=False).stdout)["findings"]
+        return next(finding for finding in findings if finding["name"] == "damage")
+
+    assert damage()["detail"] == "none"
+    mounted.kill()
+    (mounted.state / "meta.db-acknowledged").unlink()
+    assert "meta.db-acknowledged is missing" in damage()["detail"]
+    assert f"agentfsd fsck --state {mounted.state}" in damage()["remedy"]
+    assert fsck(mounted, "--repair")[0] == 0
+    assert damage()["detail"] in ("none", f"{mounted.state}: 1 contents were set aside")
