@@ -286,7 +286,8 @@ class Locks:
     def ends_with(self, tid: int, pid: int, owner: int) -> None:
         """A range was granted through an open of which only the last close is told: it goes with its process at the latest.
 
-        Not so an open file description lock: whoever else has that description goes on to hold it.
+        Not so an open file description lock: whoever else has that description goes on to hold it. The number of an owner that
+        has gone is soon another's, so what goes is told by owner and process.
         """
         owners = self._mortal.get(pid)
         if (owners is not None and owner in owners) or proc.locks_open_file(tid):
@@ -310,10 +311,9 @@ class Locks:
                 os.close(fd)
             owners = self._mortal.pop(pid)
         for file in self.table.files():
-            for owner in owners:
-                dropping = self.drop_ranges(file, owner)
-                if dropping is not None:
-                    await dropping
+            dropping = self._drop(file, lambda lock: lock.pid == pid and lock.owner in owners and not lock.flock)
+            if dropping is not None:
+                await dropping
 
 
 async def _released(peer: LockPeer, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:

@@ -4,12 +4,15 @@ import errno
 import fcntl
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from agentfsd.core.inode import Inode
 from agentfsd.core.locks import LAST, READ, UNLOCK, WRITE, Waiter, Wanted
@@ -313,3 +316,20 @@ def test_a_deleted_branch_sends_its_waiters_away(scene: Scene) -> None:
         assert len(scene.locks.table) == 0
 
     scene.run(work)
+
+
+def test_the_end_of_a_process_leaves_alone_who_has_its_number_as_owner_by_then(scene: Scene) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    async def work() -> None:
+        assert await scene.take(Wanted(1, WRITE, 0, 9, pid=process.pid)) == 0
+        scene.locks.ends_with(process.pid, process.pid, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await scene.take(Wanted(1, WRITE, 20, 29, pid=os.getpid())) == 0
+        process.kill()
+        while len(scene.locks.table.held(scene.inode)) > 1:  # noqa: ASYNC110 - nobody tells us
+            await trio.sleep(0.001)
+        assert [lock.start for lock in scene.locks.table.held(scene.inode)] == [20]
+
+    with process:
+        scene.run(work)
