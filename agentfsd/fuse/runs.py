@@ -92,7 +92,8 @@ class Runs:
             raise
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _Run(session, mount)
-        await self._locks.attach_peer(branch_id, BranchLocks(mount, lambda: session.ended))
+        if session.io == "zero-message":  # any other connection hands its locks to us as well
+            await self._locks.attach_peer(branch_id, BranchLocks(mount, lambda: session.ended))
         return run
 
     @staticmethod

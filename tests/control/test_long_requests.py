@@ -43,7 +43,7 @@ class Work:
         self.begun, self.ended = threading.Event(), threading.Event()
         self.done = 0
 
-    def steps(self) -> Iterator[tuple[int, int, str]]:
+    def steps(self, *, scrub: bool = False) -> Iterator[tuple[int, int, str]]:
         self.begun.set()
         try:
             for self.done in range(1, STEPS + 1):
