@@ -122,9 +122,10 @@ def test_a_snapshot_of_a_mapped_file_that_another_connection_knows_detaches_noth
     (mounted.lower / "mapped").write_bytes(b"x" * 4096)
     (mounted.lower / "here").mkdir()
     mounted.cli("branch create", "b")
-    looker = mounted.start(
-        "b", sys.executable, "-uc", "import time\nwhile True:\n  open('mapped').read(); time.sleep(0.001)", view="namespace"
-    )
+    looks = "import time\nwhile True:\n  print(len(open('mapped').read())); time.sleep(0.001)"
+    looker = mounted.start("b", sys.executable, "-uc", looks, view="namespace", stdout=subprocess.PIPE)
+    assert looker.stdout is not None
+    assert looker.stdout.readline() == "4096\n"
     script = 'mount -t tmpfs none here; echo -n kept > here/kept; exec "$@"'
     said = mounted.run("b", "bash", "-euc", script, "bash", sys.executable, "-c", MAPS, *AGENTFSD).stdout
     assert looker.poll() is None
