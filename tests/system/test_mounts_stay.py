@@ -104,15 +104,15 @@ def test_a_container_on_a_branch_keeps_its_volume_while_another_branch_is_used(m
 
 
 MAPS = """
-import mmap, os, subprocess, sys
+import mmap, os, sys
 fd = os.open("mapped", os.O_RDWR)
 mapping = mmap.mmap(fd, 4096)
 for turn in range(3):
     mapping[:5] = b"dirty"
     mapping[4000:4001] = bytes([turn + 65])
-    subprocess.run([*sys.argv[1:], "snapshot", "create", f"s{turn}"], check=True, stdout=subprocess.DEVNULL)
-    print(os.listdir(".agentfs/snapshots"), flush=True)
-print(open("here/kept").read())
+    print("dirty", flush=True)
+    sys.stdin.readline()
+print(open("here/kept").read(), os.listdir(".agentfs/snapshots"))
 """
 
 
@@ -127,9 +127,17 @@ def test_a_snapshot_of_a_mapped_file_that_another_connection_knows_detaches_noth
     assert looker.stdout is not None
     assert looker.stdout.readline() == "4096\n"
     script = 'mount -t tmpfs none here; echo -n kept > here/kept; exec "$@"'
-    said = mounted.run("b", "bash", "-euc", script, "bash", sys.executable, "-c", MAPS, *AGENTFSD).stdout
+    command, pipe = ["bash", "-euc", script, "bash", sys.executable, "-c", MAPS], subprocess.PIPE
+    holder = mounted.start("b", *command, view="namespace", stdin=pipe, stdout=pipe)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    for turn in range(3):
+        assert holder.stdout.readline() == "dirty\n"
+        mounted.cli("snapshot create", f"s{turn}", "-b", "b")
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+    assert holder.communicate(timeout=30)[0] == "kept ['s0', 's1', 's2']\n"
     assert looker.poll() is None
-    assert said.split("\n")[-2] == "kept"
     for turn in range(3):
         found = (mounted.path / ".agentfs" / "snapshots" / f"s{turn}" / "mapped").read_bytes()
         assert (found[:5], found[4000]) == (b"dirty", 65 + turn)
