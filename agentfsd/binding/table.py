@@ -294,6 +294,13 @@ class Bindings:
             return True
         return any(branch_id in (known.branch_id, known.brood) for known in self._processes.values())
 
+    def branches(self) -> set[str]:
+        """Every branch to which a process may be bound."""
+        found = {heritage.branch_id for heritage in self._unseen.values()}
+        for known in self._processes.values():
+            found |= {branch_id for branch_id in (known.branch_id, known.brood) if branch_id is not None}
+        return found
+
     def bindings(self) -> list[Binding]:
         """Every live bound process that is known of, by number."""
         self._find(0)

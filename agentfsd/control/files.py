@@ -204,6 +204,9 @@ class FileHandlers:
             self.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
             await self._write_back()
             place = self._place_of(staged, who)
+        while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
+            await copy_up(place.inode)
+            place = self._place_of(staged, who)  # which may be another file by now, or the branch another state
         if place.inode is None:
             made = staged.become(place.directory, place.name, asker.peer.creator())
             self._tell_file("created", made, asker)
@@ -211,8 +214,6 @@ class FileHandlers:
             return made
         found = place.inode
         if staged.mode == "append":
-            if data.copy_size(found) >= copyup.THREAD_BYTES:
-                await copy_up(found)
             await self._pour(staged.append(found, who), found, asker)
         elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
             await self._pour(staged.overwrite(found, who), found, asker)

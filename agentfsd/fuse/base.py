@@ -318,7 +318,6 @@ class Base:
     def unite(self) -> None:
         """From now on names in the caller-dependent view may be cached: everybody sees the default branch."""
         if not self.nodes.top.tree_id and self.notifier.expires:
-            self.forget_names_of(self.overlay.default_id)  # below .agentfs/branches they are not cached any more
             self.nodes.uniform_id = self.overlay.default_id
 
     def diverge(self) -> None:

@@ -1,7 +1,8 @@
 """What the connections of one daemon share: the overlay, who is bound to what, and the news one has for the others.
 
 Of each branch one view at most has names in the kernel's cache for long (see ``caches``). So the answer to a change waits for one
-other connection at most, whose requests wait for nobody's names: no circle of requests that wait for each other.
+other view's names at most, and a change through that one for nobody's: no circle of requests that wait for each other. Where two
+views of a branch are on one connection this is also because they share the nodes of files, which the kernel locks.
 """
 
 import os
@@ -43,6 +44,7 @@ class Connections:
         self.all: list[Base] = []
         self.contests = Contests()
         self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
+        self.bound_to: set[str] = set()  # branches that processes see through the caller-dependent view, besides the default one
         self.turns = Turns()
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
@@ -101,8 +103,17 @@ class Connections:
         first = self._first(tree.id)
         if first is not None:
             return first is connection
-        is_uniform = connection.nodes.uniform_id == tree.id
-        return not is_uniform if view.tree_id else is_uniform
+        if not view.tree_id:
+            return connection.nodes.uniform_id == tree.id
+        return tree.id != self.overlay.default_id and tree.id not in self.bound_to
+
+    def before_binding(self, branch_id: str) -> None:
+        """Processes may see that branch through the caller-dependent view from now on. Wait for settled()."""
+        if branch_id not in self.bound_to and branch_id != self.overlay.default_id:
+            self.bound_to.add(branch_id)
+            for connection in self.all:
+                if not connection.nodes.top.tree_id:
+                    connection.forget_names_of(branch_id)
 
     def caches_attributes(self, connection: "Base", tree: Tree) -> bool:
         """Likewise of a file's attributes, which belong to no view."""

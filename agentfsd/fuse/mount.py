@@ -133,12 +133,14 @@ class Mount:
     # -- living
 
     def _bound(self, branch_id: str) -> None:
+        self.connections.before_binding(branch_id)
         if branch_id != self.connections.overlay.default_id:
             self.operations.diverge()
 
     def unite(self) -> None:
         """Call now and then: when nobody is bound to another branch any more, names may be cached again."""
         default_id = self.connections.overlay.default_id
+        self.connections.bound_to &= self.connections.bindings.branches()
         if not self.operations.nodes.uniform_id and not self.connections.bindings.sees_other_than(default_id):
             self.operations.unite()
 

@@ -1,0 +1,187 @@
+"""Processes that change one branch through several connections at once: nothing is lost, nobody waits in a circle."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+
+BIG_BYTES = 32 << 20
+LONG = bool(os.environ.get("AGENTFSD_LONG"))
+ROUNDS = 300 if LONG else 60
+VIEWS = ("zero-message", "zero-message", "pid")
+PAIRS = [("zero-message", "pid"), ("zero-message", "subtree"), ("pid", "subtree"), ("zero-message", "cached"), ("cached", "pid")]
+PAIRS = PAIRS if LONG else PAIRS[:4]
+
+
+@pytest.fixture
+def shared(tmp_path: Path, make_mount: Callable[..., Mounted]) -> Iterator[Mounted]:
+    needs_namespaces()
+    lower = tmp_path / "lower"
+    (lower / "d").mkdir(parents=True)
+    for name in ("big", "big2"):
+        (lower / name).write_bytes(b"x" * BIG_BYTES)
+    mounted = make_mount(lower)
+    mounted.cli("branch create", "b")
+    yield mounted
+    assert mounted.fsck() == []
+    log = Path(mounted.state, "daemon.log").read_text()
+    assert "Error" not in log and "before another connection was told" not in log
+
+
+def start(mounted: Mounted, view: str, code: str, *arguments: str) -> subprocess.Popen[str]:
+    """*view*: a mode of --io, "pid", or "subtree" for an unbound process below .agentfs. It says "ready" and waits for a line."""
+    command, where = (
+        [sys.executable, "-uc", f"import os, sys\nprint('ready')\nsys.stdin.readline()\n{code}", *arguments],
+        mounted.path,
+    )
+    if view == "subtree":
+        where = mounted.subtree("b")
+    else:
+        options = ["--no-namespace"] if view == "pid" else ["--io", view]
+        command = [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "b", *options, "--", *command]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    mounted.started.append(subprocess.Popen(command, cwd=where, text=True, **pipes))  # type: ignore[call-overload]
+    return mounted.started[-1]
+
+
+def together(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """What each says after all have begun at once."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=100)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return said
+
+
+APPEND = """
+fd = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+for number in range(200): os.write(fd, f"{sys.argv[1]} {number}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize("name", ["big", "big2"])
+def test_appends_through_three_connections_to_an_unmodified_file_are_all_there(shared: Mounted, name: str) -> None:
+    together([start(shared, view, APPEND, f"w{number}", name) for number, view in enumerate(VIEWS)])
+    with (shared.subtree("b") / name).open("rb") as file:
+        file.seek(BIG_BYTES)
+        lines = file.read().decode().splitlines()
+    wanted = {f"w{number}": [f"w{number} {line}" for line in range(200)] for number in range(len(VIEWS))}
+    assert {tag: [line for line in lines if line.startswith(tag)] for tag in wanted} == wanted
+
+
+CREATE = """
+for number in range(int(sys.argv[2])):
+    name = f"d/{sys.argv[1]}{number % 3}"
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)); os.listdir("d"); os.unlink(name)
+    try: os.close(os.open("d/shared", os.O_CREAT | os.O_RDWR))
+    except FileExistsError: pass
+    try: os.rename("d/shared", "d/renamed"); os.unlink("d/renamed")
+    except FileNotFoundError: pass
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_two_that_make_and_remove_names_in_one_directory_do_not_wait_for_each_other(shared: Mounted, one: str, two: str) -> None:
+    together([start(shared, view, CREATE, tag, str(ROUNDS // 2)) for tag, view in (("x", one), ("y", two))])
+    assert set((shared.subtree("b") / "d").iterdir()) <= {shared.subtree("b") / "d" / name for name in ("shared", "renamed")}
+
+
+WRITE = """
+fd = os.open("d/one", os.O_RDWR)
+for number in range(int(sys.argv[2])): os.pwrite(fd, sys.argv[1].encode() * 10, number % 7 * 100); os.pread(fd, 5000, 0)
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_two_that_write_one_page_do_not_wait_for_each_other(shared: Mounted, one: str, two: str) -> None:
+    (shared.subtree("b") / "d" / "one").write_bytes(b"." * 700)
+    together([start(shared, view, WRITE, tag, str(ROUNDS)) for tag, view in (("x", one), ("y", two))])
+    found = [start(shared, view, "print(open('d/one').read())") for view in (one, two)]
+    first, second = together(found)
+    assert first == second == (shared.subtree("b") / "d" / "one").read_text() + "\n"
+    assert set(first) <= {"x", "y", ".", "\n"}
+
+
+MAP = """
+import mmap
+fd = os.open("d/one", os.O_RDWR)
+mapping = mmap.mmap(fd, 4096)
+for number in range(60):
+    mapping[number] = 65 + number % 26; mapping.flush()
+    os.pwrite(fd, b"!", 3000 + number)
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS[:2])
+def test_what_a_mapping_writes_back_waits_for_nobody(shared: Mounted, one: str, two: str) -> None:
+    (shared.subtree("b") / "d" / "one").write_bytes(b"." * 4096)
+    together([start(shared, one, MAP), start(shared, two, WRITE, "y", str(ROUNDS)), start(shared, one, "open('d/one').read()")])
+    found = (shared.subtree("b") / "d" / "one").read_bytes()
+    assert len(found) == 4096
+    assert set(found) <= set(b".y!" + bytes(range(65, 91)))
+
+
+OPEN = """
+import errno
+said = set()
+for number in range(int(sys.argv[1])):
+    try:
+        fd = os.open("d/lock", os.O_RDWR | os.O_CREAT, 0o600); os.write(fd, b"x"); os.close(fd)
+        if number % 3 == 0: os.unlink("d/lock")
+    except OSError as exc: said.add(errno.errorcode[exc.errno])
+print(sorted(said - {"ENOENT"}))
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_open_that_may_create_never_finds_a_file_in_the_way(shared: Mounted, one: str, two: str) -> None:
+    assert together([start(shared, view, OPEN, str(ROUNDS)) for view in (one, two, one, two)]) == ["[]\n"] * 4
+
+
+EXCLUSIVE = """
+import errno
+said, made = set(), 0
+for number in range(int(sys.argv[1])):
+    for make in (lambda: os.close(os.open("d/lock", os.O_RDWR | os.O_CREAT | os.O_EXCL)), lambda: os.mknod("d/lock"),
+                 lambda: os.symlink("x", "d/lock"), lambda: os.link("d/linked", "d/lock"), lambda: os.mkfifo("d/lock")):
+        try: make()
+        except OSError as exc: said.add(errno.errorcode[exc.errno])
+        else:
+            made += 1
+            os.unlink("d/lock")
+print(sorted(said - {"EEXIST"}))
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS[:2])
+def test_a_name_is_made_by_one_alone(shared: Mounted, one: str, two: str) -> None:
+    """Whoever has made it finds it, and may remove it; all others get EEXIST."""
+    (shared.subtree("b") / "d" / "linked").touch()
+    assert together([start(shared, view, EXCLUSIVE, str(ROUNDS // 2)) for view in (one, two)]) == ["[]\n"] * 2
+
+
+REMOVE = """
+import errno
+said = set()
+for number in range(int(sys.argv[1])):
+    for act in (lambda: os.close(os.open("d/f", os.O_CREAT | os.O_WRONLY)), lambda: os.unlink("d/f"),
+                lambda: os.rename("d/f", "d/g"), lambda: os.mkdir("d/m"), lambda: os.rmdir("d/m"), lambda: os.unlink("d/g")):
+        try: act()
+        except OSError as exc: said.add(errno.errorcode[exc.errno])
+print(sorted(said - {"ENOENT", "EEXIST"}))
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS[:2])
+def test_removing_what_another_has_removed_is_enoent(shared: Mounted, one: str, two: str) -> None:
+    assert together([start(shared, view, REMOVE, str(ROUNDS)) for view in (one, two)]) == ["[]\n"] * 2
