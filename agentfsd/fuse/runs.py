@@ -5,6 +5,7 @@ is one connection for a branch, which every further run of it joins. What proces
 branch or below `.agentfs/branches/`, is brought into line by fuse/contests.py.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from typing import Protocol
 import trio
 
 from agentfsd import mounts
+from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.fuse.locks import Locks
 from agentfsd.types import BranchView
 
+_ENDS_S, _LOOK_S = 1.0, 0.01
 _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
 
 
@@ -36,6 +39,7 @@ class _Run:
     session: Served
     mount: BranchMount
     users: int = 0  # conversations of runs
+    can_be_joined: bool = True
     used_s: float = field(default_factory=time.monotonic)
 
 
@@ -59,28 +63,39 @@ class Runs:
     async def open(self, branch_id: str, io: str) -> BranchView:
         """Joins the connection of a branch, or makes it; *io* is heeded by who makes it.
 
-        OSError when the kernel refuses.
+        OSError when the kernel refuses; Refusal while processes go on using a connection that cannot be joined any more.
         """
         async with self._turn:
-            run = self._living(branch_id)
+            run = await self._living(branch_id)
             joined = run is not None
             if run is None:
                 run = await self._begin(branch_id, io)
             try:
                 mount = await run.mount.copy()
             except OSError:
-                self._end(branch_id)
+                self._let_go(branch_id, run)
                 raise
             run.users += 1
             namespace = run.mount.user_namespace
             inherited = os.dup(namespace) if namespace is not None else None
             return BranchView(run.session.io, joined, mount, inherited, lambda: self._leave(run))
 
-    def _living(self, branch_id: str) -> _Run | None:
+    async def _living(self, branch_id: str) -> _Run | None:
         run = self._by_branch.get(branch_id)
-        if run is not None and run.session.ended:
-            self._end(branch_id)
+        if run is None:
             return None
+        if not run.can_be_joined:
+            with trio.move_on_after(_ENDS_S):
+                while not run.session.ended:
+                    await trio.sleep(_LOOK_S)
+        if run.session.ended:
+            self._forget(branch_id, run)
+            return None
+        if not run.can_be_joined:
+            raise Refusal(
+                errno.EBUSY, "view-lost", "processes of an earlier run still use a mount of that branch which nobody can join",
+                "end them; until then a run sees the branch through the mount point",
+            )  # fmt: skip
         return run
 
     async def _begin(self, branch_id: str, io: str) -> _Run:
@@ -113,16 +128,23 @@ class Runs:
         """Call now and then: lets go of connections that no run has used for a while, or whose branch does not exist any more."""
         for branch_id, run in list(self._by_branch.items()):
             if run.session.ended:
-                self._end(branch_id)
+                self._forget(branch_id, run)
             elif self._is_used(branch_id, run):
                 run.used_s = time.monotonic()
             elif time.monotonic() - run.used_s > _KEPT_S or not exists(branch_id):
-                self._end(branch_id)
+                self._let_go(branch_id, run)
 
-    def _end(self, branch_id: str) -> None:
-        self._locks.detach_peer(branch_id)
-        self._by_branch.pop(branch_id).mount.close()
+    def _let_go(self, branch_id: str, run: _Run) -> None:
+        """The connection ends with the last run's mount, which is at once if there is none."""
+        if run.can_be_joined:
+            run.can_be_joined = False
+            self._locks.detach_peer(branch_id)
+            run.mount.close()
+
+    def _forget(self, branch_id: str, run: _Run) -> None:
+        self._let_go(branch_id, run)
+        del self._by_branch[branch_id]
 
     def close(self) -> None:
-        for branch_id in list(self._by_branch):
-            self._end(branch_id)
+        for branch_id, run in list(self._by_branch.items()):
+            self._forget(branch_id, run)
