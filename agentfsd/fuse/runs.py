@@ -21,7 +21,7 @@ from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.fuse.locks import Locks
 from agentfsd.types import BranchView
 
-_ENDS_S, _LOOK_S = 1.0, 0.01
+_LOOKS, _LOOK_S = 50, 0.01
 _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
 
 
@@ -41,6 +41,14 @@ class _Run:
     users: int = 0  # conversations of runs
     can_be_joined: bool = True
     used_s: float = field(default_factory=time.monotonic)
+
+
+async def _ended_soon(session: Served) -> None:
+    """Gives the kernel time to tell that nobody has the mount any more."""
+    for _ in range(_LOOKS):
+        if session.ended:
+            return
+        await trio.sleep(_LOOK_S)
 
 
 class Runs:
@@ -85,9 +93,7 @@ class Runs:
         if run is None:
             return None
         if not run.can_be_joined:
-            with trio.move_on_after(_ENDS_S):
-                while not run.session.ended:
-                    await trio.sleep(_LOOK_S)
+            await _ended_soon(run.session)
         if run.session.ended:
             self._forget(branch_id, run)
             return None
