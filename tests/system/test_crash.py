@@ -7,27 +7,41 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from tests.mounted import Mounted, needs_interposing
+from tests.mounted import Mounted, needs_interposing, needs_namespaces
 
 LOAD = str(Path(__file__).parent / "crash_load.py")
 KILLS = int(os.environ.get("AGENTFSD_KILLS", "12"))
 BRANCHES = ("main", "one", "two")
 
 
-def start_loads(mounted: Mounted, reports: Path, kill: int, *, interposed: bool) -> list[subprocess.Popen[str]]:
+class Writer(NamedTuple):
+    """A load in a branch; what it writes lies in the directory *name*."""
+
+    branch: str
+    name: str
+    view: str
+
+
+BY_PROCESS = [Writer(branch, branch, "pid") for branch in BRANCHES]
+TWO_RUNS = [Writer(branch, f"{branch}-{name}", "namespace") for branch in BRANCHES[1:] for name in ("a", "b")]
+
+
+def start_loads(
+    mounted: Mounted, reports: Path, kill: int, writers: list[Writer], *, interposed: bool = False
+) -> list[subprocess.Popen[str]]:
     started = []
-    for number, branch in enumerate(BRANCHES):
-        report = reports / f"{kill}-{branch}"
-        command = [sys.executable, LOAD, branch, str(report), str(kill * 10 + number)]
-        started.append(mounted.start(branch, *command, view="pid", interposed=interposed, stderr=subprocess.DEVNULL))
+    for number, writer in enumerate(writers):
+        report = reports / f"{kill}-{writer.name}"
+        command = [sys.executable, LOAD, writer.name, str(report), str(kill * 10 + number)]
+        started.append(mounted.start(writer.branch, *command, view=writer.view, interposed=interposed, stderr=subprocess.DEVNULL))
     deadline = time.monotonic() + 30
-    while not all((reports / f"{kill}-{branch}.started").exists() for branch in BRANCHES):
+    while not all((reports / f"{kill}-{writer.name}.started").exists() for writer in writers):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return started
@@ -48,11 +62,11 @@ def snapshot_until(mounted: Mounted, moment: float) -> list[str]:
     return made
 
 
-def check_branch(mounted: Mounted, branch: str, expected: dict[str, Any]) -> None:
+def check_writer(mounted: Mounted, writer: Writer, expected: dict[str, Any]) -> None:
     """Every acknowledged file, mode and directory is there, and nothing else but what the last step may have made."""
-    root = mounted.subtree(branch)
+    root = mounted.subtree(writer.branch)
     under_way = set(expected["under_way"])
-    found = {str(path.relative_to(root)): path for path in (root / branch).iterdir()}
+    found = {str(path.relative_to(root)): path for path in (root / writer.name).iterdir()}
     for name, text in expected["files"].items():
         if name not in under_way:
             assert found[name].read_text() == text, name
@@ -67,22 +81,31 @@ def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path, inte
     """*interposed*: whoever writes has real descriptors, and goes on for a moment after the daemon has gone."""
     if interposed:
         needs_interposing(mounted)
+    kill_again_and_again(mounted, tmp_path, BY_PROCESS, KILLS // 3 if interposed else KILLS, interposed=interposed)
+
+
+def test_sigkill_with_two_runs_in_each_branch_loses_nothing(mounted: Mounted, tmp_path: Path) -> None:
+    needs_namespaces()
+    kill_again_and_again(mounted, tmp_path, TWO_RUNS, KILLS // 2)
+
+
+def kill_again_and_again(mounted: Mounted, tmp_path: Path, writers: list[Writer], kills: int, *, interposed: bool = False) -> None:
     chance = random.Random(1)
     snapshots: list[str] = []
     steps = 0
     for branch in BRANCHES[1:]:
         mounted.cli("branch create", branch)
-    for kill in range(KILLS // 3 if interposed else KILLS):
-        loads = start_loads(mounted, tmp_path, kill, interposed=interposed)
+    for kill in range(kills):
+        loads = start_loads(mounted, tmp_path, kill, writers, interposed=interposed)
         made = snapshot_until(mounted, time.monotonic() + chance.uniform(0.02, 0.3))
         mounted.kill()
         for load in loads:
             load.wait(30)
         mounted.mount()
-        for branch in BRANCHES:
-            expected = json.loads((tmp_path / f"{kill}-{branch}").read_text())
+        for writer in writers:
+            expected = json.loads((tmp_path / f"{kill}-{writer.name}").read_text())
             steps += expected["steps"]
-            check_branch(mounted, branch, expected)
+            check_writer(mounted, writer, expected)
         known = {snapshot["name"] for snapshot in mounted.json("snapshot list")}
         assert set(made) <= known
         snapshots += made
@@ -91,4 +114,4 @@ def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path, inte
                 mounted.cli("snapshot delete", name)
         del snapshots[:-5]
         assert mounted.fsck() == []
-    assert steps > KILLS * 10
+    assert steps > kills * 10
