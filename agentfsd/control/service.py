@@ -229,9 +229,9 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         if asker.caller.uid != self.info.owner_uid:
             raise Refusal(errno.EACCES, "not-owner", f"only uid {self.info.owner_uid} can enter the namespace of that mount")
         view = await self._open_view(row.id, request.io)
-        await self._settle()  # what the mount had cached of the branch
         asker.peer.at_end.append(view.leave)
         asker.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
+        await self._settle()  # what the mount had cached of the branch
         return wire.ViewReply(io=view.io, joined=view.joined)
 
     async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
