@@ -3,6 +3,7 @@
 It must never make anybody wait: reading is done by a thread of low priority, a little at a time.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -99,7 +100,8 @@ async def _in_quiet(work: Callable[[], _T]) -> _T:
         done: Future[_T] = Future()
 
         def run() -> None:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            with contextlib.suppress(PermissionError):  # a service manager's filter of system calls
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
             try:
                 done.set_result(work())
             except BaseException as exc:  # noqa: BLE001 - whoever waits is told
