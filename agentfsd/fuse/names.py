@@ -219,12 +219,21 @@ class NameHandlers(Virtual, Base):
             self.heal(old_parent, name_old, tree.id)
         if target is not None and not target.is_dir:
             self.file_changed(target, data=False)
-        if self.caches(new_parent.view, tree):  # the kernel moves what it has of the name
-            new_parent.names.add(name_new)
-            if flags & RENAME_EXCHANGE:
-                old_parent.names.add(name_old)
+        self._follow_names((old_parent, name_old), (new_parent, name_new), tree, flags)
         self.changed(old_parent, old_dir, name_old)
         self.changed(new_parent, new_dir, name_new)
+
+    def _follow_names(self, old: tuple[DirNode, bytes], new: tuple[DirNode, bytes], tree: Tree, flags: int) -> None:
+        """The kernel moves what it has of a name. If another connection has changed that meanwhile, it has something else there
+        than we have renamed, and is to look it up."""
+        if not self.caches(new[0].view, tree):
+            return
+        places = (old, new) if flags & RENAME_EXCHANGE else (new,)
+        doubtful = any(name not in directory.names for directory, name in (places if flags & RENAME_EXCHANGE else (old,)))
+        for directory, name in places:
+            directory.names.add(name)
+            if doubtful:
+                self.notifier.expire(directory, [name])
 
     def _tell_renamed(self, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: Context) -> None:
         self.tell("renamed", source, ctx.pid, new, old)

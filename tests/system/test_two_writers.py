@@ -185,3 +185,26 @@ print(sorted(said - {"ENOENT", "EEXIST"}))
 @pytest.mark.parametrize(("one", "two"), PAIRS[:2])
 def test_removing_what_another_has_removed_is_enoent(shared: Mounted, one: str, two: str) -> None:
     assert together([start(shared, view, REMOVE, str(ROUNDS)) for view in (one, two)]) == ["[]\n"] * 2
+
+
+MOVE = """
+for number in range(int(sys.argv[1])):
+    try: os.rename("d/n", "d/m")
+    except FileNotFoundError: pass
+    else: os.stat("d/m")
+"""
+
+REPLACE = """
+for number in range(int(sys.argv[1])):
+    with open(f"d/{number}", "w") as file: file.write(str(number))
+    os.rename(f"d/{number}", "d/n")
+"""
+
+
+@pytest.mark.parametrize("view", ["pid", "subtree"])
+def test_a_name_that_moved_while_another_replaced_it_leads_to_one_file(shared: Mounted, view: str) -> None:
+    (shared.subtree("b") / "d" / "m").write_text("0")
+    for _ in range(5 if LONG else 1):
+        together([start(shared, "zero-message", MOVE, str(10 * ROUNDS)), start(shared, view, REPLACE, str(ROUNDS))])
+        looks = "d = {name: open('d/' + name).read() for name in os.listdir('d')}; print(sorted(d.items()))"
+        assert len(set(together([start(shared, one, looks) for one in ("zero-message", view)]))) == 1
