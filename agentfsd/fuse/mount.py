@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 IO_MODES = ("auto", "zero-message", "passthrough", "cached")
 _BEST: native.IoMode = "zero-message"
+_MAPS_S = 2.0
+_map_readers = trio.CapacityLimiter(16)  # those that hang take no thread from others
 
 
 class Mount:
@@ -210,9 +212,9 @@ class Mount:
             if not tree_id or branch_id not in (None, tree_id) or not operations.device:
                 continue
             pids = [found.pid for found in self.connections.bindings.bindings() if found.branch_id == tree_id]
-            mapped = mounts.mapped_for_writing(pids, operations.device)
-            for node in operations.nodes.files() if mapped else ():
-                if node.inode.ino in mapped:
+            mapped = await _mapped_for_writing(pids, operations.device)
+            for node in operations.nodes.files() if mapped != set() else ():
+                if node.has_pages if mapped is None else node.inode.ino in mapped:
                     operations.notifier.expire_data(node.id)
             await operations.notifier.settled()
 
@@ -234,3 +236,14 @@ class Mount:
             "nodes": sum(len(operations.nodes) for operations in self.connections.all),
             "handles": sum(len(operations.handles) for operations in self.connections.all),
         }
+
+
+async def _mapped_for_writing(pids: list[int], device: int) -> set[int] | None:
+    """See mounts.mapped_for_writing; None when nobody can tell.
+
+    In a thread: the table of a process's mappings is locked while it waits for a mapped file of somebody's, which may be for ever.
+    """
+    with trio.move_on_after(_MAPS_S):
+        return await trio.to_thread.run_sync(mounts.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers)
+    log.warning("a process's mappings cannot be read: every file that the kernel has pages of is written back")
+    return None
