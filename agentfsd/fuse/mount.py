@@ -244,6 +244,8 @@ async def _mapped_for_writing(pids: list[int], device: int) -> set[int] | None:
     In a thread: the table of a process's mappings is locked while it waits for a mapped file of somebody's, which may be for ever.
     """
     with trio.move_on_after(_MAPS_S):
-        return await trio.to_thread.run_sync(mounts.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers)
+        return await trio.to_thread.run_sync(
+            mounts.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers
+        )
     log.warning("a process's mappings cannot be read: every file that the kernel has pages of is written back")
     return None

@@ -81,7 +81,7 @@ def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path, inte
     """*interposed*: whoever writes has real descriptors, and goes on for a moment after the daemon has gone."""
     if interposed:
         needs_interposing(mounted)
-    kill_again_and_again(mounted, tmp_path, BY_PROCESS, KILLS // 3 if interposed else KILLS, interposed=interposed)
+    kill_again_and_again(mounted, tmp_path, BY_PROCESS, KILLS // 3 if interposed else KILLS, interposed)
 
 
 def test_sigkill_with_two_runs_in_each_branch_loses_nothing(mounted: Mounted, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_sigkill_with_two_runs_in_each_branch_loses_nothing(mounted: Mounted, tm
     kill_again_and_again(mounted, tmp_path, TWO_RUNS, KILLS // 2)
 
 
-def kill_again_and_again(mounted: Mounted, tmp_path: Path, writers: list[Writer], kills: int, *, interposed: bool = False) -> None:
+def kill_again_and_again(mounted: Mounted, tmp_path: Path, writers: list[Writer], kills: int, interposed: bool = False) -> None:
     chance = random.Random(1)
     snapshots: list[str] = []
     steps = 0
