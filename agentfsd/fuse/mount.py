@@ -241,7 +241,7 @@ class Mount:
 async def _mapped_for_writing(pids: list[int], device: int) -> set[int] | None:
     """See mounts.mapped_for_writing; None when nobody can tell.
 
-    In a thread: the table of a process's mappings is locked while it waits for a mapped file of somebody's, which may be for ever.
+    In a thread: the table of a process's mappings may be locked while it waits for a mapped file of somebody's, for ever perhaps.
     """
     with trio.move_on_after(_MAPS_S):
         return await trio.to_thread.run_sync(
