@@ -301,7 +301,7 @@ class Daemon:
             await trio.sleep(_REAP_EVERY_S)
             self.bindings.drain()
             self.mount.unite()
-            self.mount.runs.sweep(self.overlay.has_tree)
+            self.mount.runs.sweep()
             self.forwarding.sweep()
             self.doorway.sweep()
             try:

@@ -1,36 +1,83 @@
 """Mounts of single branches, which processes of their own hold for the daemon: its side of fuse/mount_holder.py."""
 
+import contextlib
 import errno
 import os
 import socket
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import trio
 
-from agentfsd.fuse.mount_holder import COPY, LOCK, MOUNT, NEW, receive, send
+from agentfsd.fuse.mount_holder import COPY, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
 
 _ANSWER_S = 10
+_askers = trio.CapacityLimiter(64)  # of their own: what waits for a holder takes no thread from others
+
+
+class _Conversation:
+    """With a process that holds mounts: one question after the other. ``has_ended``: it has gone, or close() was called."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._turn, self._busy = trio.Lock(), threading.Lock()
+        self._number = 0
+        self.has_ended = False
+
+    async def ask(self, message: dict[str, Any], timeout_s: float | None = _ANSWER_S) -> tuple[dict[str, Any], list[int]]:
+        """The answer, and the descriptors that came along. In a thread: the process may have been stopped. OSError."""
+        async with self._turn:
+            return await trio.to_thread.run_sync(self._exchange, message, timeout_s, abandon_on_cancel=True, limiter=_askers)
+
+    def _exchange(self, message: dict[str, Any], timeout_s: float | None) -> tuple[dict[str, Any], list[int]]:
+        with self._busy:
+            self._number += 1
+            body = encode({**message, "number": self._number})
+            if len(body) > MAX_MESSAGE_BYTES:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            self._connection.settimeout(timeout_s)
+            send(self._connection, body)
+            while True:
+                reply, descriptors = receive(self._connection)
+                if reply is not None and reply["number"] == self._number and not reply.get("errno"):
+                    return reply, descriptors
+                for fd in descriptors:
+                    os.close(fd)
+                if reply is None:
+                    self.has_ended = True
+                    raise OSError(errno.EPIPE, "the process that holds the mounts of branches has ended")
+                if reply["number"] == self._number:  # else it is the answer to a question that was given up
+                    raise OSError(reply["errno"], reply["why"])
+
+    def close(self) -> None:
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)  # whoever waits for an answer is told
+        self._connection.close()
 
 
 class BranchMount:
     """One FUSE mount in a namespace of its own. ``user_namespace``: a descriptor of it, None where that is the daemon's."""
 
-    def __init__(self, holder: socket.socket, device: int, user_namespace: int | None) -> None:
-        self._holder, self._turn = holder, trio.Lock()
+    def __init__(self, holder: _Conversation, device: int, user_namespace: int | None) -> None:
+        self._holder = holder
         self.device, self.user_namespace = device, user_namespace
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody holds it any more; copies of it may be in use."""
+        return self._holder.has_ended
 
     async def copy(self) -> int:
         """One more mount of it, for another namespace: a descriptor. OSError."""
-        async with self._turn:
-            _, descriptors = await _ask(self._holder, {"op": COPY})
+        _, descriptors = await self._holder.ask({"op": COPY})
         return descriptors[0]
 
     async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
-        """See HeldLocks.answer. OSError."""
-        async with self._turn:
-            reply, _ = await _ask(self._holder, {"op": LOCK, **message})
+        """See HeldLocks.answer. However long it takes: who gave up would not know whether the lock is held. OSError."""
+        reply, _ = await self._holder.ask({"op": LOCK, **message}, None)
         return reply
 
     def close(self) -> None:
@@ -46,18 +93,20 @@ class BranchMounts:
 
     def __init__(self, place: str) -> None:
         self._place = os.path.realpath(place)
-        self._server: socket.socket | None = None
+        self._server: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = trio.Lock()
 
     async def start(self) -> None:
         """Call some time before the first mount(): an interpreter takes its time to start. OSError."""
-        if self._process is not None and self._process.poll() is not None:
-            self.close()
-        if self._server is None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self._process = await trio.to_thread.run_sync(_spawn, theirs)
-            self._server = ours
+        async with self._starting:
+            if self._process is not None and (self._process.poll() is not None or self._server is None):
+                self.close()
+            if self._server is None:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    self._process = await trio.to_thread.run_sync(_spawn, theirs)
+                self._server = _Conversation(ours)
 
     async def mount(self, options: frozenset[str]) -> tuple[BranchMount, int]:
         """A mount that nobody serves yet, and its connection's descriptor. OSError when the kernel or the machine refuses.
@@ -66,10 +115,10 @@ class BranchMounts:
         """
         await self.start()
         assert self._server is not None
-        _, (number,) = await _ask(self._server, {"op": NEW})
-        holder = socket.socket(fileno=number)
+        _, (number,) = await self._server.ask({"op": NEW})
+        holder = _Conversation(socket.socket(fileno=number))
         try:
-            reply, descriptors = await _ask(holder, {"op": MOUNT, "place": self._place, "options": sorted(options)})
+            reply, descriptors = await holder.ask({"op": MOUNT, "place": self._place, "options": sorted(options)})
         except BaseException:
             holder.close()
             raise
@@ -77,11 +126,16 @@ class BranchMounts:
         return BranchMount(holder, reply["device"], namespace[0] if namespace else None), connection
 
     def close(self) -> None:
+        """The process ends with its socket; one that was stopped is killed."""
         if self._server is not None:
             self._server.close()
             self._server = None
         if self._process is not None:
-            self._process.wait(_ANSWER_S)  # it ends with its socket
+            try:
+                self._process.wait(_ANSWER_S / 10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
 
@@ -92,23 +146,3 @@ def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
     )
-
-
-async def _ask(connection: socket.socket, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """In a thread: whoever holds it may have been stopped, and the mount goes on meanwhile."""
-    return await trio.to_thread.run_sync(_exchange, connection, message)
-
-
-def _exchange(connection: socket.socket, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    connection.settimeout(_ANSWER_S)
-    try:
-        send(connection, message)
-        reply, descriptors = receive(connection)
-    except TimeoutError:
-        connection.close()  # or a later request would be given this one's answer
-        raise
-    if reply is None:
-        raise OSError(errno.EPIPE, "the process that holds the mounts of branches has ended")
-    if reply.get("errno"):
-        raise OSError(reply["errno"], reply["why"])
-    return reply, descriptors

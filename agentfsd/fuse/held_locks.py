@@ -17,9 +17,9 @@ _NOT_FOR_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY)
 
 
 class _Holder(NamedTuple):
-    """Whose lock of which file; an owner's flock and ranges are apart."""
+    """Whose lock of which file, both by the daemon's numbers; an owner's flock and ranges are apart."""
 
-    ino: int
+    file: int
     owner: int
     flock: bool
 
@@ -32,12 +32,15 @@ class HeldLocks:
         self._files: dict[_Holder, int] = {}
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Does what ``do`` says: hold, test or release. {"conflict": ...} when another lock stands against it. OSError."""
-        holder = _Holder(message["ino"], message["owner"], message["flock"])
+        """Does what ``do`` says: hold, test or release. {"conflict": ...} when another lock stands against it. OSError.
+
+        ``path`` and ``ino`` say where the file is; ``path`` is "" where nobody can tell, as of a file that was removed.
+        """
+        holder = _Holder(message["file"], message["owner"], message["flock"])
         start, end, kind = message["start"], message["end"], message["kind"]
         if message["do"] == "release":
             return self._release(holder, start, end)
-        fd = self._file(holder, message["path"])
+        fd = self._file(holder, message["path"], message["ino"])
         try:
             if message["do"] == "test":
                 return _conflict(_ask(fd, start, end, kind))
@@ -45,14 +48,21 @@ class HeldLocks:
         finally:
             self._let_go_if_empty(holder)
 
-    def _file(self, holder: _Holder, path: str) -> int:
+    def _file(self, holder: _Holder, path: str, ino: int) -> int:
         fd = self._files.get(holder)
-        if fd is None:
-            fd = _open(os.path.join(self._root, path))
-            if os.fstat(fd).st_ino != holder.ino:
+        if fd is not None:
+            return fd
+        known = next((fd for other, fd in self._files.items() if other.file == holder.file), None)
+        if known is not None:  # whatever became of its name
+            fd = _open(f"/proc/self/fd/{known}", holder.flock)
+        elif path:
+            fd = _open(os.path.join(self._root, path), holder.flock, os.O_NOFOLLOW)
+            if os.fstat(fd).st_ino != ino:
                 os.close(fd)
                 raise OSError(errno.ENOLCK, "another file has that name now")
-            self._files[holder] = fd
+        else:
+            raise OSError(errno.ENOLCK, "the file has no name any more")
+        self._files[holder] = fd
         return fd
 
     def _release(self, holder: _Holder, start: int, end: int) -> dict[str, Any]:
@@ -72,14 +82,16 @@ class HeldLocks:
             os.close(self._files.pop(holder))
 
 
-def _open(path: str) -> int:
-    """For writing where that is permitted: a write lock needs it."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as exc:
-        if exc.errno not in _NOT_FOR_WRITING:
-            raise
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _open(path: str, flock: bool, flags: int = 0) -> int:
+    """For writing where a write lock needs it and that is permitted: no program can be run that is open for writing."""
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK
+    if not flock:
+        try:
+            return os.open(path, os.O_RDWR | flags)
+        except OSError as exc:
+            if exc.errno not in _NOT_FOR_WRITING:
+                raise
+    return os.open(path, os.O_RDONLY | flags)
 
 
 def _hold_flock(fd: int, kind: int) -> dict[str, Any]:
@@ -91,6 +103,8 @@ def _hold_flock(fd: int, kind: int) -> dict[str, Any]:
 
 
 def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
+    if kind == fcntl.F_WRLCK and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        kind = fcntl.F_RDLCK  # nobody else may open it for writing either: this keeps out whoever had it open before
     try:
         fcntl.fcntl(fd, _F_OFD_SETLK, _packed(kind, start, end))
     except BlockingIOError:

@@ -64,6 +64,7 @@ class Locks:
         self.start: Callable[..., None] = _nowhere
         self._peers: dict[str, LockPeer] = {}
         self._turns: WeakKeyDictionary[Any, trio.Lock] = WeakKeyDictionary()
+        self._pursuing: set[Waiter] = set()
         self._mortal: dict[int, set[int]] = {}  # by process: owners of whose closes we may not be told
 
     # -- peers
@@ -81,7 +82,11 @@ class Locks:
         refused = []
         async with self._turn(inode):
             for lock in self.table.held(inode):
-                conflict = await peer.hold(inode, lock.owner, lock.start, lock.end, lock.kind, lock.flock)
+                try:
+                    conflict = await peer.hold(inode, lock.owner, lock.start, lock.end, lock.kind, lock.flock)
+                except OSError as exc:
+                    log.warning("a lock of process %d cannot be held where runs would see it: %s", lock.pid, exc.strerror)
+                    conflict = Conflict(lock.start, lock.end, lock.kind, 0)
                 if conflict is not None:
                     refused.append(Refused(inode, lock, conflict))
         return refused
@@ -141,9 +146,11 @@ class Locks:
                 if not file.tree.detached:
                     conflict = await peer.hold(file, wanted.owner, wanted.start, wanted.end, wanted.kind, wanted.flock)
                 granted = conflict is None
-        if granted:
-            self.table.apply(file, wanted)
-        else:
+        if granted and self.table.apply(file, wanted) is not None:  # somebody was faster, while the peer went
+            granted = False
+            if peer is not None and isinstance(file, Inode):
+                await _released(peer, file, wanted.owner, wanted.start, wanted.end, wanted.flock)
+        if not granted:
             await self._tell_released(file, self.table.lose_flock(file, wanted))
         return granted
 
@@ -173,19 +180,26 @@ class Locks:
     async def _pursue(self, waiter: Waiter) -> None:
         """Until it is granted, or waits for somebody in the table, or was interrupted."""
         delay_s = _FIRST_DELAY_S
-        while not waiter.done:
-            async with self._turn(waiter.file):
-                if waiter.done:
-                    return
-                if self.table.test(waiter.file, waiter.wanted) is not None:
-                    await self._tell_released(waiter.file, self.table.lose_flock(waiter.file, waiter.wanted))
-                    self._queue(waiter)
-                    return
-                await self._ask(waiter)
-            self._wake(waiter.file)
-            if not waiter.done:
+        self._pursuing.add(waiter)
+        try:
+            while not waiter.done and await self._pursue_once(waiter):
                 await trio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _LAST_DELAY_S)
+        finally:
+            self._pursuing.discard(waiter)
+
+    async def _pursue_once(self, waiter: Waiter) -> bool:
+        """Whether to ask again."""
+        async with self._turn(waiter.file):
+            if waiter.done:
+                return False
+            if self.table.test(waiter.file, waiter.wanted) is not None:
+                await self._tell_released(waiter.file, self.table.lose_flock(waiter.file, waiter.wanted))
+                self._queue(waiter)
+                return False
+            await self._ask(waiter)
+        self._wake(waiter.file)
+        return not waiter.done
 
     async def _ask(self, waiter: Waiter) -> None:
         """What was granted meanwhile is not taken back: an interruption comes too late then."""
@@ -275,6 +289,9 @@ class Locks:
     def tree_gone(self, tree: Tree) -> None:
         """A branch was deleted: whoever waits there is told, and nothing is held any more."""
         self._peers.pop(tree.id, None)
+        for waiter in list(self._pursuing):
+            if isinstance(waiter.file, Inode) and waiter.file.tree is tree:
+                self.interrupt(waiter, errno.ESTALE)
         for file in self.table.files():
             if isinstance(file, Inode) and file.tree is tree:
                 for waiter in self.table.waiters(file):
@@ -301,6 +318,7 @@ class Locks:
     async def _outlive(self, pid: int) -> None:
         fd = proc.pidfd(pid, thread=False)
         if fd < 0 and proc.read(pid) is not None:
+            self._mortal.pop(pid)
             log.warning("no descriptor to watch process %d: its locks last until its files are closed", pid)
             return
         try:

@@ -10,6 +10,7 @@ from agentfsd import mounts
 from agentfsd.config import SessionKind
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
@@ -51,6 +52,7 @@ class Mount:
         self._native: native.NativeSession | None = None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
+        overlay.on_replaced.append(self._tree_replaced)
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
         self.runs = Runs(branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks)
@@ -132,6 +134,10 @@ class Mount:
         except OSError as exc:
             log.warning("no connections for single branches: %s", exc.strerror)
 
+    def _tree_replaced(self, tree: Tree) -> None:
+        if not self.connections.overlay.has_tree(tree.id):
+            self.runs.branch_gone(tree.id)
+
     # -- living
 
     def _bound(self, branch_id: str) -> None:
@@ -196,14 +202,14 @@ class Mount:
 
     def close(self, *, unmount: bool) -> None:
         """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""
-        self.runs.close()
-        self._branch_mounts.close()
         if self._libfuse is not None:
             self._libfuse.close(unmount=unmount)
         if self._native is not None:
             self._native.end()
             if unmount:
                 device.unmount(self._mountpoint)
+        self.runs.close()
+        self._branch_mounts.close()
 
     async def flush_mapped(self, branch_id: str | None) -> None:
         """Has the pages written back that processes have mapped for writing on connections of their own branch."""

@@ -27,9 +27,13 @@ _PR_SET_NAME = 15  # prctl(2)
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to its whole group; we end with it
 
 
-def send(connection: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+def encode(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode()
+
+
+def send(connection: socket.socket, body: bytes, descriptors: list[int] | None = None) -> None:
     """One message, with the descriptors that go along."""
-    socket.send_fds(connection, [json.dumps(message).encode()], descriptors or [])
+    socket.send_fds(connection, [body], descriptors or [])
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -42,13 +46,13 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]
 
 def _serve(daemon: socket.socket) -> None:
     """Forks a holder for each request, and sends the daemon the socket to it."""
-    while receive(daemon)[0] is not None:
+    while (message := receive(daemon)[0]) is not None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             daemon.close()
             theirs.close()
             _hold(ours)
-        send(daemon, {}, [theirs.fileno()])
+        send(daemon, encode({"number": message["number"]}), [theirs.fileno()])
         ours.close()
         theirs.close()
 
@@ -63,7 +67,8 @@ def _hold(daemon: socket.socket) -> None:
                 reply = holder.answer(message, descriptors)
             except OSError as exc:
                 reply = {"errno": exc.errno, "why": exc.strerror}
-            send(daemon, reply, descriptors)
+            body = encode({**reply, "number": message["number"]})
+            send(daemon, body, descriptors if "errno" not in reply else [])
             for fd in descriptors:
                 os.close(fd)
     finally:

@@ -6,6 +6,7 @@ branch or below `.agentfs/branches/`, is brought into line by fuse/contests.py.
 """
 
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Protocol
 import trio
 
 from agentfsd import mounts
+from agentfsd.core.inode import Inode
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
@@ -25,6 +27,9 @@ _LOOKS, _LOOK_S = 50, 0.01
 _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
 
 
+log = logging.getLogger(__name__)
+
+
 class Served(Protocol):
     """A connection that the daemon answers on."""
 
@@ -33,13 +38,16 @@ class Served(Protocol):
     @property
     def io(self) -> str: ...
 
+    def knows(self, inode: Inode) -> bool: ...
+
 
 @dataclass(slots=True)
 class _Run:
     session: Served
     mount: BranchMount
     users: int = 0  # conversations of runs
-    can_be_joined: bool = True
+    is_let_go: bool = False
+    is_mourned: bool = False
     used_s: float = field(default_factory=time.monotonic)
 
 
@@ -66,38 +74,38 @@ class Runs:
         self._mounts, self._options = branch_mounts, options
         self._serve, self._is_in_use, self._locks = serve, is_in_use, locks
         self._by_branch: dict[str, _Run] = {}
-        self._turn = trio.Lock()
+        self._turns: dict[str, trio.Lock] = {}
 
     async def open(self, branch_id: str, io: str) -> BranchView:
         """Joins the connection of a branch, or makes it; *io* is heeded by who makes it.
 
         OSError when the kernel refuses; Refusal while processes go on using a connection that cannot be joined any more.
         """
-        async with self._turn:
+        async with self._turns.setdefault(branch_id, trio.Lock()):
             run = await self._living(branch_id)
             joined = run is not None
             if run is None:
                 run = await self._begin(branch_id, io)
+            mount = await run.mount.copy()
+            namespace = run.mount.user_namespace
             try:
-                mount = await run.mount.copy()
+                inherited = os.dup(namespace) if namespace is not None else None
             except OSError:
-                self._let_go(branch_id, run)
+                os.close(mount)
                 raise
             run.users += 1
-            namespace = run.mount.user_namespace
-            inherited = os.dup(namespace) if namespace is not None else None
             return BranchView(run.session.io, joined, mount, inherited, lambda: self._leave(run))
 
     async def _living(self, branch_id: str) -> _Run | None:
         run = self._by_branch.get(branch_id)
         if run is None:
             return None
-        if not run.can_be_joined:
+        if run.mount.is_lost:
             await _ended_soon(run.session)
         if run.session.ended:
             self._forget(branch_id, run)
             return None
-        if not run.can_be_joined:
+        if run.mount.is_lost:
             raise Refusal(
                 errno.EBUSY, "view-lost", "processes of an earlier run still use a mount of that branch which nobody can join",
                 "end them; until then a run sees the branch through the mount point",
@@ -114,7 +122,8 @@ class Runs:
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _Run(session, mount)
         if session.io == "zero-message":  # any other connection hands its locks to us as well
-            await self._locks.attach_peer(branch_id, BranchLocks(mount, lambda: session.ended))
+            peer = BranchLocks(mount, lambda: session.ended or run.is_let_go, session.knows)
+            await self._locks.attach_peer(branch_id, peer)
         return run
 
     @staticmethod
@@ -130,20 +139,35 @@ class Runs:
     def _is_used(self, branch_id: str, run: _Run) -> bool:
         return run.users > 0 or self._is_in_use(branch_id)
 
-    def sweep(self, exists: Callable[[str], bool]) -> None:
-        """Call now and then: lets go of connections that no run has used for a while, or whose branch does not exist any more."""
+    def sweep(self) -> None:
+        """Call now and then: lets go of connections that no run has used for a while."""
         for branch_id, run in list(self._by_branch.items()):
             if run.session.ended:
                 self._forget(branch_id, run)
+            elif run.mount.is_lost and not run.is_let_go:
+                self._mourn(branch_id, run)
             elif self._is_used(branch_id, run):
                 run.used_s = time.monotonic()
-            elif time.monotonic() - run.used_s > _KEPT_S or not exists(branch_id):
+            elif time.monotonic() - run.used_s > _KEPT_S:
                 self._let_go(branch_id, run)
+
+    def branch_gone(self, branch_id: str) -> None:
+        """It was deleted; one of the same id may come back."""
+        run = self._by_branch.get(branch_id)
+        if run is not None:
+            self._let_go(branch_id, run)
+
+    def _mourn(self, branch_id: str, run: _Run) -> None:
+        """Somebody has killed the holder. What it held for processes at the mount point is lost to those in runs, and until these
+        have ended nothing can be locked at the mount point: to grant it unasked would be worse."""
+        if not run.is_mourned:
+            run.is_mourned = True
+            log.warning("the process that held the mount and locks of branch %s has died; its runs go on", branch_id)
 
     def _let_go(self, branch_id: str, run: _Run) -> None:
         """The connection ends with the last run's mount, which is at once if there is none."""
-        if run.can_be_joined:
-            run.can_be_joined = False
+        if not run.is_let_go:
+            run.is_let_go = True
             self._locks.detach_peer(branch_id)
             run.mount.close()
 

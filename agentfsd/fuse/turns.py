@@ -59,6 +59,8 @@ class Turns:
         if found:
             del self._sent_back[tid]
         elif place not in self._kept:
+            now = time.monotonic()
+            self._kept = {other: kept for other, kept in self._kept.items() if now < kept[1]}
             self._kept[place] = tid, time.monotonic() + KEPT_S, trio.Event()
 
     def check(self, tid: int, directory: Inode, name: bytes) -> None:

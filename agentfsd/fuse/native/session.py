@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentfsd.core.inode import Inode
 from agentfsd.fuse.errors import errno_of
 from agentfsd.fuse.native import protocol as fuse
 from agentfsd.fuse.native.requests import HANDLERS, Requests
@@ -129,6 +130,10 @@ class NativeSession:
         """Before anything was served."""
         self.ended = True
         os.close(self.fd)
+
+    def knows(self, inode: Inode) -> bool:
+        """Whether the kernel side has heard of a file."""
+        return self.operations.nodes.find_file(inode) is not None
 
     # -- requests
 
