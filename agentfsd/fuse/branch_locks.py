@@ -15,8 +15,8 @@ _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
 
 
 class BranchLocks:
-    """A LockPeer. ``has_ended`` tells that the connection is no more, and nobody there has a lock; ``knows`` whether its kernel side
-    has heard of a file."""
+    """A LockPeer. ``has_ended`` tells that the connection is no more, and nobody there has a lock; ``knows`` whether its kernel
+    side has heard of a file."""
 
     def __init__(self, mount: BranchMount, has_ended: Callable[[], bool], knows: Callable[[Inode], bool]) -> None:
         self._mount, self._has_ended, self._knows = mount, has_ended, knows

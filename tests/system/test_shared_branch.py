@@ -1,11 +1,13 @@
 """Two processes in one branch that came to it by different ways: locks exclude each other, mappings are one memory."""
 
+import fcntl
 import itertools
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,3 +103,95 @@ def test_shared_mapping_is_one_memory(branch: Shared, one: str, two: str) -> Non
         TURNS,
         TURNS,
     ]
+
+
+# -- locks and names, holders that fail
+
+
+WAITER = """
+import fcntl, sys
+file = open("lock", "rb")
+print("open", flush=True)
+sys.stdin.readline()
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+"""
+
+
+def in_run(branch: Shared, *command: str) -> subprocess.Popen[str]:
+    arguments = ["run", "-m", str(branch.mounted.path), "-b", branch.name, "--", *command]
+    return subprocess.Popen(
+        [*AGENTFSD, *arguments], cwd=branch.mounted.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_lock_of_a_file_that_was_removed_meanwhile_is_given_back(branch: Shared) -> None:
+    (branch.tree / "lock").write_bytes(b"")
+    waiter = in_run(branch, sys.executable, "-c", WAITER)
+    assert waiter.stdout is not None
+    assert waiter.stdout.readline() == "open\n"
+    with open(branch.tree / "lock", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.unlink(branch.tree / "lock")
+        fcntl.flock(file, fcntl.LOCK_UN)
+        said, _ = waiter.communicate("go\n", timeout=30)
+    assert (waiter.returncode, said) == (0, "locked\n")
+
+
+def test_lock_that_cannot_be_handed_over_leaves_the_others_held(branch: Shared) -> None:
+    """The first file has gone from the branch by then, under its name."""
+    for name in ("gone", "kept"):
+        (branch.tree / name).write_bytes(b"")
+    with open(branch.tree / "gone", "rb") as gone, open(branch.tree / "kept", "rb") as kept:
+        fcntl.flock(gone, fcntl.LOCK_EX)
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        os.rename(branch.tree / "kept", branch.tree / "elsewhere")
+        os.unlink(branch.tree / "gone")
+        for _ in range(2):
+            done = in_run(branch, "flock", "-n", "elsewhere", "true")
+            assert done.wait(60) == 1
+
+
+def test_script_that_is_locked_can_be_run(branch: Shared) -> None:
+    script = branch.tree / "script"
+    script.write_text("#!/bin/sh\nexit 7\n")
+    script.chmod(0o755)
+    with open(script, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert in_run(branch, "./script").wait(60) == 7
+
+
+def holders(mounted: Mounted) -> list[int]:
+    """The process beside the daemon, and those that it has forked."""
+    daemon = mounted.record().pid
+    server = next(pid for pid in children(daemon) if "mount_holder" in Path(f"/proc/{pid}/cmdline").read_text())
+    return [server, *children(server)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_runs_outlive_their_holder_and_the_next_finds_the_branch(branch: Shared) -> None:
+    first = in_run(branch, "sh", "-c", "echo begun; read line; echo $line >said; cat said")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "begun\n"
+    for pid in holders(branch.mounted):
+        os.kill(pid, signal.SIGKILL)
+    second = in_run(branch, "sh", "-c", "echo other >other")
+    assert second.wait(60) == 0
+    assert first.communicate("still here\n", timeout=60)[0] == "still here\n"
+    third = in_run(branch, "cat", "said", "other")
+    assert third.communicate(timeout=60)[0] == "still here\nother\n"
+
+
+def test_daemon_ends_in_order_though_its_holder_stands_still(make_mount: Callable[[Path], Mounted], tmp_path: Path) -> None:
+    needs_namespaces()
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    mounted = make_mount(lower)
+    mounted.cli("run -b b --new -- true")
+    os.kill(holders(mounted)[0], signal.SIGSTOP)
+    mounted.cli("umount")
+    assert not Path(mounted.record().socket).exists()
+    assert "Traceback" not in Path(mounted.state, "daemon.log").read_text()
