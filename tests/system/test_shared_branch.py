@@ -1,5 +1,6 @@
 """Two processes in one branch that came to it by different ways: locks exclude each other, mappings are one memory."""
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -118,28 +119,38 @@ print("locked", flush=True)
 """
 
 
-def in_run(branch: Shared, *command: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def in_run(branch: Shared, *command: str) -> Iterator[subprocess.Popen[str]]:
     arguments = ["run", "-m", str(branch.mounted.path), "-b", branch.name, "--", *command]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*AGENTFSD, *arguments], cwd=branch.mounted.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def done_in_run(branch: Shared, *command: str) -> tuple[int, str]:
+    """Exit code and what it printed."""
+    with in_run(branch, *command) as started:
+        said, _ = started.communicate(timeout=60)
+        return started.returncode, said
 
 
 def test_lock_of_a_file_that_was_removed_meanwhile_is_given_back(branch: Shared) -> None:
     (branch.tree / "lock").write_bytes(b"")
-    waiter = in_run(branch, sys.executable, "-c", WAITER)
-    assert waiter.stdout is not None
-    assert waiter.stdout.readline() == "open\n"
-    with open(branch.tree / "lock", "rb") as file:
+    with in_run(branch, sys.executable, "-c", WAITER) as waiter, open(branch.tree / "lock", "rb") as file:
+        assert waiter.stdout is not None
+        assert waiter.stdout.readline() == "open\n"
         fcntl.flock(file, fcntl.LOCK_EX)
         os.unlink(branch.tree / "lock")
         fcntl.flock(file, fcntl.LOCK_UN)
-        said, _ = waiter.communicate("go\n", timeout=30)
-    assert (waiter.returncode, said) == (0, "locked\n")
+        assert waiter.communicate("go\n", timeout=30)[0] == "locked\n"
 
 
 def test_lock_that_cannot_be_handed_over_leaves_the_others_held(branch: Shared) -> None:
-    """The first file has gone from the branch by then, under its name."""
+    """One file has gone by then."""
     for name in ("gone", "kept"):
         (branch.tree / name).write_bytes(b"")
     with open(branch.tree / "gone", "rb") as gone, open(branch.tree / "kept", "rb") as kept:
@@ -147,9 +158,7 @@ def test_lock_that_cannot_be_handed_over_leaves_the_others_held(branch: Shared) 
         fcntl.flock(kept, fcntl.LOCK_EX)
         os.rename(branch.tree / "kept", branch.tree / "elsewhere")
         os.unlink(branch.tree / "gone")
-        for _ in range(2):
-            done = in_run(branch, "flock", "-n", "elsewhere", "true")
-            assert done.wait(60) == 1
+        assert [done_in_run(branch, "flock", "-n", "elsewhere", "true")[0] for _ in range(2)] == [1, 1]
 
 
 def test_script_that_is_locked_can_be_run(branch: Shared) -> None:
@@ -158,7 +167,7 @@ def test_script_that_is_locked_can_be_run(branch: Shared) -> None:
     script.chmod(0o755)
     with open(script, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert in_run(branch, "./script").wait(60) == 7
+        assert done_in_run(branch, "./script")[0] == 7
 
 
 def holders(mounted: Mounted) -> list[int]:
@@ -169,20 +178,19 @@ def holders(mounted: Mounted) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Of each of its threads."""
+    return [int(word) for listed in Path(f"/proc/{pid}/task").glob("*/children") for word in listed.read_text().split()]
 
 
 def test_runs_outlive_their_holder_and_the_next_finds_the_branch(branch: Shared) -> None:
-    first = in_run(branch, "sh", "-c", "echo begun; read line; echo $line >said; cat said")
-    assert first.stdout is not None
-    assert first.stdout.readline() == "begun\n"
-    for pid in holders(branch.mounted):
-        os.kill(pid, signal.SIGKILL)
-    second = in_run(branch, "sh", "-c", "echo other >other")
-    assert second.wait(60) == 0
-    assert first.communicate("still here\n", timeout=60)[0] == "still here\n"
-    third = in_run(branch, "cat", "said", "other")
-    assert third.communicate(timeout=60)[0] == "still here\nother\n"
+    with in_run(branch, "sh", "-c", "echo begun; read line; echo $line >said; cat said") as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        for pid in holders(branch.mounted):
+            os.kill(pid, signal.SIGKILL)
+        assert done_in_run(branch, "sh", "-c", "echo other >other")[0] == 0
+        assert first.communicate("still here\n", timeout=60)[0] == "still here\n"
+    assert done_in_run(branch, "cat", "said", "other") == (0, "still here\nother\n")
 
 
 def test_daemon_ends_in_order_though_its_holder_stands_still(make_mount: Callable[[Path], Mounted], tmp_path: Path) -> None:
