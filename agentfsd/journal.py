@@ -49,17 +49,20 @@ def priority(level: int) -> int:
 
 
 class Formatter(logging.Formatter):
-    """One line for a message, whoever chose the words in it. Tracebacks without source lines: those may lie beneath the mount,
-    which cannot answer while we write a log."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
-        record.message = printable(record.message)
-        return super().formatMessage(record)
+    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
         frames = traceback.walk_tb(ei[2])
         where = [f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
         return "\n".join([printable(f"{ei[0].__name__}: {ei[1]}"), *where])
+
+
+class OneLine(Formatter):
+    """One line for a message, whoever chose the words in it: for a log in which a line begins a record."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 class Prefixed(Formatter):

@@ -4,7 +4,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import stat
 import struct
 from typing import NamedTuple
 
@@ -60,12 +59,6 @@ def known_of(fd: int) -> Known:
     special_major, special_minor, major, minor = _DEVICES.unpack_from(answer, _DEVICES_AT)
     mode = _MODE.unpack_from(answer, _MODE_AT)[0]
     return Known(mode, os.makedev(major, minor), os.makedev(special_major, special_minor))
-
-
-def is_fuse_connection(fd: int) -> bool:
-    """Whether a descriptor, whoever gave it, is an open /dev/fuse. No file system is asked."""
-    known = known_of(fd)
-    return stat.S_ISCHR(known.mode) and known.special == _FUSE_DEVICE and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:

@@ -57,7 +57,7 @@ def _handler(orders: DaemonConfig, state: runtime.State) -> logging.Handler:
         logging.StreamHandler() if orders.foreground
         else logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
     )  # fmt: skip
-    text = journal.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    text = journal.OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(logs.Json() if orders.log_format == "json" else text)
     return handler
 

@@ -21,7 +21,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 SET_ASIDE = "set-aside"
-_MOST = 1 << 60  # of a number
+_MOST = (1 << 63) - 1  # of a number: what SQLite can keep
 _NOT_OURS = {  # what opening something else than a regular file of ours says
     errno.ENOENT: "is missing",
     errno.ENOTDIR: "is missing: its directory is none",

@@ -36,12 +36,16 @@ class FileHandle:
 
 
 class DirHandle:
-    """One open of a directory, in the branch of whoever opened it; the listing is fixed at the first read."""
+    """One open of a directory, in the branch of whoever opened it; the listing is fixed at the first read.
 
-    __slots__ = ("listing", "node", "tree_id")
+    ``is_shared``: the kernel may take a part of it from what it has cached of another open's.
+    """
+
+    __slots__ = ("is_shared", "listing", "node", "tree_id")
 
     def __init__(self, node: DirNode | VirtualNode, tree_id: str) -> None:
         self.node, self.tree_id = node, tree_id
+        self.is_shared = False
         self.listing: list[bytes] = []
 
 

@@ -261,7 +261,7 @@ class NameHandlers(Virtual, Base):
         directory = self.bound_inode(handle.node, tree)
         if start == 0 or not handle.listing:  # the kernel may have had what comes before *start* from another open's listing
             self.watch(handle.node, directory)
-            shared = self.caches(handle.node.view, tree)
+            shared = handle.is_shared or self.caches(handle.node.view, tree)
             names = self._names(handle.node, tree, directory)
             handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
         yield from self._list(handle.node, tree, directory, handle.listing, start)
@@ -309,7 +309,8 @@ class NameHandlers(Virtual, Base):
         handle = self.handle(handle_number)
         if not isinstance(handle, DirHandle) or isinstance(handle.node, VirtualNode):
             return False
-        return self.caches(handle.node.view, self.tree_by_id(handle.tree_id))
+        handle.is_shared = self.caches(handle.node.view, self.tree_by_id(handle.tree_id))
+        return handle.is_shared
 
     def releasedir(self, fh: int) -> None:
         self.handles.pop(fh, None)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentfsd.cli import callfilter, confinement, lockedmounts, namespace
+from agentfsd import namespaces
+from agentfsd.cli import callfilter, confinement, lockedmounts
 from tests.mounted import needs_root
 
 X86_64, I386, AARCH64, ARM, RISCV = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028, 0xC00000F3
@@ -126,10 +127,10 @@ def test_locking_mounts_leaves_user_namespace_and_powers() -> None:
         code = 1
         try:
             before = powers()
-            namespace.enter_private_mounts()
-            namespace.bind_over("/usr", "/mnt")
+            namespaces.enter_private_mounts()
+            namespaces.bind_over("/usr", "/mnt")
             lockedmounts.lock()
-            namespace.bind_over("/usr", "/media")
+            namespaces.bind_over("/usr", "/media")
             code = 0 if powers() == before and unmounted(b"/media") and not unmounted(b"/mnt") else 2
         finally:
             os._exit(code)

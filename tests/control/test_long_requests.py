@@ -154,7 +154,7 @@ def test_a_client_that_has_said_all_still_gets_its_reply(served: tuple[str, Cont
 
 
 def test_a_fault_in_a_step_is_an_answer(served: tuple[str, ControlService], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Iterator[tuple[int, int, str]]:
+    def fail(*, scrub: bool = False) -> Iterator[tuple[int, int, str]]:
         yield 1, 2, "one"
         raise OSError(5, "the disk is broken")
 

@@ -1,7 +1,5 @@
 """Somebody else's file system hangs, with a process in it: the daemon never asks it anything, and everybody goes on."""
 
-import contextlib
-import ctypes
 import os
 import subprocess
 import threading
@@ -9,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError
 from agentfsd import occupants
 from tests.hanging import in_a_hung_file_system
 from tests.mounted import Mounted, agentfsd, needs_root
@@ -114,29 +110,3 @@ def test_who_has_only_a_mapping_left_is_named(mounted: Mounted) -> None:
     finally:
         user.kill()
         user.communicate()
-
-
-def test_a_descriptor_from_a_hung_file_system_is_no_connection(mounted: Mounted, tmp_path: Path) -> None:
-    needs_root()
-    fd = -1
-    try:
-        with in_a_hung_file_system(tmp_path / "hung", unmounted=False) as inside:
-            fd = descriptor_of(inside.pid, 3)  # from here on no process is started: a child would hang in closing it
-            socket = mounted.record().socket
-            with ControlClient.connect(socket, 20) as daemon, pytest.raises(AgentFSError, match="no FUSE connection"):
-                daemon.attach_session(fd, "main", "auto", 0)
-            with ControlClient.connect(socket, 20) as daemon:
-                assert daemon.create_snapshot().branch == "main"
-    finally:
-        with contextlib.suppress(OSError):  # its server is gone
-            os.close(fd)
-    assert (mounted.path / "file").read_text() == "lower\n"
-
-
-def descriptor_of(pid: int, number: int) -> int:
-    """pidfd_getfd(2)."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        return ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, number, 0)
-    finally:
-        os.close(pidfd)
