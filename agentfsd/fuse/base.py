@@ -24,12 +24,11 @@ from agentfsd.types import Caller, ControlChannel
 class FileHandle:
     """One open of a regular file; ``privileged``: opened by root, whose writes keep setuid bits."""
 
-    __slots__ = ("flushes", "inode", "maps", "opener", "passed", "privileged", "since_ns", "writes")
+    __slots__ = ("flushes", "inode", "opener", "passed", "privileged", "since_ns", "writes")
 
     def __init__(self, inode: Inode, privileged: bool, mode: int) -> None:
         self.inode, self.privileged = inode, privileged
         self.writes = mode != os.O_RDONLY
-        self.maps = mode == os.O_RDWR  # what can be changed in a shared mapping is open for reading and writing
         self.flushes = False  # each close of it is told, not only the last
         self.passed = False  # the kernel reads and writes the content object itself
         self.opener = self.since_ns = 0  # and if so: whose thread opened it, and when
@@ -94,13 +93,23 @@ class Base:
         """The handle of an open that core has counted already."""
         handle = FileHandle(inode, ctx.uid == 0, flags & os.O_ACCMODE)
         self.writers += handle.writes
-        if handle.maps:
+        if handle.writes:
             self.connections.opened_for_update(self, inode)
         return self.new_handle(handle)
 
+    def others_have_pages(self, inode: Inode) -> bool:
+        """Whether pages_back() has something to do."""
+        return len(self.connections.all) > 1 and self.connections.others_have_pages(self, inode)
+
+    async def pages_back(self, inode: Inode) -> None:
+        """Before a file's content is changed otherwise than by a write, or read otherwise than by a read: what was changed in
+        mappings through other connections comes first, or it would come afterwards."""
+        if self.others_have_pages(inode):
+            await self.connections.pages_back(self, inode)
+
     def open_for_update(self, tree_id: str) -> list[Inode]:
-        """The file of each handle of that branch by which it may be changed in a shared mapping."""
-        handles = [handle for handle in self.handles.values() if isinstance(handle, FileHandle) and handle.maps]
+        """The file of each handle of that branch that is open for writing."""
+        handles = [handle for handle in self.handles.values() if isinstance(handle, FileHandle) and handle.writes]
         return [handle.inode for handle in handles if handle.inode.tree.id == tree_id]
 
     async def settled(self) -> None:

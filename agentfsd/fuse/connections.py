@@ -76,10 +76,10 @@ class Connections:
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
 
-    # -- files that are open for reading and writing on both sides: see Contests
+    # -- files that are open for writing on both sides: see Contests
 
     def opened_for_update(self, by: "Base", inode: Inode) -> None:
-        """After an open by which a file may be changed in a shared mapping. What runs open they do not tell."""
+        """After an open for writing. What runs open they do not tell."""
         rival = self._first(inode.tree.id) if not by.nodes.top.tree_id else None
         if rival is not None:
             self.contests.begin(inode, rival)
@@ -88,6 +88,25 @@ class Connections:
         """Before the first request of a connection that shows one branch: files that are in use at the mount point."""
         for inode in main.open_for_update(tree_id):
             self.contests.begin(inode, main)
+
+    def others_have_pages(self, by: "Base", inode: Inode) -> bool:
+        contest = self.contests.of(inode)
+        if contest is not None:
+            return not contest.is_open_to(by)
+        nodes = (connection.nodes.find_file(inode) for connection in self.all if connection is not by)
+        return any(node is not None and node.has_pages for node in nodes)
+
+    async def pages_back(self, by: "Base", inode: Inode) -> None:
+        contest = self.contests.of(inode)
+        if contest is not None:
+            await contest.take(inode, by)
+            return
+        for connection in list(self.all):
+            node = connection.nodes.find_file(inode) if connection is not by else None
+            if node is not None and node.has_pages:
+                node.has_pages = False
+                connection.notifier.expire_data(node.id)
+                await connection.notifier.settled()
 
     # -- what the kernel may cache
 

@@ -1,4 +1,4 @@
-"""Files that are open for reading and writing at the mount point while runs see that branch through a connection of their own.
+"""Files that are open for writing at the mount point while runs see that branch through a connection of their own.
 
 Processes on both sides may map such a file shared, and change its pages without a word to us. So only one connection at a time
 has pages of it. Before we answer a read or write of the other one, the kernel gives them back: it takes them out of every mapping
@@ -28,7 +28,7 @@ class Contest:
 
     def __init__(self, holder: "Base") -> None:
         self.holder = holder
-        self.handles = 0  # open for reading and writing at the mount point
+        self.handles = 0  # open for writing at the mount point
         self.turn = trio.Lock()
         self.was_touched = False
 
@@ -81,7 +81,7 @@ class Contests:
         return contest is not None and contest.holder is connection
 
     def begin(self, inode: Inode, holder: "Base") -> None:
-        """For each handle that is open for reading and writing at the mount point."""
+        """For each handle that is open for writing at the mount point."""
         contest = self._by_inode.get(inode)
         if contest is None:
             contest = self._by_inode[inode] = Contest(holder)

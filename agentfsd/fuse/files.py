@@ -170,7 +170,7 @@ class FileHandlers(Virtual, Base):
                 self.tell("modified", handle.inode, handle.opener)
             data.release(handle.inode)
             self.writers -= handle.writes
-            if handle.maps and not self.nodes.top.tree_id:
+            if handle.writes and not self.nodes.top.tree_id:
                 self.connections.contests.end(handle.inode)
         elif isinstance(handle, TextHandle) and handle.channel is not None:
             handle.channel.close()

@@ -212,16 +212,18 @@ class Requests:
         # Where we are not asked at opens, an open with O_TRUNC cannot be told from ftruncate(2): the caller is checked at both.
         by_handle = bool(valid & fuse.FATTR_FH) and not self.zero
         keeps_setid = not valid & fuse.FATTR_KILL_SUIDGID
-        if new.size:
+        if new.size is not None:
             inode = self.ops.file_to_resize(node, by_handle, ctx)
-            if inode is not None and self.ops.must_copy(inode):
+            if inode is not None and (self.ops.others_have_pages(inode) or (new.size and self.ops.must_copy(inode))):
                 return self._resize(node, inode, new, by_handle, ctx, keeps_setid)
         return [fuse.pack_attributes(*self.ops.setattr(node, new, by_handle, ctx, keeps_setid=keeps_setid))]
 
     async def _resize(
         self, node: int, inode: Inode, new: NewAttributes, by_handle: bool, ctx: Context, keeps_setid: bool
     ) -> Parts:
-        await self.ops.copy_ahead(inode)
+        await self.ops.pages_back(inode)
+        if new.size and self.ops.must_copy(inode):
+            await self.ops.copy_ahead(inode)
         return [fuse.pack_attributes(*self.ops.setattr(node, new, by_handle, ctx, keeps_setid=keeps_setid))]
 
     def readlink(self, node: int, ctx: Context, body: memoryview) -> Reply:
@@ -260,6 +262,15 @@ class Requests:
         text = self.ops.open_text(node, ctx)
         if text is not None:
             return self._open_text(text)
+        if flags & os.O_TRUNC and self.ops.others_have_pages(inode := self.ops.inode(node, ctx)):
+            return self._open_emptied(inode, node, flags, open_flags, ctx)
+        return self._open(node, flags, open_flags, ctx)
+
+    async def _open_emptied(self, inode: Inode, node: int, flags: int, open_flags: int, ctx: Context) -> Parts:
+        await self.ops.pages_back(inode)
+        return self._open(node, flags, open_flags, ctx)
+
+    def _open(self, node: int, flags: int, open_flags: int, ctx: Context) -> Parts:
         handle, inode = self.ops.open(node, flags, ctx)
         if flags & os.O_TRUNC:
             self.ops.truncated(inode, keeps_setid=not open_flags & fuse.OPEN_KILL_SUIDGID)
@@ -424,6 +435,7 @@ class Requests:
         return None
 
     async def _ready(self, inode: Inode) -> None:
+        await self.ops.pages_back(inode)
         if self.ops.must_copy(inode):
             await self.ops.copy_ahead(inode)
 
@@ -442,6 +454,7 @@ class Requests:
         return self._regular(node, handle, ctx), offset, self._regular(to_node, to_handle, ctx), to_offset, length
 
     async def _copy(self, source: Inode, offset: int, target: Inode, to: int, length: int, ctx: Context, *, packed: Any) -> Parts:
+        await self.ops.pages_back(source)
         await self._ready(target)
         copied = data.copy_range(source, offset, target, to, min(length, _COPY_BYTES))
         self.ops.data_changed(target, ctx.pid)
