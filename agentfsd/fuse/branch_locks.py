@@ -12,6 +12,8 @@ from agentfsd.fuse.branch_mounts import BranchMount
 from agentfsd.fuse.locks import Conflict
 
 _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
+_MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # on the way there, it had another name already
+_ATTEMPTS = 100
 
 
 class BranchLocks:
@@ -36,6 +38,18 @@ class BranchLocks:
     async def _ask(
         self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int = 0, *, flock: bool = False
     ) -> Conflict | None:
+        for attempt in itertools.count(1):
+            try:
+                return await self._try(do, inode, owner, start, end, kind, flock=flock)
+            except OSError as exc:
+                if self._has_ended() or exc.errno in _NOT_TO_BE_OPENED:  # who may not open it there has no lock there
+                    return None
+                if exc.errno not in _MOVED or attempt == _ATTEMPTS:
+                    reason = f"the lock cannot be taken where runs would see it: {exc.strerror}"
+                    raise OSError(errno.ENOLCK, reason) from exc
+        raise AssertionError
+
+    async def _try(self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int, *, flock: bool) -> Conflict | None:
         path, ino = _place(inode) if do != "release" else ("", 0)
         if inode not in self._files:
             if not path and not self._knows(inode):
@@ -45,12 +59,7 @@ class BranchLocks:
             "do": do, "file": self._files[inode], "path": path, "ino": ino, "owner": owner,
             "start": start, "end": end, "kind": kind, "flock": flock,
         }  # fmt: skip
-        try:
-            found = (await self._mount.lock(message)).get("conflict")
-        except OSError as exc:
-            if self._has_ended() or exc.errno in _NOT_TO_BE_OPENED:  # who may not open it there has no lock there
-                return None
-            raise OSError(errno.ENOLCK, f"the lock cannot be taken where runs would see it: {exc.strerror}") from exc
+        found = (await self._mount.lock(message)).get("conflict")
         return Conflict(found[1], found[2], found[0], 0) if found is not None else None
 
 

@@ -25,10 +25,10 @@ class _Holder(NamedTuple):
 
 
 class HeldLocks:
-    """``root``: where the branch is mounted."""
+    """``root``: where the branch is mounted; ``process``: a descriptor of /proc/self."""
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, root: str, process: int) -> None:
+        self._root, self._process = root, process
         self._files: dict[_Holder, int] = {}
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -54,12 +54,12 @@ class HeldLocks:
             return fd
         known = next((fd for other, fd in self._files.items() if other.file == holder.file), None)
         if known is not None:  # whatever became of its name
-            fd = _open(f"/proc/self/fd/{known}", holder.flock)
+            fd = _open(f"fd/{known}", holder.flock, dir_fd=self._process)
         elif path:
             fd = _open(os.path.join(self._root, path), holder.flock, os.O_NOFOLLOW)
             if os.fstat(fd).st_ino != ino:
                 os.close(fd)
-                raise OSError(errno.ENOLCK, "another file has that name now")
+                raise OSError(errno.ESTALE, "another file has that name now")
         else:
             raise OSError(errno.ENOLCK, "the file has no name any more")
         self._files[holder] = fd
@@ -76,22 +76,22 @@ class HeldLocks:
         return {}
 
     def _let_go_if_empty(self, holder: _Holder) -> None:
-        with open(f"/proc/self/fdinfo/{self._files[holder]}") as info:
+        with open(os.open(f"fdinfo/{self._files[holder]}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._process)) as info:
             holds = any(line.startswith("lock:") for line in info)
         if not holds:
             os.close(self._files.pop(holder))
 
 
-def _open(path: str, flock: bool, flags: int = 0) -> int:
+def _open(path: str, flock: bool, flags: int = 0, dir_fd: int | None = None) -> int:
     """For writing where a write lock needs it and that is permitted: no program can be run that is open for writing."""
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     if not flock:
         try:
-            return os.open(path, os.O_RDWR | flags)
+            return os.open(path, os.O_RDWR | flags, dir_fd=dir_fd)
         except OSError as exc:
             if exc.errno not in _NOT_FOR_WRITING:
                 raise
-    return os.open(path, os.O_RDONLY | flags)
+    return os.open(path, os.O_RDONLY | flags, dir_fd=dir_fd)
 
 
 def _hold_flock(fd: int, kind: int) -> dict[str, Any]:

@@ -80,12 +80,15 @@ class _Holder:
 
     def __init__(self) -> None:
         self._place = ""
-        self._locks = HeldLocks("")
+        self._process = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._locks = HeldLocks("", self._process)
 
     def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Does what is asked; *descriptors* gets what goes along with the reply. OSError."""
         if message["op"] == MOUNT:
             return self._mount(message["place"], frozenset(message["options"]), descriptors)
+        if self._place != "/":
+            self._stand_alone()
         if message["op"] == LOCK:
             return self._locks.answer(message)
         descriptors.append(namespaces.copy_mount(self._place))
@@ -95,10 +98,16 @@ class _Holder:
         """Over *place*, in this namespace alone. The connection goes along, and the user namespace where it is another."""
         is_owner = namespaces.enter_private_mounts()
         descriptors.append(mounts.mount_fuse(place, options, is_owner or "allow_other" in options))
-        self._place, self._locks = place, HeldLocks(place)
+        self._place, self._locks = place, HeldLocks(place, self._process)
         if is_owner:
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
         return {"device": mounts.device_at(os.getpid(), place)}
+
+    def _stand_alone(self) -> None:
+        """Or what people unmount meanwhile would stay mounted here. Not before the daemon answers on the connection."""
+        with contextlib.suppress(OSError):
+            namespaces.keep_only(self._place)
+            self._place, self._locks = "/", HeldLocks("/", self._process)
 
 
 def main() -> None:
