@@ -77,10 +77,13 @@ class Snapshots(Refs):
         return row
 
     def _free_name(self, branch: str) -> str:
+        """One that no snapshot has had: who has noted it must not be given another state by it. Within a transaction."""
         taken = {row.name for row in self._snapshots.values()}
-        number = 1 + sum(row.branch == branch for row in self._snapshots.values())
+        key = f"snapshots of {branch}"
+        number = 1 + int(self.store.fact(key) or sum(row.branch == branch for row in self._snapshots.values()))
         while f"{branch[:100]}-{number}" in taken:
             number += 1
+        self.store.put_fact(key, str(number))
         return f"{branch[:100]}-{number}"
 
     def list_snapshots(self, branch: str | None = None) -> list[SnapshotInfo]:

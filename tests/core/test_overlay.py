@@ -278,3 +278,11 @@ def test_changes_are_counted_some_at_a_time(opened: Opened, monkeypatch: pytest.
                 steps += 1
         assert ended.value.value == whole
         assert steps >= 18 // page
+
+
+def test_a_snapshot_is_never_given_the_name_of_another_that_has_gone(opened: Opened) -> None:
+    made = [opened.overlay.create_snapshot("main").name for _ in range(3)]
+    for name in made:
+        opened.overlay.delete_snapshot(name)
+    opened.reopen()
+    assert opened.overlay.create_snapshot("main").name not in made
