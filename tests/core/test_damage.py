@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import data, namespace, sealing
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.core import data, namespace, recovery, sealing
 from agentfsd.metadata import inspection, seals
+from agentfsd.metadata.store import Store
 from tests.mounted import needs_root
 from tests.overlays import OWNER, Opened
 
@@ -167,6 +169,31 @@ def test_after_a_loss_of_power_only_what_is_new_may_be_empty(
     with pytest.raises(OSError):
         after.read("old")
     assert len(after.overlay.recovered.notes) == 2
+    after.close()
+
+
+@pytest.mark.parametrize("harm", ["checksums missing", "repair"])
+def test_without_a_loss_of_power_nothing_that_is_missing_is_called_empty(
+    opened: Opened, tmp_path_factory: pytest.TempPathFactory, harm: str
+) -> None:
+    opened.write("new", b"content")
+    path_of(opened, "new").unlink()
+    base = tmp_path_factory.mktemp("after") / "copy"
+    shutil.copytree(opened.base, base)
+    if harm == "repair":
+        store = Store.open(str(base / "meta.db"), "lower", mends=True)
+        backstore = HostBackstore(str(base / "objects"))
+        assert len(recovery.recover(store, backstore).lost) == 1
+        assert list(backstore.ids()) == []
+        backstore.close()
+        store.close()
+        return
+    (base / "meta.db-sums").unlink()
+    after = Opened(base)
+    with pytest.raises(OSError) as caught:
+        after.read("new")
+    assert caught.value.errno == errno.EIO
+    assert not any("power" in note for note in after.overlay.recovered.notes)
     after.close()
 
 
