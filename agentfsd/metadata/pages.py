@@ -235,6 +235,11 @@ class Pages:
             self._sums.write_header(self._sums.page_bytes, self._sums.count, in_use=in_use)
             self._sums.sync()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are checksums."""
+        return self._sums.is_sound
+
     def wrong(self) -> Iterator[list[int]]:
         """Pages of the main file that are not as they were written, in steps."""
         step, page = 256, 1
