@@ -9,6 +9,7 @@ import fcntl
 import mmap
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 
 from agentfs_client.sparse import extents
 
@@ -31,17 +32,24 @@ def reflink_error(directory: str) -> str:
     return ""
 
 
-def copy_content(source_fd: int, target_fd: int, no_reflink: set[int] | None, max_copy_bytes: int | None = None) -> None:
+def _go_on() -> None:
+    """Between two parts."""
+
+
+def copy_content(
+    source_fd: int, target_fd: int, no_reflink: set[int] | None, max_copy_bytes: int | None = None,
+    *, between: Callable[[], object] = _go_on,
+) -> None:  # fmt: skip
     """Fills an empty file by sharing the source's blocks, else by copying them. EFBIG for more than *max_copy_bytes* to copy.
 
     *no_reflink* holds the devices (st_dev) whose files cannot share blocks with the target's; one found out here is added.
-    None: blocks are not to be shared at all.
+    None: blocks are not to be shared at all. *between*: called after each part that is copied; what it raises ends the copying.
     """
     if no_reflink is not None and _reflink(source_fd, target_fd, no_reflink):
         return
     if max_copy_bytes is not None and data_bytes(source_fd) > max_copy_bytes:
         raise OSError(errno.EFBIG, f"blocks cannot be shared here, and more than {max_copy_bytes} bytes would have to be copied")
-    copy(source_fd, target_fd, share=no_reflink is not None)
+    copy(source_fd, target_fd, share=no_reflink is not None, between=between)
 
 
 def _reflink(source_fd: int, target_fd: int, no_reflink: set[int]) -> bool:
@@ -59,14 +67,15 @@ def _reflink(source_fd: int, target_fd: int, no_reflink: set[int]) -> bool:
     return True
 
 
-def copy(source_fd: int, target_fd: int, *, share: bool = True) -> None:
+def copy(source_fd: int, target_fd: int, *, share: bool = True, between: Callable[[], object] = _go_on) -> None:
     """Fills an empty file with the source's data, hole by hole. The file offset of the source is not kept.
 
     *share*: where the kernel can, it may have the two share blocks; copy_file_range(2) does so by itself.
     """
     size = os.fstat(source_fd).st_size
     for start, end in extents(source_fd, 0, size):
-        _copy_range(source_fd, target_fd, start, end, share)
+        for _ in _copy_range(source_fd, target_fd, start, end, share):
+            between()
     os.ftruncate(target_fd, size)
 
 
@@ -86,7 +95,8 @@ def copy_part(source_fd: int, target_fd: int, from_offset: int, to_offset: int, 
     return write_all(target_fd, os.pread(source_fd, min(_HAND_CHUNK, length), from_offset), to_offset)
 
 
-def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: bool) -> None:
+def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: bool) -> Iterator[int]:
+    """Yields after each part where it ended."""
     offset = start
     while offset < end:
         try:
@@ -100,6 +110,7 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: boo
             if done == 0:
                 return
         offset += done
+        yield offset
 
 
 def touch_atime(fd: int) -> bool:

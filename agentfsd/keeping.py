@@ -30,6 +30,7 @@ _NUMBERS = 2000  # of objects, that are looked at in one step
 _OBJECTS = 64  # that are read before their checksums are written down
 _BYTES_PER_S = 32 << 20
 _NICE = 19
+_END_S = 5.0  # a disk that takes longer than this for one part does not keep the daemon from ending
 
 _T = TypeVar("_T")
 
@@ -43,19 +44,16 @@ class Keeping:
         self._ends = threading.Event()
 
     async def run(self) -> None:
-        try:
-            await trio.sleep(_BEGIN_S)
-            await self._copy()
-            while True:
-                try:
-                    done = await self._seal()
-                except (OSError, sqlite3.Error) as exc:  # a full disk, for example
-                    log.debug("checksums can wait: %s", exc)
-                    done = False
-                if not done:
-                    await trio.sleep(_PAUSE_S)
-        finally:
-            self._ends.set()
+        await trio.sleep(_BEGIN_S)
+        await self._copy()
+        while True:
+            try:
+                done = await self._seal()
+            except (OSError, sqlite3.Error) as exc:  # a full disk, for example
+                log.debug("checksums can wait: %s", exc)
+                done = False
+            if not done:
+                await trio.sleep(_PAUSE_S)
 
     async def _copy(self) -> None:
         """Unless something was wrong: then the copy of an earlier start is worth more."""
@@ -65,7 +63,7 @@ class Keeping:
         pages.held += 1
         share = self._overlay.backstore.native_snapshots != "none"
         try:
-            await _in_quiet(lambda: clean.copy(self._place.metadata, share=share))
+            await self._in_quiet(lambda: clean.copy(self._place.metadata, share=share, between=lambda: self._rest(0)))
         except OSError as exc:
             log.warning("there is no new copy of the metadata: %s", exc.strerror)
         finally:
@@ -86,28 +84,33 @@ class Keeping:
 
     async def _made(self, wanted: list[tuple[int, int]]) -> list[seals.Seal]:
         backstore = self._overlay.backstore
-        return await _in_quiet(lambda: sealing.make(backstore, wanted, self._rest))
+        return await self._in_quiet(lambda: sealing.make(backstore, wanted, self._rest))
 
     def _rest(self, size_bytes: int) -> None:
         if self._ends.wait(size_bytes / _BYTES_PER_S):
             raise OSError(errno.EINTR, "the daemon ends")
 
-
-async def _in_quiet(work: Callable[[], _T]) -> _T:
-    """What *work* returns, done by a thread of its own: one that others use could not get its priority back."""
-
-    def begin() -> _T:
-        done: Future[_T] = Future()
+    async def _in_quiet(self, work: Callable[[], _T]) -> _T:
+        """What *work* returns, done by a thread of its own: one that others use could not get its priority back. *work* looks at
+        _ends after each part, and changes nothing that counts once that is set."""
+        found, done, token = Future[_T](), trio.Event(), trio.lowlevel.current_trio_token()
 
         def run() -> None:
             with contextlib.suppress(PermissionError):  # a service manager's filter of system calls
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
             try:
-                done.set_result(work())
+                found.set_result(work())
             except BaseException as exc:  # noqa: BLE001 - whoever waits is told
-                done.set_exception(exc)
+                found.set_exception(exc)
+            with contextlib.suppress(trio.RunFinishedError):  # the daemon has not waited
+                token.run_sync_soon(done.set)
 
         threading.Thread(target=run, daemon=True).start()
-        return done.result()
-
-    return await trio.to_thread.run_sync(begin)
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            self._ends.set()
+            with trio.move_on_after(_END_S, shield=True):
+                await done.wait()
+            raise
+        return found.result()

@@ -71,7 +71,7 @@ def _dead_mounts() -> Finding:
 
 def _damage(parent: str) -> Finding:
     """Of what is kept there, and by daemons that live."""
-    live = {record.state for record in runtime.live_daemons()}
+    live = _live_states()
     there = {entry.path for entry in os.scandir(parent) if entry.is_dir()} if os.path.isdir(parent) else set()
     found, remedies_of = [], []
     for path in sorted(live | there):
@@ -82,6 +82,13 @@ def _damage(parent: str) -> Finding:
     cost = "files are lost or older than they were, or contents are kept that no name leads to"
     remedy = "; ".join(remedies_of) + (" (unmount first)" if any(path in live for path in there) and remedies_of else "")
     return Finding("damage", not found, "; ".join(found) or "none", cost, remedy)
+
+
+def _live_states() -> set[str]:
+    try:
+        return {record.state for record in runtime.live_daemons()}
+    except PermissionError:  # where daemons are noted is somebody else's
+        return set()
 
 
 def _said_of(state: runtime.State, *, is_live: bool) -> str:

@@ -102,7 +102,7 @@ def _check(place: runtime.State, lower_path: str, wanted: Wanted, tell: Tell, no
             pass
         if wanted.discard:
             backstore.discard_aside()
-        problems = _drive(overlay.checking(scrub=wanted.scrub), tell)
+        problems = _drive(overlay.checking(scrub=wanted.scrub, alone=True), tell)
         for sentence in overlay.recovered.notes:
             note(sentence)
         for one in backstore.aside():

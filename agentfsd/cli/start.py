@@ -19,6 +19,7 @@ from agentfsd.errors import Refusal, invalid
 from agentfsd.fuse.native import device
 
 READY_TIMEOUT_S = 60.0
+_METADATA_BYTES_PER_S = 4 << 20  # at least: a start reads all of it, where checksums are missing in no order that suits a disk
 _JOIN_TIMEOUT_S = 15.0
 _IDLE_EXIT_S = 30.0
 
@@ -110,14 +111,21 @@ def _orders_fd(orders: DaemonConfig) -> int:
     return fd
 
 
+def _patience_s(state: runtime.State) -> float:
+    """How long a daemon may take: with larger metadata longer."""
+    size = os.path.getsize(state.metadata) if os.path.exists(state.metadata) else 0
+    return READY_TIMEOUT_S + size / _METADATA_BYTES_PER_S
+
+
 def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: runtime.State) -> Readiness:
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    patience_s = _patience_s(state)
+    deadline = time.monotonic() + patience_s
     data = b""
     while not data.endswith(b"\n"):
         if not select.select([ready_fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
             os.kill(pid, signal.SIGTERM)
             raise Refusal(
-                errno.ETIMEDOUT, "start-timeout", f"the daemon did not get ready within {READY_TIMEOUT_S:.0f} s",
+                errno.ETIMEDOUT, "start-timeout", f"the daemon did not get ready within {patience_s:.0f} s",
                 f"its log is {state.log}",
             )  # fmt: skip
         chunk = os.read(ready_fd, 65536)

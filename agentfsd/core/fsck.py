@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from agentfsd.core.overlay import Overlay
 
 _PAGE = 500  # objects that are looked at in one step
+_AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one step, for which everybody waits
 
 
 Steps = Generator[tuple[int, int, str], None, list[str]]
 
 
-def check(overlay: "Overlay", *, scrub: bool = False) -> Steps:
+def check(overlay: "Overlay", *, scrub: bool = False, alone: bool = False) -> Steps:
     """One sentence for each problem; looks at everything, changes nothing. Each step finds things as they are then.
 
-    *scrub*: reads the content of what is sealed as well, where a checksum of it was made.
+    *scrub*: reads the content of what is sealed as well, where a checksum of it was made. *alone*: nobody waits meanwhile, so
+    the structure of a large database is checked, too, for which SQLite has no steps.
     """
     store = overlay.store
     problems: list[str] = []
     try:
         heads = overlay.heads()
         total = 2 + len(heads)
-        problems += yield from _check_database(overlay, total)
+        problems += yield from _check_database(overlay, total, alone)
         problems += _check_layers(overlay)
         problems += yield from _check_objects(overlay, total)
         for done, (label, tree) in enumerate(heads, 2):
@@ -48,9 +50,16 @@ def check(overlay: "Overlay", *, scrub: bool = False) -> Steps:
     return problems
 
 
-def _check_database(overlay: "Overlay", total: int) -> Steps:
+def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
+    """Its structure, or where that takes long the checksum of every page: with those it is as SQLite has made it."""
     store = overlay.store
-    problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    problems: list[str] = []
+    (size,) = store.db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+    if alone or size <= _AT_ONCE_BYTES:
+        problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    elif overlay.backstore.persistent and (store.db.pages is None or not store.db.pages.is_sound):
+        problems = ["database: its pages have no checksums (the disk was full), and it is too large for another check while "
+                    "it is in use: unmount it, then 'agentfsd fsck --state DIR'"]  # fmt: skip
     wrong: list[int] = []
     for some in store.db.pages.wrong() if store.db.pages is not None else ():
         wrong += some

@@ -85,11 +85,11 @@ class Overlay(Past):
 
     def fsck(self, *, scrub: bool = False) -> list[str]:
         """Problems in the stored state, one sentence each; empty when it is sound. *scrub*: contents are read, too."""
-        return at_once(self.checking(scrub=scrub))
+        return at_once(self.checking(scrub=scrub, alone=True))
 
-    def checking(self, *, scrub: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
-        """Likewise in steps, between which anything may change: yields (done, total, what)."""
-        return fsck.check(self, scrub=scrub)
+    def checking(self, *, scrub: bool = False, alone: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
+        """Likewise in steps, between which anything may change: yields (done, total, what). *alone*: nobody waits for one."""
+        return fsck.check(self, scrub=scrub, alone=alone)
 
     def findings(self) -> list[str]:
         """What people should know of damage: what this start has found, and what was set aside."""

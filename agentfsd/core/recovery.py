@@ -69,7 +69,7 @@ def _may_go(store: Store, backstore: Backstore, number: int) -> bool:
 def _settle_missing(store: Store, backstore: Backstore, missing: set[int], found: Recovered) -> None:
     emptied = 0
     for number in sorted(missing):
-        if store.findings.is_proven or number < store.first_object or not _is_absent(backstore, number):
+        if not store.findings.power_failed or number < store.first_object or not _is_absent(backstore, number):
             found.lost.add(number)
         else:
             backstore.create(number).close()

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 
 from agentfsd import kernel
 from agentfsd.copying import copy_content
@@ -18,8 +19,9 @@ _PARTS = ("", "-wal", JOURNAL, SUFFIX)
 _SPARE_BYTES = 64 << 20  # that must be left on the disk
 
 
-def copy(path: str, *, share: bool) -> bool:
-    """Copies the main file and its checksums; False where there is no room. *share*: blocks, where the file system can."""
+def copy(path: str, *, share: bool, between: Callable[[], object] = lambda: None) -> bool:
+    """Copies the main file and its checksums; False where there is no room. *share*: blocks, where the file system can.
+    *between*: called after each part; when it raises, the copy that there was stays."""
     room = os.statvfs(os.path.dirname(path))
     if room.f_bavail * room.f_frsize < 2 * os.path.getsize(path) + _SPARE_BYTES:
         return False
@@ -28,7 +30,8 @@ def copy(path: str, *, share: bool) -> bool:
         for part in (SUFFIX, ""):
             target = f"{path}{COPY}{part}"
             made.append(f"{target}.new")
-            _copy_file(path + part, made[-1], share=share)
+            _copy_file(path + part, made[-1], share=share, between=between)
+        between()
         for name in made:
             os.replace(name, name.removesuffix(".new"))
             _say_unused(path + COPY)
@@ -41,10 +44,10 @@ def copy(path: str, *, share: bool) -> bool:
     return True
 
 
-def _copy_file(source: str, target: str, *, share: bool) -> None:
+def _copy_file(source: str, target: str, *, share: bool, between: Callable[[], object] = lambda: None) -> None:
     with open(source, "rb") as old, open(target, "wb") as new:
         os.fchmod(new.fileno(), 0o600)
-        copy_content(old.fileno(), new.fileno(), set() if share else None)
+        copy_content(old.fileno(), new.fileno(), set() if share else None, between=between)
         os.fsync(new.fileno())
 
 

@@ -27,6 +27,7 @@ class Database:
         self._uncommitted = 0
         self._commits = self._synced = 0
         self.pages: Pages | None = None
+        self._is_closed = False
 
     def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         if self._redo is not None and text.startswith(_CHANGES):
@@ -157,18 +158,29 @@ class Database:
             self.execute("PRAGMA wal_autocheckpoint = 0")
             self.pages.begin(anew=anew)
 
-    def close(self, path: str) -> None:
-        """The journal goes with an orderly end; when the last commit fails, it stays."""
-        is_done = False
+    def close(self, path: str, make_room: Callable[[], bool] = lambda: False) -> None:
+        """The journal goes with an orderly end; where the log could not be taken up, even after *make_room*, it stays."""
+        if self._is_closed:
+            return
+        has_journal = self._journal is not None
+        is_done = self._end() or (make_room() and self._end())
+        self.abandon(path, is_done=is_done)
+        if is_done and has_journal:  # last: until SQLite has removed the log, its absence would look like damage
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path + JOURNAL)
+
+    def _end(self) -> bool:
+        """Whether the main file has everything now, and its checksums say so."""
         with contextlib.suppress(sqlite3.Error):
             self.commit()
-            is_done = self.pages is not None and self.pages.end()
-            if self._journal is not None:
-                os.unlink(path + JOURNAL)
-        self.abandon(path, is_done=is_done)
+            return self.pages is not None and self.pages.end()
+        return False
 
     def abandon(self, path: str, *, is_done: bool = False) -> None:
         """Closes; what is in the journal stays there. SQLite then takes the log up by itself: the checksums go before."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._journal is not None:
             self._journal.close()
             self._journal = None

@@ -27,12 +27,14 @@ _SHOWN = 5  # pages whose numbers are told
 class Findings:
     """``damage``: what of the rows is lost or wrong, a sentence each; with any the database is not to be used. ``notes``:
     what people should know. ``is_proven``: the rows are all that was ever acknowledged, so what they do not refer to never was.
-    ``has_old_journal``: the journal is of version 3 of the schema, or before."""
+    ``power_failed``: the daemon did not end in order, and the machine was started anew since (or another file system has the
+    state now). ``has_old_journal``: the journal is of version 3 of the schema, or before."""
 
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_proven: bool = True
     ended_cleanly: bool = True
+    power_failed: bool = False
     has_old_journal: bool = False
     lower: str = ""
 
@@ -55,9 +57,10 @@ def inspect(path: str) -> Findings:
     except OSError:
         sums = None
     try:
-        version, commits = _read_facts(path, found)
+        version, commits = _read_facts(path, sums, found)
         found.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and journal.is_old(path + JOURNAL)
-        if found.has_old_journal or (version < _SUMS_SINCE and sums is None):
+        is_older = found.has_old_journal or (version < _SUMS_SINCE and sums is None)
+        if is_older or (not commits and _was_never_ready(path, sums)):
             found.is_proven = found.ended_cleanly
             return found
         _check_pages(path, sums, found)
@@ -71,11 +74,25 @@ def inspect(path: str) -> Findings:
     return found
 
 
-def _read_facts(path: str, found: Findings) -> tuple[int, int]:
-    """(version of the schema, commits), as a daemon would find them; 99 for a version that cannot be read."""
+def _was_never_ready(path: str, sums: Sums | None) -> bool:
+    """Whether the daemon was killed in its first start, or the first of this version: before a journal there are no checksums,
+    and nothing is acknowledged."""
+    if sums is not None and not sums.is_empty:
+        return False
+    if not os.path.exists(path + JOURNAL):
+        return True
+    with open(path + JOURNAL, "rb") as file:
+        return not any(file.read())
+
+
+def _read_facts(path: str, sums: Sums | None, found: Findings) -> tuple[int, int]:
+    """(version of the schema, commits), as a daemon would find them; 99 for a version that cannot be read. Without any table it
+    is 0: SQLite has made the file, and was killed before the first commit."""
     try:
         with reading(path) as db:
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            if not version and _was_never_ready(path, sums) and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return 0, 0
             facts = dict(db.execute("SELECT key, value FROM fact WHERE key IN ('journal', 'lower')"))
             found.lower = facts.get("lower", "")
             return version, parse_taken_over(facts.get("journal", ""))[1]
@@ -185,11 +202,12 @@ def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> No
                 "acknowledged since the last commit, half a second at most, is lost, and perhaps more"
             )
         return
+    found.power_failed = header.run != this_run(path)
     _check_commits(path, commits, header, found)
     chain = journal.read_chain(content, header.number)
     if not chain.is_whole and not found.damage:
         last = chain.numbered[-1][0] if chain.numbered else header.number
-        _lost(found, header, path, f"{name} is damaged behind its record {last}: what was acknowledged after "
+        _lost(found, f"{name} is damaged behind its record {last}: what was acknowledged after "
               "that, half a second at most, is lost", strictly=False)  # fmt: skip
 
 
@@ -200,14 +218,14 @@ def _check_commits(path: str, commits: int, header: Header, found: Findings) -> 
             f"the last {_count(missing, 'commit')} of the database are missing (up to 500 operations each): "
             f"{os.path.basename(path)}-wal is damaged or was cut short"
         )
-        _lost(found, header, path, what, strictly=commits < header.synced)
-    elif header.run != this_run(path):
+        _lost(found, what, strictly=commits < header.synced)
+    elif found.power_failed:
         found.is_proven = False
 
 
-def _lost(found: Findings, header: Header, path: str, what: str, *, strictly: bool) -> None:
+def _lost(found: Findings, what: str, *, strictly: bool) -> None:
     """It is damage, unless the power failed and it had never been synced."""
-    if strictly or header.run == this_run(path):
+    if strictly or not found.power_failed:
         found.damage.append(what)
         return
     found.is_proven = False

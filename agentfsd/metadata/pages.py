@@ -51,6 +51,10 @@ class Sums:
         if magic == _MAGIC and checksum == zlib.crc32(head[: _HEADER.size]):
             self.page_bytes, self.count, self.in_use, self.is_sound = page_bytes, count, bool(in_use), True
 
+    @property
+    def is_empty(self) -> bool:
+        return os.fstat(self._fd).st_size == 0
+
     def write_header(self, page_bytes: int, count: int, *, in_use: bool) -> None:
         fields = _HEADER.pack(_MAGIC, page_bytes, count, in_use)
         os.pwrite(self._fd, fields + _CHECKSUM.pack(zlib.crc32(fields)), 0)
@@ -231,6 +235,11 @@ class Pages:
             self._sums.write_header(self._sums.page_bytes, self._sums.count, in_use=in_use)
             self._sums.sync()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are checksums."""
+        return self._sums.is_sound
+
     def wrong(self) -> Iterator[list[int]]:
         """Pages of the main file that are not as they were written, in steps."""
         step, page = 256, 1
@@ -240,12 +249,14 @@ class Pages:
             page += step
 
     def end(self) -> bool:
-        """After the last commit of an orderly end; False when the log could not be taken up."""
-        is_done = self.checkpoint()
-        if is_done:
-            with contextlib.suppress(OSError):
-                self._write_header(in_use=False)
-        return is_done
+        """After the last commit of an orderly end; False when the log could not be taken up, or that not be written down."""
+        if not self.checkpoint():
+            return False
+        try:
+            self._write_header(in_use=False)
+        except OSError:
+            return False
+        return True
 
     def close(self, *, in_step: bool) -> None:
         """After SQLite has closed. Not *in_step*: it has changed the main file by itself."""

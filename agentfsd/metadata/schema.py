@@ -1,6 +1,6 @@
 """The database's tables, one comment a column, and the steps from each older version to this one.
 
-The DDL is the authority on what is stored; code that disagrees with it is wrong.
+The DDL is the authority on what is stored; code that disagrees with it is wrong. All of it is for SQLite 3.31, the oldest in use.
 """
 
 SCHEMA_VERSION = 5
@@ -170,8 +170,8 @@ CREATE TABLE seal (object INTEGER PRIMARY KEY, layer INTEGER NOT NULL, size INTE
 """,
     # A tag alone keeps no snapshot any more. Who had said that tagged ones may go had said the same of named ones.
     4: """
-INSERT OR REPLACE INTO fact SELECT 'temporary', group_concat(id, ' ') FROM snapshot
-    WHERE tag = 'temporary: of a running export' AND name GLOB 'export-*' HAVING count(*) > 0;
+INSERT OR REPLACE INTO fact SELECT 'temporary', ids FROM (SELECT group_concat(id, ' ') AS ids FROM snapshot
+    WHERE tag = 'temporary: of a running export' AND name GLOB 'export-*') WHERE ids IS NOT NULL;
 UPDATE snapshot SET kind = 'tagged' WHERE kind = '' AND tag <> '' AND length(name) > length(substr(branch, 1, 100)) + 1
     AND name = substr(branch, 1, 100) || '-' || CAST(CAST(substr(name, length(substr(branch, 1, 100)) + 2) AS INTEGER) AS TEXT);
 INSERT OR IGNORE INTO fact SELECT 'policy.retention.keep_named', 'no' FROM fact

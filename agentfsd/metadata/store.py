@@ -213,7 +213,7 @@ class Store:
         if self._wal_fd >= 0:
             os.close(self._wal_fd)
             self._wal_fd = -1
-        self.db.close(self._path)
+        self.db.close(self._path, self.reserve.use)
         self.reserve.keep()  # of what the journal has just given back: the next start may find nothing else
 
     @property

@@ -60,7 +60,7 @@ def test_an_older_state_keeps_what_was_said(tmp_path: Path, said: str, keeps_nam
         if said:
             database.execute("INSERT INTO fact VALUES ('policy.retention.keep_tagged', ?)", (said,))
     database.close()
-    (tmp_path / "meta.db-sums").unlink()  # which that version did not have
+    (tmp_path / "meta.db-sums").unlink()  # there were none then
     opened.open()
     assert [(found.name, found.kind) for found in opened.overlay.list_snapshots()] == [
         ("main-1", TAGGED),

@@ -4,13 +4,22 @@ import errno
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+import trio.lowlevel
 
-from agentfsd.core import data, namespace, sealing
+from agentfsd import copying, keeping
+from agentfsd.backstore.hostfs import HostBackstore, HostFile
+from agentfsd.core import data, fsck, namespace, recovery, sealing
+from agentfsd.core.sameness import at_once
 from agentfsd.metadata import inspection, seals
+from agentfsd.metadata.store import Store
+from agentfsd.runtime import State
 from tests.mounted import needs_root
 from tests.overlays import OWNER, Opened
 
@@ -170,6 +179,31 @@ def test_after_a_loss_of_power_only_what_is_new_may_be_empty(
     after.close()
 
 
+@pytest.mark.parametrize("harm", ["checksums missing", "repair"])
+def test_without_a_loss_of_power_nothing_that_is_missing_is_called_empty(
+    opened: Opened, tmp_path_factory: pytest.TempPathFactory, harm: str
+) -> None:
+    opened.write("new", b"content")
+    path_of(opened, "new").unlink()
+    base = tmp_path_factory.mktemp("after") / "copy"
+    shutil.copytree(opened.base, base)
+    if harm == "repair":
+        store = Store.open(str(base / "meta.db"), "lower", mends=True)
+        backstore = HostBackstore(str(base / "objects"))
+        assert len(recovery.recover(store, backstore).lost) == 1
+        assert list(backstore.ids()) == []
+        backstore.close()
+        store.close()
+        return
+    (base / "meta.db-sums").unlink()
+    after = Opened(base)
+    with pytest.raises(OSError) as caught:
+        after.read("new")
+    assert caught.value.errno == errno.EIO
+    assert not any("power" in note for note in after.overlay.recovered.notes)
+    after.close()
+
+
 # -- checksums of what is sealed
 
 
@@ -223,3 +257,94 @@ def test_special_files_have_no_content_to_lose(opened: Opened) -> None:
     namespace.make(opened.tree(), opened.tree().root, b"fifo", stat.S_IFIFO | 0o600, OWNER)
     opened.reopen()
     assert (opened.overlay.fsck(), opened.overlay.recovered.notes) == ([], [])
+
+
+# -- while others wait
+
+
+def test_no_step_of_a_check_takes_in_the_whole_of_a_large_database(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.write("file", b"content")
+    opened.reopen()  # so that the main file has something
+    monkeypatch.setattr(fsck, "_AT_ONCE_BYTES", 0)
+    said: list[str] = []
+    opened.store.db.trace(said.append)
+    assert at_once(opened.overlay.checking()) == []
+    assert "PRAGMA integrity_check" not in said
+    assert at_once(opened.overlay.checking(alone=True)) == []
+    assert "PRAGMA integrity_check" in said
+    opened.store.db.trace(None)
+    path = opened.base / "meta.db"
+    content = bytearray(path.read_bytes())
+    content[2 * 4096 + 100] ^= 1
+    path.write_bytes(content)
+    assert "database: page 3 not as written" in at_once(opened.overlay.checking())
+    content[2 * 4096 + 100] ^= 1
+    path.write_bytes(content)
+    assert opened.store.db.pages is not None
+    opened.store.db.pages._sums.forget()
+    (problem,) = at_once(opened.overlay.checking())
+    assert "have no checksums" in problem
+
+
+def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.write("file", b"content")
+    opened.overlay.create_snapshot("main", "one")
+    os.truncate(path_of(opened, "file"), 16 << 20)  # 64 parts
+    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
+    monkeypatch.setattr(keeping, "_BYTES_PER_S", 2 << 20)
+    opened.overlay.recovered.notes.append("no copy is made of metadata about which there is something to say")
+    parts, begun = list[int](), threading.Event()
+    real = HostFile.pread
+
+    def watched(file: HostFile, size: int, offset: int) -> bytes:
+        parts.append(offset)
+        begun.set()
+        return real(file, size, offset)
+
+    monkeypatch.setattr(HostFile, "pread", watched)
+
+    async def end_early() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeping.Keeping(opened.store, opened.overlay, State(str(opened.base))).run)
+            await trio.to_thread.run_sync(begun.wait, 20)
+            nursery.cancel_scope.cancel()
+
+    trio.run(end_early)
+    assert len(parts) < 10
+
+
+def test_who_ends_while_the_metadata_is_copied_keeps_the_copy_there_was(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = opened.base / "meta.db-clean"
+    kept.write_bytes(b"of an earlier start")
+    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
+    monkeypatch.setattr(copying, "_HAND_CHUNK", 4096)
+    monkeypatch.setattr(copying, "_CHUNK", 4096)
+    real, begun, ended, parts = copying.copy_part, threading.Event(), threading.Event(), []
+
+    def part(*arguments: Any, **more: Any) -> int:
+        parts.append(1)
+        begun.set()
+        assert ended.wait(20)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(copying, "copy_part", part)
+    monkeypatch.setattr(copying, "_reflink", lambda *arguments: False)
+
+    async def end_early() -> None:
+        async with trio.open_nursery() as nursery:
+            at_work = keeping.Keeping(opened.store, opened.overlay, State(str(opened.base)))
+            nursery.start_soon(at_work.run)
+            await trio.to_thread.run_sync(begun.wait, 20)
+            nursery.start_soon(let_go, at_work)
+            nursery.cancel_scope.cancel()
+
+    async def let_go(at_work: keeping.Keeping) -> None:
+        with trio.CancelScope(shield=True):
+            for _ in range(100):  # what comes after the order to end
+                await trio.lowlevel.checkpoint()
+            ended.set()
+
+    trio.run(end_early)
+    assert len(parts) == 1
+    assert kept.read_bytes() == b"of an earlier start"
+    assert not list(opened.base.glob("*.new"))

@@ -1,5 +1,6 @@
 """Damage of the database and of what lies beside it: noticed before anything is opened, and never where there is none."""
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -292,3 +293,80 @@ def test_going_back_to_the_copy(left: Path, tmp_path: Path) -> None:
     clean.go_back(str(path))
     assert inspection.inspect(str(path)).damage == []
     assert is_whole(path)
+
+
+def kill_in(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, *, after: bool = False) -> None:
+    """Has the process die where *name* of *owner* is called, or at its end."""
+    real = getattr(owner, name)
+
+    def dies(*arguments: object, **more: object) -> None:
+        if after:
+            real(*arguments, **more)
+        os._exit(0)
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+STEPS = [(Store, "_configure"), (Store, "_migrate"), (Store, "_sync_new"), (Journal, "_take_room"), (Journal, "reset"),
+         (pages.Pages, "begin")]  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), STEPS)
+def test_killed_in_its_first_start_it_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, after: bool
+) -> None:
+    path = tmp_path / "meta.db"
+    with monkeypatch.context() as patched:
+        kill_in(patched, owner, name, after=after)
+        killed(path, put)
+    assert inspection.inspect(str(path)).damage == []
+    killed(path, put)
+    assert is_whole(path)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), [step for step in STEPS if step[1] != "_sync_new"])
+def test_killed_while_it_migrates_what_had_ended_in_order_it_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, after: bool
+) -> None:
+    path = tmp_path / "meta.db"
+    store = Store.open(str(path), "/l")
+    put(store)
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE seal")
+        db.execute("UPDATE fact SET value = '7' WHERE key = 'journal'")
+        db.execute("PRAGMA user_version = 3")
+    db.close()
+    Path(f"{path}{pages.SUFFIX}").unlink()
+    with monkeypatch.context() as patched:
+        kill_in(patched, owner, name, after=after)
+        killed(path, put)
+    assert inspection.inspect(str(path)).damage == []
+    assert is_whole(path)
+
+
+def test_a_start_for_which_there_is_no_room_leaves_nothing_that_looks_like_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "meta.db"
+
+    def full(journal: Journal) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "_take_room", full)
+        killed(path, lambda store: None)
+        with pytest.raises(Refusal, match="no room"):
+            Store.open(str(path), "/l")
+    assert inspection.inspect(str(path)).damage == []
+    killed(path, put)
+    assert is_whole(path)
+
+
+def test_a_journal_and_checksums_that_are_missing_later_are_damage(left: Path, tmp_path: Path) -> None:
+    path = copied(left, tmp_path / "copy")
+    for suffix in (database.JOURNAL, pages.SUFFIX):
+        Path(f"{path}{suffix}").unlink()
+    assert "missing or empty" in inspection.inspect(str(path)).damage[0]

@@ -11,6 +11,7 @@ import pytest
 
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.room import Room
+from agentfsd.metadata import database, inspection
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.store import Store
 from agentfsd.runtime import DaemonRecord, State, publish
@@ -95,6 +96,27 @@ def test_a_database_that_was_closed_on_a_full_disk_opens_there(small: Path) -> N
     fill(small)
     store = Store.open(str(small / "meta.db"), "/l")
     assert (store.fact("a"), store.fact("c")) == ("b", "d")
+    store.close()
+
+
+@pytest.mark.parametrize("has_reserve", [True, False])
+@pytest.mark.parametrize("value_bytes", [200, 1000])  # with the smaller ones the log fits into the journal's room
+def test_a_log_that_no_room_is_left_to_take_up_is_no_damage(small: Path, value_bytes: int, has_reserve: bool) -> None:
+    path = str(small / "meta.db")
+    store = Store.open(path, "/l")
+    for number in range(1600):
+        with store.transaction():
+            store.put_fact(f"fact {number}", "x" * value_bytes)
+    store.commit()
+    if not has_reserve:
+        assert store.reserve.use()
+    fill(small)
+    store.close()
+    found = inspection.inspect(path)
+    assert (found.damage, found.notes) == ([], [])
+    assert os.path.exists(path + database.JOURNAL) == (not has_reserve)
+    store = Store.open(path, "/l")
+    assert all(store.fact(f"fact {number}") == "x" * value_bytes for number in range(1600))
     store.close()
 
 

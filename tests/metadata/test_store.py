@@ -1,5 +1,6 @@
 """The database: versions, what it refuses, and that a transaction is all or nothing in rows and in memory."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -142,4 +143,27 @@ def test_a_branch_of_an_older_version_is_told_which_branch_it_was_made_from(tmp_
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
     assert opened.db.execute("SELECT base_id FROM branch ORDER BY id").fetchall() == [("",), ("A",)]
+    opened.close()
+
+
+def test_the_schema_asks_for_no_newer_sqlite_than_people_have() -> None:
+    """Up to 3.38 HAVING needs a GROUP BY: https://www.sqlite.org/changes.html, 3.39.0. The others are newer than 3.31, too."""
+    newer = r"\bHAVING\b|\bRETURNING\b|\bSTRICT\b|\bMATERIALIZED\b|\bDROP COLUMN\b|\bIIF\(|->|\bsqlite_schema\b|\bFULL JOIN\b"
+    for script in (schema.DDL, *schema.MIGRATIONS.values()):
+        said = "".join(line.split("--")[0] for line in script.splitlines())
+        assert re.findall(newer, said, re.IGNORECASE) == []
+
+
+@pytest.mark.parametrize(("names", "noted"), [((), []), (("export-1", "export-2"), [("1 2",)])])
+def test_exports_of_version_4_are_noted_where_there_are_any(
+    tmp_path: Path, names: tuple[str, ...], noted: list[tuple[str]]
+) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    for number, name in enumerate(names, 1):
+        values = (str(number), name, "temporary: of a running export")
+        first.db.execute("INSERT INTO snapshot VALUES (?, ?, 'main', 'A', 0, '', 0, ?, 0, NULL, NULL, '', '')", values)
+    first.db.execute("PRAGMA user_version = 4")
+    first.close()
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert opened.db.execute("SELECT value FROM fact WHERE key = 'temporary'").fetchall() == noted
     opened.close()
