@@ -15,9 +15,13 @@ from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.backstore.room import Room
 from agentfsd.config import BackstoreKind, DaemonConfig
 from agentfsd.errors import Refusal
+from agentfsd.metadata import clean, inspection
+from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.store import Store
 from agentfsd.runtime import State
 from agentfsd.types import Backstore
+
+_THOUGH = ", though contents of branches are there"
 
 log = logging.getLogger("agentfsd")
 
@@ -107,14 +111,26 @@ def _open_backstore(orders: DaemonConfig, place: State, kind: BackstoreKind) -> 
 def _open_store(orders: DaemonConfig, place: State, backstore: Backstore) -> Store:
     """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
     path = place.metadata if backstore.persistent else ":memory:"
-    is_missing = backstore.persistent and (not os.path.exists(path) or os.path.getsize(path) == 0)
-    if is_missing and next(backstore.ids(), None) is not None:
+    if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
+        copy = f" ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start)"
+        copy = copy if clean.made_at(path) is not None else ""
         raise Refusal(
-            errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
-            f"restore it from a backup ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start), "
-            "or move the state directory away to start afresh",
+            errno.EIO, "state-corrupt", f"{inspection.describe_blank(path)}{_THOUGH}",
+            f"restore it from a backup{copy}, or move the state directory away to start afresh",
         )  # fmt: skip
     return Store.open(path, orders.lower)
+
+
+def inspect(place: State) -> Findings:
+    """What there is to say of a state directory that nobody uses, before anything of it is opened. It changes nothing."""
+    path = place.metadata
+    found = inspection.inspect(path)
+    if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
+        backstore = HostBackstore(place.objects)
+        if next(backstore.ids(), None) is not None:
+            found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
+        backstore.close()
+    return found
 
 
 def _close(contents: Contents) -> None:

@@ -128,3 +128,84 @@ def test_doctor_names_a_state_that_is_damaged(mounted: Mounted, tmp_path: Path, 
     assert f"agentfsd fsck --state {mounted.state}" in damage()["remedy"]
     assert fsck(mounted, "--repair")[0] == 0
     assert damage()["detail"] in ("none", f"{mounted.state}: 1 contents were set aside")
+
+
+def whole(mounted: Mounted) -> dict[str, bytes]:
+    """Everything that lies in the state directory."""
+    return {str(path): path.read_bytes() for path in mounted.state.rglob("*") if path.is_file()}
+
+
+def found_by_doctor() -> dict[str, str]:
+    findings = json.loads(agentfsd("doctor", "--json", check=False).stdout)["findings"]
+    found: dict[str, str] = next(finding for finding in findings if finding["name"] == "damage")
+    return found
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: os.truncate(path, 0),
+    "short": lambda path: os.truncate(path, 300),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+
+
+@pytest.mark.parametrize(("harm", "alone"), [("empty", False), ("empty", True), ("short", True), ("zeroed", False)])
+def test_contents_without_a_database_are_damage_and_nothing_is_changed(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch, harm: str, alone: bool
+) -> None:
+    """*alone*: nothing lies beside the database any more."""
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(mounted.state.parent))
+    (mounted.path / "new").write_text("acknowledged")
+    mounted.kill()
+    HARMS[harm](mounted.state / "meta.db")
+    for path in mounted.state.glob("meta.db-*") if alone else ():
+        path.unlink()
+    before = whole(mounted)
+    code, said, hint = fsck(mounted)
+    assert (code, "meta.db" in said, "sound" in said) == (1, True, False)
+    assert "--repair cannot go on with it; there is no copy" in hint
+    code, said, hint = fsck(mounted, "--repair")
+    assert (code, said) == (1, "")
+    assert "nothing was changed" in hint
+    assert "meta.db" in found_by_doctor()["detail"]
+    assert whole(mounted) == before
+    refused = agentfsd("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), check=False)
+    assert (refused.returncode, "meta.db" in refused.stderr) == (1, True)
+    assert len(objects(mounted)) == 1
+
+
+def test_what_was_changed_without_contents_counts_as_well(mounted: Mounted) -> None:
+    mounted.cli("branch create", "kept")
+    mounted.kill()
+    os.truncate(mounted.state / "meta.db", 0)
+    assert fsck(mounted)[0] == 1
+    refused = agentfsd("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), check=False)
+    assert "is damaged: the metadata database" in refused.stderr
+
+
+def test_a_lost_content_is_named_with_whoever_has_it_and_can_be_got_rid_of(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(mounted.state.parent))
+    (mounted.path / "d").mkdir()
+    (mounted.path / "d" / "one").write_text("one")
+    mounted.cli("snapshot create", "s-one")
+    mounted.cli("branch create", "two")
+    agentfsd("umount", str(mounted.path))
+    (there,) = objects(mounted)
+    there.unlink()
+    _, said, _ = fsck(mounted)
+    assert "(file 'd/one' of branch main, branch two, snapshot s-one); restore it from another state, or remove it" in said
+    code, again, notes = fsck(mounted, "--repair")
+    assert (code, again) == (1, said)
+    assert notes.count("the content of 1 file is missing") == 1
+    assert "--repair cannot bring back what is lost" in notes
+    mounted.mount()
+    assert "the content of 1 file is missing" in found_by_doctor()["detail"]
+    assert "the content of d/one is lost" in mounted.cli("diff", "--patch", check=False).stderr
+    assert "'d/one' could not be written" in mounted.cli("commit", check=False).stderr
+    assert [row["name"] for row in mounted.json("snapshot list")] == ["s-one"]
+    (mounted.path / "d" / "one").unlink()
+    mounted.cli("branch delete", "two")
+    assert "(file 'd/one' of snapshot s-one); it goes when the snapshot is deleted" in mounted.cli("fsck", check=False).stdout
+    mounted.cli("snapshot delete", "s-one")
+    await_true(lambda: mounted.cli("fsck", check=False).stdout == "sound\n", "the content is not forgotten")

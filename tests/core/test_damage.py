@@ -68,7 +68,7 @@ def test_lost_content_gives_eio_and_is_named(opened: Opened, harm: Callable[[Pat
     assert opened.read("other") == b"sound"
     (problem,) = opened.overlay.fsck()
     assert said in problem
-    assert "(file 'lost')" in problem
+    assert "(file 'lost' of branch main); restore it from another state, or remove it" in problem
 
 
 @pytest.mark.parametrize(("harm", "said"), HARMS)
