@@ -126,7 +126,7 @@ def inspect(place: State) -> Findings:
     path = place.metadata
     found = inspection.inspect(path)
     if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
-        backstore = HostBackstore(place.objects)
+        backstore = HostBackstore(place.objects, native_snapshots=False)  # to find out whether it has some, it would write
         if next(backstore.ids(), None) is not None:
             found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
         backstore.close()

@@ -70,7 +70,8 @@ def _dead_mounts() -> Finding:
     give_up = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
     again = shown if len(dead) == 1 else "MOUNTPOINT"
     remedy = (
-        f"agentfsd mount LOWER {again}, with what else it was mounted with (all is there again); or, to do without it, {give_up}"
+        f"mount it again (agentfsd mount LOWER {again}, with the options it had; a systemd unit: systemctl restart), and all is "
+        f"there; or {give_up}"
     )
     return Finding("dead mounts", not dead, detail, cost, remedy)
 

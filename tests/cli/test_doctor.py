@@ -78,7 +78,8 @@ def test_dead_mount_is_found_and_umount_mends_it(mounted: Mounted) -> None:
     assert str(mounted.path) not in finding()["detail"]
     mounted.kill()
     assert str(mounted.path) in finding()["detail"]
-    assert "agentfsd umount" in finding()["remedy"]
+    assert finding()["remedy"].startswith(f"mount it again (agentfsd mount LOWER {mounted.path}, ")
+    assert f"agentfsd umount {mounted.path}" in finding()["remedy"]
     agentfsd("umount", str(mounted.path))
     assert str(mounted.path) not in finding()["detail"]
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,19 +59,44 @@ def test_metadata_that_lost_its_end_is_refused_until_somebody_decides(mounted: M
     assert fsck(mounted, "--discard")[1:] == ("sound\n", "")
 
 
-def test_going_back_to_the_copy_of_the_last_start(mounted: Mounted) -> None:
+def spoil_a_tree(path: Path) -> None:
+    """The names of branches and snapshots can be read still."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'inode'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+@pytest.mark.parametrize(
+    ("harm", "lost"),
+    [
+        (lambda path: path.write_bytes(b"\xff" * 20_000), "which branches and snapshots were made since cannot be read any more"),
+        (spoil_a_tree, "is not in it, nor are branch lately, snapshot s-late"),
+    ],
+    ids=["no database", "a tree"],
+)
+def test_going_back_to_the_copy_of_the_last_start(mounted: Mounted, harm: Callable[[Path], object], lost: str) -> None:
     (mounted.path / "early").write_text("early")
     agentfsd("umount", str(mounted.path))
     (mounted.state / "meta.db-clean").unlink(missing_ok=True)
     mounted.mount()
     await_true((mounted.state / "meta.db-clean").exists, "no copy is made")
     (mounted.path / "late").write_text("late")
+    mounted.cli("branch create", "lately")
+    mounted.cli("snapshot create", "s-late", "-b", "lately")
     agentfsd("umount", str(mounted.path))
-    (mounted.state / "meta.db").write_bytes(b"\xff" * 20_000)
-    assert "--from-copy goes back to the metadata of" in fsck(mounted)[2]
+    database = mounted.state / "meta.db"
+    harm(database)
+    assert "--repair cannot go on with it; --from-copy goes back to the metadata of" in fsck(mounted)[2]
     assert "nothing was changed; --from-copy" in fsck(mounted, "--repair")[2]
     code, said, notes = fsck(mounted, "--from-copy")
     assert (code, said, notes.count("set aside: ")) == (0, "sound\n", 1)
+    assert "the state is that of 20" in notes
+    assert lost in notes
+    assert "1 content made since then: set aside" in notes
+    assert not any(odd in notes for odd in ("***", "\\n"))
     mounted.mount()
     assert sorted(os.listdir(mounted.path)) == sorted([*os.listdir(mounted.lower), "early"])
     assert (mounted.path / "early").read_text() == "early"
