@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
 
 from agentfsd.backstore import ramdisk
@@ -131,6 +132,23 @@ def inspect(place: State) -> Findings:
             found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
         backstore.close()
     return found
+
+
+def count_lost(place: State, found: Findings) -> int:
+    """How many contents are missing in such a directory. 0 after a kill, when the next start has yet to settle what is there."""
+    if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
+        return 0
+    alive = "SELECT id FROM object WHERE layer != 0 AND layer NOT IN (SELECT id FROM layer WHERE dead = 1)"
+    try:
+        with inspection.reading(place.metadata) as db:
+            wanted = {row[0] for row in db.execute(alive)}
+    except sqlite3.DatabaseError:  # of an older version
+        return 0
+    backstore = HostBackstore(place.objects, native_snapshots=False)
+    try:
+        return len(wanted.difference(backstore.ids()))
+    finally:
+        backstore.close()
 
 
 def _close(contents: Contents) -> None:

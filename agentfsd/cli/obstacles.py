@@ -97,7 +97,9 @@ def _said_of(state: runtime.State, *, is_live: bool) -> str:
     try:
         if is_live:
             return ", ".join(_told_by_daemon(state))
-        said += contents.inspect(state).damage
+        inspected = contents.inspect(state)
+        lost = contents.count_lost(state, inspected)
+        said += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
         place = os.path.join(state.objects, SET_ASIDE)
         aside = len(os.listdir(place)) if os.path.isdir(place) else 0
         said += [f"{aside} contents were set aside"] if aside else []

@@ -220,6 +220,7 @@ def test_a_lost_content_is_named_with_whoever_has_it_and_can_be_got_rid_of(
     agentfsd("umount", str(mounted.path))
     (there,) = objects(mounted)
     there.unlink()
+    assert "1 content of files lost" in found_by_doctor()["detail"]
     _, said, _ = fsck(mounted)
     assert "(file 'd/one' of branch main, branch two, snapshot s-one); restore it from another state, or remove it" in said
     code, again, notes = fsck(mounted, "--repair")
