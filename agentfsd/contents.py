@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
 
 from agentfsd.backstore import ramdisk
@@ -15,9 +16,13 @@ from agentfsd.backstore.memory import MemoryBackstore
 from agentfsd.backstore.room import Room
 from agentfsd.config import BackstoreKind, DaemonConfig
 from agentfsd.errors import Refusal
+from agentfsd.metadata import clean, inspection
+from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.store import Store
 from agentfsd.runtime import State
 from agentfsd.types import Backstore
+
+_THOUGH = ", though contents of branches are there"
 
 log = logging.getLogger("agentfsd")
 
@@ -107,14 +112,43 @@ def _open_backstore(orders: DaemonConfig, place: State, kind: BackstoreKind) -> 
 def _open_store(orders: DaemonConfig, place: State, backstore: Backstore) -> Store:
     """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
     path = place.metadata if backstore.persistent else ":memory:"
-    is_missing = backstore.persistent and (not os.path.exists(path) or os.path.getsize(path) == 0)
-    if is_missing and next(backstore.ids(), None) is not None:
+    if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
+        copy = f" ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start)"
+        copy = copy if clean.made_at(path) is not None else ""
         raise Refusal(
-            errno.EIO, "state-corrupt", f"the metadata database {path} is missing, though contents of branches are there",
-            f"restore it from a backup ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start), "
-            "or move the state directory away to start afresh",
+            errno.EIO, "state-corrupt", f"{inspection.describe_blank(path)}{_THOUGH}",
+            f"restore it from a backup{copy}, or move the state directory away to start afresh",
         )  # fmt: skip
     return Store.open(path, orders.lower)
+
+
+def inspect(place: State) -> Findings:
+    """What there is to say of a state directory that nobody uses, before anything of it is opened. It changes nothing."""
+    path = place.metadata
+    found = inspection.inspect(path)
+    if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
+        backstore = HostBackstore(place.objects, native_snapshots=False)  # to find out whether it has some, it would write
+        if next(backstore.ids(), None) is not None:
+            found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
+        backstore.close()
+    return found
+
+
+def count_lost(place: State, found: Findings) -> int:
+    """How many contents are missing in such a directory. 0 after a kill, when the next start has yet to settle what is there."""
+    if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
+        return 0
+    alive = "SELECT id FROM object WHERE layer != 0 AND layer NOT IN (SELECT id FROM layer WHERE dead = 1)"
+    try:
+        with inspection.reading(place.metadata) as db:
+            wanted = {row[0] for row in db.execute(alive)}
+    except sqlite3.DatabaseError:  # of an older version
+        return 0
+    backstore = HostBackstore(place.objects, native_snapshots=False)
+    try:
+        return len(wanted.difference(backstore.ids()))
+    finally:
+        backstore.close()
 
 
 def _close(contents: Contents) -> None:

@@ -8,15 +8,17 @@ import os
 import shlex
 import tempfile
 
-from agentfsd import mounts, runtime
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
+from agentfsd import contents, mounts, runtime
 from agentfsd.backstore import room
 from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli import remedies
 from agentfsd.cli.capabilities import Finding
 from agentfsd.control import text
 from agentfsd.errors import NO_ROOM
-from agentfsd.metadata import inspection
 
+_PATIENCE_S = 2.0  # with a daemon that is asked how it is
 _ELSEWHERE = "agentfsd mount --state DIR, on a disk that can be written"
 
 
@@ -65,7 +67,12 @@ def _dead_mounts() -> Finding:
     shown = " ".join(shlex.quote(path) for path in dead)
     detail = f"the daemon has died of {', '.join(dead)}" if dead else "none"
     cost = "programs get errors there (Transport endpoint is not connected); mounted again, it has all that was acknowledged"
-    remedy = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
+    give_up = f"for each in {shown}; do agentfsd umount $each; done" if len(dead) > 1 else f"agentfsd umount {shown}"
+    again = shown if len(dead) == 1 else "MOUNTPOINT"
+    remedy = (
+        f"mount it again (agentfsd mount LOWER {again}, with the options it had; a systemd unit: systemctl restart), and all is "
+        f"there; or {give_up}"
+    )
     return Finding("dead mounts", not dead, detail, cost, remedy)
 
 
@@ -92,14 +99,27 @@ def _live_states() -> set[str]:
 
 
 def _said_of(state: runtime.State, *, is_live: bool) -> str:
-    """What is wrong, "" for nothing. What a daemon is using is not looked into: its status says more."""
+    """What is wrong, "" for nothing. What a daemon is using is not looked into: it is asked."""
     said = []
     try:
-        if not is_live and os.path.exists(state.metadata):
-            said += inspection.inspect(state.metadata).damage
+        if is_live:
+            return ", ".join(_told_by_daemon(state))
+        inspected = contents.inspect(state)
+        lost = contents.count_lost(state, inspected)
+        said += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
         place = os.path.join(state.objects, SET_ASIDE)
         aside = len(os.listdir(place)) if os.path.isdir(place) else 0
         said += [f"{aside} contents were set aside"] if aside else []
     except OSError as exc:
         said.append(exc.strerror or str(exc))
     return ", ".join(said)
+
+
+def _told_by_daemon(state: runtime.State) -> list[str]:
+    """Nothing when it does not answer soon."""
+    record = state.last_record()
+    try:
+        with ControlClient.connect(record.socket if record is not None else state.socket, _PATIENCE_S) as daemon:
+            return daemon.status().damage
+    except AgentFSError:
+        return []

@@ -1,11 +1,12 @@
 """fsck of a state directory that is not mounted: looks before it opens anything, and repairs what it is told to."""
 
+import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator
 
-from agentfsd import runtime
+from agentfsd import contents, escape, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
@@ -31,27 +32,39 @@ def check_state(state: runtime.State, wanted: Wanted, tell: Tell, note: Say) -> 
     """Problems that are left; *note* is called with what else there is to say."""
     place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
-    if not os.path.exists(path) and not os.path.exists(path + clean.COPY):
+    if not any(map(os.path.exists, (path, path + clean.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with runtime.locked(state):
-        found = inspection.inspect(path)
-        if not os.path.exists(path) and not wanted.from_copy:
-            found.damage.append(f"the metadata database {path} is missing")
+        found = contents.inspect(place)
         if found.damage and not wanted.repair:
             note(_what_can_be_done(path))
             return found.damage
+        if inspection.is_blank(path) and not found.damage and not wanted.from_copy:
+            note("nothing was ever kept in it")
+            return []
         if wanted.repair:
             _prepare(path, wanted, found, note)
         return _check(place, _lower_of(state, path, found), wanted, tell, note)
 
 
 def _what_can_be_done(path: str) -> str:
+    """What loses less comes first."""
+    said = "nothing was changed; what comes after that was not checked"
+    if not _why_unusable(path):
+        said += ". --repair goes on with what is there, and keeps the rest"
+        return said + ("; " + _going_back(path) if clean.made_at(path) is not None else "")
+    return f"{said}. --repair cannot go on with it; {_going_back(path)}"
+
+
+def _going_back(path: str) -> str:
     at = clean.made_at(path)
-    said = "nothing was changed; what comes after that was not checked. --repair goes on with what is there, and keeps the rest"
-    if at is not None:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        said += f"; --from-copy goes back to the metadata of {when}, and keeps the contents that were made since"
-    return said
+    if at is None:
+        return "there is no copy of it to go back to: restore it from a backup, or move the state directory away to start afresh"
+    return f"--from-copy goes back to the metadata of {_when(at)}, and keeps the contents that were made since"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
@@ -61,26 +74,51 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
     if wanted.from_copy:
         copy = inspection.inspect(path + clean.COPY) if clean.made_at(path) is not None else None
         if copy is None or copy.damage:
-            raise Failure(f"there is no sound copy of {path}", "--repair goes on with what is there")
-    else:
-        _check_structure(path)
+            hint = "restore it from a backup" if _why_unusable(path) else "--repair goes on with what is there"
+            raise Failure(f"there is no sound copy of {path}", f"nothing was changed; {hint}")
+    elif why := _why_unusable(path):
+        raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
     note(f"the metadata as it was is kept in {clean.keep_damaged(path)}")
-    if wanted.from_copy:
-        clean.go_back(path)
     for sentence in found.damage:
         note(sentence)
+    if wanted.from_copy:
+        note(_what_goes(path))
+        clean.go_back(path)
 
 
-def _check_structure(path: str) -> None:
-    """Failure when SQLite itself cannot use what is there."""
+def _why_unusable(path: str) -> str:
+    """Why SQLite itself cannot go on with what is there, "" when it can."""
+    if inspection.is_blank(path):
+        return "it is empty" if os.path.exists(path) else "it is missing"
     try:
         with inspection.reading(path) as db:
             said = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as exc:
         said = str(exc)
-    if said != "ok":
-        hint = "--from-copy goes back to the last copy" if clean.made_at(path) is not None else "restore it from a backup"
-        raise Failure(f"{path} cannot be used as it is: {said}", f"nothing was changed; {hint}")
+    return "" if said == "ok" else inspection.plain(said)
+
+
+def _what_goes(path: str) -> str:
+    """What the copy lacks, as far as the damaged database can still be read."""
+    at = clean.made_at(path)
+    assert at is not None
+    said = f"the state is that of {_when(at)}: what was changed since is not in it"
+    try:
+        now, then = _names(path), _names(path + clean.COPY)
+    except sqlite3.DatabaseError:
+        return f"{said}; which branches and snapshots were made since cannot be read any more"
+    gone = [escape.printable(now[key]) for key in now if key not in then]
+    return f"{said}, nor are {', '.join(gone)}" if gone else said
+
+
+def _names(path: str) -> dict[tuple[str, str], str]:
+    """What branches and snapshots are called, each with its kind, by kind and id."""
+    with inspection.reading(path) as db:
+        return {
+            (kind, number): f"{kind} {name}"
+            for kind in ("branch", "snapshot")
+            for number, name in db.execute(f"SELECT id, name FROM {kind} ORDER BY id")
+        }
 
 
 def _lower_of(state: runtime.State, path: str, found: Findings) -> str:
@@ -94,7 +132,9 @@ def _lower_of(state: runtime.State, path: str, found: Findings) -> str:
 def _check(place: runtime.State, lower_path: str, wanted: Wanted, tell: Tell, note: Say) -> list[str]:
     lower, backstore = HostLower(lower_path), HostBackstore(place.objects)
     store = Store.open(place.metadata, lower_path, mends=wanted.repair)
+    logging.getLogger("agentfsd").addHandler(logging.NullHandler())  # what would be logged is told by note()
     try:
+        before = len(backstore.aside())
         overlay = Overlay(store, lower, backstore)
         if wanted.repair:
             _take_back(overlay, note)
@@ -105,8 +145,13 @@ def _check(place: runtime.State, lower_path: str, wanted: Wanted, tell: Tell, no
         problems = _drive(overlay.checking(scrub=wanted.scrub, alone=True), tell)
         for sentence in overlay.recovered.notes:
             note(sentence)
+        if wanted.repair and overlay.recovered.lost:
+            note(f"--repair cannot bring back what is lost; a backup of {place.objects} can, under the same name")
+        since = len(backstore.aside()) - before
+        if wanted.from_copy and since > 0:
+            note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
         for one in backstore.aside():
-            made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.mtime_ns / 1e9))
+            made = _when(one.mtime_ns / 1e9)
             note(f"set aside: {one.path}, {text.size(one.size)}, last written {made} (--discard removes it)")
         return problems
     finally:

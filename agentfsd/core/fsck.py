@@ -1,18 +1,16 @@
 """Checks that what is stored is sound: names lead somewhere, contents are there, nothing is left over."""
 
-import os
 import sqlite3
 import stat
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from agentfsd.core import sealing
+from agentfsd.core import lost, sealing
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import layers, seals
+from agentfsd.metadata import inspection, layers, seals
 from agentfsd.metadata.inspection import describe_pages
-from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.store import Store
 
 if TYPE_CHECKING:
@@ -45,9 +43,10 @@ def check(overlay: "Overlay", *, scrub: bool = False, alone: bool = False) -> St
                 problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
         if scrub:
             problems += yield from _scrub(overlay)
+        problems = yield from lost.naming(overlay, problems, total)
     except sqlite3.DatabaseError as exc:
         problems.append(f"database: {exc}; what comes after that was not checked")
-    return problems
+    return [inspection.plain(problem) for problem in problems]
 
 
 def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
@@ -70,7 +69,7 @@ def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
 def _scrub(overlay: "Overlay") -> Steps:
     problems, total = [], seals.count(overlay.store)
     for done, problem in enumerate(sealing.scrubbing(overlay.store, overlay.backstore)):
-        problems += [_with_name(overlay, problem)] if problem else []
+        problems += [problem] if problem else []
         yield min(done, total), total, "contents"
     return problems
 
@@ -130,27 +129,19 @@ def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
             size = overlay.backstore.stat(number).st_size
         except DamagedContent as exc:
             if store.object_layer(number):  # else it went since the last step
-                problems.append(_with_name(overlay, f"object {number} is lost: {exc.strerror}"))
+                problems.append(f"object {number} is lost: {exc.strerror}")
             continue
         if size != sizes.get(number, size):
-            problems.append(_with_name(overlay, f"object {number} has {size} bytes, and had {sizes[number]} when it was sealed"))
+            problems.append(f"object {number} has {size} bytes, and had {sizes[number]} when it was sealed")
     return problems
-
-
-def _with_name(overlay: "Overlay", problem: str) -> str:
-    """With a name of the file that has the object of which *problem* says something."""
-    number = int(problem.split()[1])
-    query = "SELECT name FROM dentry WHERE child IN (SELECT id FROM inode WHERE content = ?) LIMIT 1"
-    row = overlay.store.db.execute(query, (number,)).fetchone()
-    return f"{problem} (file {os.fsdecode(row[0])!r})" if row else problem
 
 
 def _check_tree(store: Store, tree: Tree) -> list[str]:
     """Every stored name leads to a stored inode, and link counts agree with the names."""
-    newest = _newest_inodes(store, tree)
+    newest = lost.newest_inodes(store, tree)
     problems: list[str] = []
     links: dict[int, int] = {}
-    for (directory, name), child in _newest_names(store, tree).items():
+    for (directory, name), child in lost.newest_names(store, tree).items():
         if not child or newest.get(directory) is None or newest[directory].nlink == 0:
             continue
         row = newest.get(child)
@@ -168,20 +159,3 @@ def _check_tree(store: Store, tree: Tree) -> list[str]:
         elif not row.linked and names != row.nlink:
             problems.append(f"inode {number} has {names} names but counts {row.nlink}")
     return problems
-
-
-def _newest_inodes(store: Store, tree: Tree) -> dict[int, InodeRow]:
-    newest: dict[int, InodeRow] = {}
-    for row in store.all_inodes():
-        if row.layer in tree.chain and (row.id not in newest or newest[row.id].layer < row.layer):
-            newest[row.id] = row
-    return newest
-
-
-def _newest_names(store: Store, tree: Tree) -> dict[tuple[int, bytes], int]:
-    newest: dict[tuple[int, bytes], tuple[int, int]] = {}
-    for directory, name, layer, child in store.all_dentries():
-        key = (directory, name)
-        if layer in tree.chain and newest.get(key, (0, 0))[0] < layer:
-            newest[key] = (layer, child)
-    return {key: child for key, (_, child) in newest.items()}

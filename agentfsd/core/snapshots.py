@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from agentfsd.core.ids import check_name
 from agentfsd.core.refs import Refs
-from agentfsd.errors import Refusal
-from agentfsd.metadata import layers
+from agentfsd.errors import DamagedContent, Refusal
+from agentfsd.metadata import layers, seals
 from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
 from agentfsd.metadata.store import Transaction
 from agentfsd.types import SnapshotInfo
@@ -127,11 +127,18 @@ class Snapshots(Refs):
             copies = set().union(*self._copies(mine))
             files = sum(layers.counting_entries(self.store, mine)) - len(copies)
             objects = {number for layer in mine for number in self.store.contents_of(layer)} - copies
-            size = sum(self.backstore.stat(number).st_size for number in objects)
+            size = sum(map(self._size_of, objects))
             with self.store.transaction():
                 layers.set_snapshot_counts(self.store, row.id, files, size)
             row = self._snapshots[row.id] = row._replace(file_count=files, bytes_changed=size)
         return self._snapshot_info(row)
+
+    def _size_of(self, number: int) -> int:
+        """Of an object; of one that is lost what it had when it was sealed."""
+        try:
+            return self.backstore.stat(number).st_size
+        except DamagedContent:
+            return seals.size_of(self.store, number)
 
     def delete_snapshot(self, ref: str) -> None:
         """Removes a snapshot and what only it held."""

@@ -15,7 +15,8 @@ from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Tree, join
-from agentfsd.errors import Refusal
+from agentfsd.errors import DamagedContent, Refusal
+from agentfsd.escape import quoted
 from agentfsd.history.compare import Content, Pair
 from agentfsd.history.paths import touches
 from agentfsd.types import Change
@@ -154,7 +155,10 @@ class _Reader:
     def _copy(self, inode: Inode, progress: Progress) -> Generator[Progress, None, tuple[int, int]]:
         """(where in the spool, how many bytes)."""
         start = self._end
-        fd = content_fd(inode)
+        try:
+            fd = content_fd(inode)
+        except DamagedContent as exc:
+            raise _lost(inode.path, exc) from exc
         try:
             while count := os.sendfile(self._spool, fd, self._end - start, _STEP_BYTES):
                 self._end += count
@@ -209,6 +213,13 @@ def _same_source(one: Inode, two: Inode) -> bool:
     if not one.is_file or not two.is_file or one.content != two.content or one.anonymous or two.anonymous:
         return False
     return one.content != 0 or one.lower_path == two.lower_path
+
+
+def _lost(path: bytes, why: DamagedContent) -> Refusal:
+    return Refusal(
+        errno.EIO, "lost-content", f"the content of {quoted(path)} is lost: {why.strerror}",
+        "--stat reads no contents; 'agentfsd fsck' says which branches and snapshots have it",
+    )  # fmt: skip
 
 
 def _too_large(path: bytes) -> Refusal:

@@ -7,6 +7,7 @@ journal says how many commits the database has had.
 
 import hashlib
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,11 +15,13 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from agentfsd.metadata import journal
+from agentfsd.metadata.clean import COPY
 from agentfsd.metadata.database import JOURNAL, parse_taken_over
 from agentfsd.metadata.journal import Header
-from agentfsd.metadata.pages import Log, Sums
+from agentfsd.metadata.pages import SUFFIX, Log, Sums
 
 _SUMS_SINCE = 4  # version of the schema
+_LATER = ("-wal", JOURNAL, SUFFIX, COPY)  # what is only made when the main file has its first page
 _STEP = 256  # pages
 _SHOWN = 5  # pages whose numbers are told
 
@@ -39,6 +42,15 @@ class Findings:
     lower: str = ""
 
 
+def is_blank(path: str) -> bool:
+    """Whether there is no database at *path*, not even a damaged one."""
+    return not os.path.exists(path) or os.path.getsize(path) == 0
+
+
+def describe_blank(path: str) -> str:
+    return f"the metadata database {path} is {'empty' if os.path.exists(path) else 'missing'}"
+
+
 def this_run(path: str) -> bytes:
     """Of this boot and this device: what one process wrote without a sync, the next one of the same run reads."""
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
@@ -47,9 +59,11 @@ def this_run(path: str) -> bytes:
 
 
 def inspect(path: str) -> Findings:
-    """What there is to say of the database at *path*. One that is missing is sound."""
+    """What there is to say of the database at *path*. One that was never made is sound."""
     found = Findings()
-    if not os.path.exists(path) or os.path.getsize(path) == 0:
+    if is_blank(path):
+        if any(os.path.exists(path + part) and os.path.getsize(path + part) for part in _LATER):
+            found.damage.append(f"{describe_blank(path)}, though what was made after it is there")
         return found
     found.ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
     try:
@@ -171,7 +185,12 @@ def _check_structure(path: str, found: Findings) -> None:
             said = [row[0] for row in db.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
     except sqlite3.DatabaseError as exc:
         said = [str(exc)]
-    found.damage += [f"{os.path.basename(path)}: {sentence}" for sentence in said]
+    found.damage += [f"{os.path.basename(path)}: {plain(sentence)}" for sentence in said]
+
+
+def plain(said: str) -> str:
+    """What SQLite says of damage, as one line."""
+    return "; ".join(filter(None, map(str.strip, re.sub(r"\*\*\* in database \w+ \*\*\*\n?", "", said).splitlines())))
 
 
 def _in_log(path: str) -> set[int]:
@@ -215,7 +234,8 @@ def _check_commits(path: str, commits: int, header: Header, found: Findings) -> 
     missing = header.commits - commits
     if missing > 0:
         what = (
-            f"the last {_count(missing, 'commit')} of the database are missing (up to 500 operations each): "
+            f"{'the last commit' if missing == 1 else f'the last {missing} commits'} of the database "
+            f"{'is' if missing == 1 else 'are'} missing (up to 500 operations each): "
             f"{os.path.basename(path)}-wal is damaged or was cut short"
         )
         _lost(found, what, strictly=commits < header.synced)

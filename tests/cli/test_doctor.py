@@ -63,7 +63,10 @@ def test_place_of_states_that_is_somebody_elses_is_given_back() -> None:
         taken.mkdir(mode=0o500)
         os.chmod(home, 0o755)
         program = f"from agentfsd.cli import obstacles; print(obstacles.survey('{taken}/states')[0].remedy)"
-        environment = os.environ | {"HOME": home}
+        own = Path(home, "run")
+        own.mkdir()
+        os.chown(own, 65534, 65534)
+        environment = os.environ | {"HOME": home, "AGENTFS_RUNTIME_DIR": str(own)}
         said = subprocess.run(
             [sys.executable, "-c", program], user=65534, group=65534, env=environment, capture_output=True, text=True
         )
@@ -78,7 +81,8 @@ def test_dead_mount_is_found_and_umount_mends_it(mounted: Mounted) -> None:
     assert str(mounted.path) not in finding()["detail"]
     mounted.kill()
     assert str(mounted.path) in finding()["detail"]
-    assert "agentfsd umount" in finding()["remedy"]
+    assert finding()["remedy"].startswith(f"mount it again (agentfsd mount LOWER {mounted.path}, ")
+    assert f"agentfsd umount {mounted.path}" in finding()["remedy"]
     agentfsd("umount", str(mounted.path))
     assert str(mounted.path) not in finding()["detail"]
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,19 +59,44 @@ def test_metadata_that_lost_its_end_is_refused_until_somebody_decides(mounted: M
     assert fsck(mounted, "--discard")[1:] == ("sound\n", "")
 
 
-def test_going_back_to_the_copy_of_the_last_start(mounted: Mounted) -> None:
+def spoil_a_tree(path: Path) -> None:
+    """The names of branches and snapshots can be read still."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'inode'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+@pytest.mark.parametrize(
+    ("harm", "lost"),
+    [
+        (lambda path: path.write_bytes(b"\xff" * 20_000), "which branches and snapshots were made since cannot be read any more"),
+        (spoil_a_tree, "is not in it, nor are branch lately, snapshot s-late"),
+    ],
+    ids=["no database", "a tree"],
+)
+def test_going_back_to_the_copy_of_the_last_start(mounted: Mounted, harm: Callable[[Path], object], lost: str) -> None:
     (mounted.path / "early").write_text("early")
     agentfsd("umount", str(mounted.path))
     (mounted.state / "meta.db-clean").unlink(missing_ok=True)
     mounted.mount()
     await_true((mounted.state / "meta.db-clean").exists, "no copy is made")
     (mounted.path / "late").write_text("late")
+    mounted.cli("branch create", "lately")
+    mounted.cli("snapshot create", "s-late", "-b", "lately")
     agentfsd("umount", str(mounted.path))
-    (mounted.state / "meta.db").write_bytes(b"\xff" * 20_000)
-    assert "--from-copy goes back to the metadata of" in fsck(mounted)[2]
+    database = mounted.state / "meta.db"
+    harm(database)
+    assert "--repair cannot go on with it; --from-copy goes back to the metadata of" in fsck(mounted)[2]
     assert "nothing was changed; --from-copy" in fsck(mounted, "--repair")[2]
     code, said, notes = fsck(mounted, "--from-copy")
     assert (code, said, notes.count("set aside: ")) == (0, "sound\n", 1)
+    assert "the state is that of 20" in notes
+    assert lost in notes
+    assert "1 content made since then: set aside" in notes
+    assert not any(odd in notes for odd in ("***", "\\n"))
     mounted.mount()
     assert sorted(os.listdir(mounted.path)) == sorted([*os.listdir(mounted.lower), "early"])
     assert (mounted.path / "early").read_text() == "early"
@@ -128,3 +155,85 @@ def test_doctor_names_a_state_that_is_damaged(mounted: Mounted, tmp_path: Path, 
     assert f"agentfsd fsck --state {mounted.state}" in damage()["remedy"]
     assert fsck(mounted, "--repair")[0] == 0
     assert damage()["detail"] in ("none", f"{mounted.state}: 1 contents were set aside")
+
+
+def whole(mounted: Mounted) -> dict[str, bytes]:
+    """Everything that lies in the state directory."""
+    return {str(path): path.read_bytes() for path in mounted.state.rglob("*") if path.is_file()}
+
+
+def found_by_doctor() -> dict[str, str]:
+    findings = json.loads(agentfsd("doctor", "--json", check=False).stdout)["findings"]
+    found: dict[str, str] = next(finding for finding in findings if finding["name"] == "damage")
+    return found
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: os.truncate(path, 0),
+    "short": lambda path: os.truncate(path, 300),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+
+
+@pytest.mark.parametrize(("harm", "alone"), [("empty", False), ("empty", True), ("short", True), ("zeroed", False)])
+def test_contents_without_a_database_are_damage_and_nothing_is_changed(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch, harm: str, alone: bool
+) -> None:
+    """*alone*: nothing lies beside the database any more."""
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(mounted.state.parent))
+    (mounted.path / "new").write_text("acknowledged")
+    mounted.kill()
+    HARMS[harm](mounted.state / "meta.db")
+    for path in mounted.state.glob("meta.db-*") if alone else ():
+        path.unlink()
+    before = whole(mounted)
+    code, said, hint = fsck(mounted)
+    assert (code, "meta.db" in said, "sound" in said) == (1, True, False)
+    assert "--repair cannot go on with it; there is no copy" in hint
+    code, said, hint = fsck(mounted, "--repair")
+    assert (code, said) == (1, "")
+    assert "nothing was changed" in hint
+    assert "meta.db" in found_by_doctor()["detail"]
+    assert whole(mounted) == before
+    refused = agentfsd("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), check=False)
+    assert (refused.returncode, "meta.db" in refused.stderr) == (1, True)
+    assert len(objects(mounted)) == 1
+
+
+def test_what_was_changed_without_contents_counts_as_well(mounted: Mounted) -> None:
+    mounted.cli("branch create", "kept")
+    mounted.kill()
+    os.truncate(mounted.state / "meta.db", 0)
+    assert fsck(mounted)[0] == 1
+    refused = agentfsd("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state), check=False)
+    assert "is damaged: the metadata database" in refused.stderr
+
+
+def test_a_lost_content_is_named_with_whoever_has_it_and_can_be_got_rid_of(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(mounted.state.parent))
+    (mounted.path / "d").mkdir()
+    (mounted.path / "d" / "one").write_text("one")
+    mounted.cli("snapshot create", "s-one")
+    mounted.cli("branch create", "two")
+    agentfsd("umount", str(mounted.path))
+    (there,) = objects(mounted)
+    there.unlink()
+    assert "1 content of files lost" in found_by_doctor()["detail"]
+    _, said, _ = fsck(mounted)
+    assert "(file 'd/one' of branch main, branch two, snapshot s-one); restore it from another state, or remove it" in said
+    code, again, notes = fsck(mounted, "--repair")
+    assert (code, again) == (1, said)
+    assert notes.count("the content of 1 file is missing") == 1
+    assert "--repair cannot bring back what is lost" in notes
+    mounted.mount()
+    assert "the content of 1 file is missing" in found_by_doctor()["detail"]
+    assert "the content of d/one is lost" in mounted.cli("diff", "--patch", check=False).stderr
+    assert "'d/one' could not be written" in mounted.cli("commit", check=False).stderr
+    assert [row["name"] for row in mounted.json("snapshot list")] == ["s-one"]
+    (mounted.path / "d" / "one").unlink()
+    mounted.cli("branch delete", "two")
+    assert "(file 'd/one' of snapshot s-one); it goes when the snapshot is deleted" in mounted.cli("fsck", check=False).stdout
+    mounted.cli("snapshot delete", "s-one")
+    await_true(lambda: mounted.cli("fsck", check=False).stdout == "sound\n", "the content is not forgotten")

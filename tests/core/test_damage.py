@@ -77,7 +77,7 @@ def test_lost_content_gives_eio_and_is_named(opened: Opened, harm: Callable[[Pat
     assert opened.read("other") == b"sound"
     (problem,) = opened.overlay.fsck()
     assert said in problem
-    assert "(file 'lost')" in problem
+    assert "(file 'lost' of branch main); restore it from another state, or remove it" in problem
 
 
 @pytest.mark.parametrize(("harm", "said"), HARMS)
@@ -224,7 +224,7 @@ def test_sealed_content_that_has_changed_is_found(opened: Opened, harm: str) -> 
     there.write_bytes({"flipped": bytes(content), "shorter": content[:-1], "longer": content + b"x"}[harm])
     assert len(opened.overlay.fsck()) == (harm != "flipped")
     problems = opened.overlay.fsck(scrub=True)
-    assert any("does not hold what it held" in problem and "(file 'file')" in problem for problem in problems)
+    assert any("does not hold what it held" in problem and "(file 'file' of " in problem for problem in problems)
 
 
 def test_content_that_is_written_again_is_not_called_damaged(opened: Opened) -> None:
