@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_namespaces
 
 LOAD = str(Path(__file__).with_name("shared_load.py"))
 WAYS = [("run", "run"), ("run", "pid"), ("run", "subtree"), ("subtree", "run"), ("pid", "subtree")]
@@ -200,6 +200,6 @@ def test_daemon_ends_in_order_though_its_holder_stands_still(make_mount: Callabl
     mounted = make_mount(lower)
     mounted.cli("run -b b --new -- true")
     os.kill(holders(mounted)[0], signal.SIGSTOP)
-    mounted.cli("umount")
+    agentfsd("umount", str(mounted.path))
     assert not Path(mounted.record().socket).exists()
     assert "Traceback" not in Path(mounted.state, "daemon.log").read_text()
