@@ -198,7 +198,7 @@ def test_daemon_ends_in_order_though_its_holder_stands_still(make_mount: Callabl
     lower = tmp_path / "lower"
     lower.mkdir()
     mounted = make_mount(lower)
-    mounted.cli("run -b b --new -- true")
+    mounted.run("b", "true", new=True)
     os.kill(holders(mounted)[0], signal.SIGSTOP)
     agentfsd("umount", str(mounted.path))
     assert not Path(mounted.record().socket).exists()
