@@ -169,7 +169,7 @@ class Daemon:
         if io not in IO_MODES:
             raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
         try:
-            return await self.mount.open_view(branch_id, io)
+            return await self.mount.runs.open(branch_id, io)
         except Unsupported as exc:
             raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
 

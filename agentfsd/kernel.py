@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import struct
-from typing import NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
@@ -17,10 +16,8 @@ KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 _F_SETLEASE = 1024  # fcntl(2)
 
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000  # statx(2)
-_STATX_TYPE = 1
-_STATX_BYTES, _MODE_AT, _DEVICES_AT = 256, 28, 128
-_MODE, _DEVICES = struct.Struct("=H"), struct.Struct("=4I")
-_FUSE_DEVICE = os.makedev(10, 229)
+_STATX_BYTES, _DEVICE_AT = 256, 136
+_DEVICE = struct.Struct("=2I")  # major, minor
 
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
 _AT_FDCWD = -100
@@ -42,23 +39,13 @@ def is_open_elsewhere(fd: int) -> bool:
     return False
 
 
-class Known(NamedTuple):
-    """``device`` is st_dev; ``special``: st_rdev."""
-
-    mode: int
-    device: int
-    special: int
-
-
-def known_of(fd: int) -> Known:
-    """What the kernel knows of an open file without asking the file system, which may hang. statx(2), Linux 4.11; OSError."""
+def device_of(fd: int) -> int:
+    """st_dev of an open file, without asking its file system, which may hang. statx(2), Linux 4.11; OSError."""
     answer = ctypes.create_string_buffer(_STATX_BYTES)
-    if _libc.statx(fd, b"", _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC, _STATX_TYPE, answer) != 0:
+    if _libc.statx(fd, b"", _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC, 0, answer) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    special_major, special_minor, major, minor = _DEVICES.unpack_from(answer, _DEVICES_AT)
-    mode = _MODE.unpack_from(answer, _MODE_AT)[0]
-    return Known(mode, os.makedev(major, minor), os.makedev(special_major, special_minor))
+    return os.makedev(*_DEVICE.unpack_from(answer, _DEVICE_AT))
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:

@@ -126,6 +126,6 @@ def _device_behind(link: str) -> int:
     """st_dev, as the kernel has it. OSError."""
     fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return kernel.known_of(fd).device
+        return kernel.device_of(fd)
     finally:
         os.close(fd)

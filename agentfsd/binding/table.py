@@ -290,9 +290,7 @@ class Bindings:
 
     def is_in(self, branch_id: str) -> bool:
         """Whether a process may be bound to that branch. (Who has ended is known once the kernel has told, see drain().)"""
-        if any(heritage.branch_id == branch_id for heritage in self._unseen.values()):
-            return True
-        return any(branch_id in (known.branch_id, known.brood) for known in self._processes.values())
+        return branch_id in self.branches()
 
     def branches(self) -> set[str]:
         """Every branch to which a process may be bound."""

@@ -20,7 +20,7 @@ from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notify import Notifier
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.runs import Runs
-from agentfsd.types import BranchView, ControlOpener, LowerNews
+from agentfsd.types import ControlOpener, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
@@ -102,10 +102,6 @@ class Mount:
         self._native = session
 
     # -- connections that show one branch
-
-    async def open_view(self, branch_id: str, io: str) -> BranchView:
-        """For a run of that branch; see Runs.open. native.Unsupported. *io*: one of IO_MODES."""
-        return await self.runs.open(branch_id, io)
 
     def _options_in_force(self) -> frozenset[str]:
         """Those that the mount point has by now: somebody may have remounted it."""

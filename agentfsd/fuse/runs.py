@@ -79,7 +79,8 @@ class Runs:
     async def open(self, branch_id: str, io: str) -> BranchView:
         """Joins the connection of a branch, or makes it; *io* is heeded by who makes it.
 
-        OSError when the kernel refuses; Refusal while processes go on using a connection that cannot be joined any more.
+        OSError or native.Unsupported when the kernel refuses; Refusal while processes go on using a connection that cannot be
+        joined any more.
         """
         async with self._turns.setdefault(branch_id, trio.Lock()):
             run = await self._living(branch_id)
