@@ -182,6 +182,36 @@ def children(pid: int) -> list[int]:
     return [int(word) for listed in Path(f"/proc/{pid}/task").glob("*/children") for word in listed.read_text().split()]
 
 
+RENAMER = """
+import os, sys
+print("begun", flush=True)
+for _ in range(1500):
+    os.rename("one", "two")
+    os.rename("two", "one")
+"""
+
+
+def test_file_that_a_run_renames_meanwhile_can_be_locked(branch: Shared) -> None:
+    (branch.tree / "one").write_bytes(b"")
+    with open(branch.tree / "one", "rb") as file, in_run(branch, sys.executable, "-c", RENAMER) as renamer:
+        assert renamer.stdout is not None
+        assert renamer.stdout.readline() == "begun\n"
+        for _ in range(60):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_UN)
+        assert renamer.wait(60) == 0
+
+
+def test_holder_keeps_nothing_mounted_but_its_branch(branch: Shared) -> None:
+    with in_run(branch, "sh", "-c", "echo begun; read line") as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        kept = [Path(f"/proc/{pid}/mountinfo").read_text().splitlines() for pid in holders(branch.mounted)[1:]]
+        assert kept
+        assert [len(lines) for lines in kept] == [1] * len(kept)
+        assert all("fuse.agentfsd" in lines[0] for lines in kept)
+
+
 def test_runs_outlive_their_holder_and_the_next_finds_the_branch(branch: Shared) -> None:
     with in_run(branch, "sh", "-c", "echo begun; read line; echo $line >said; cat said") as first:
         assert first.stdout is not None
