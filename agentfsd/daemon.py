@@ -42,7 +42,7 @@ from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.handoff.views import Views
 from agentfsd.keeping import Keeping
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.store import unreadable
 from agentfsd.observation import Observation

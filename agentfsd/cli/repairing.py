@@ -12,7 +12,7 @@ from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
 from agentfsd.control import text
 from agentfsd.core.overlay import Overlay
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import clean, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.store import Store

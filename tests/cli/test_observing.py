@@ -32,9 +32,9 @@ from agentfsd.cli import observing
 from agentfsd.cli.main import main
 from agentfsd.control import text
 from agentfsd.errors import Refusal
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import ABSENT, Attributes, Put
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import ABSENT, Attributes, Put
+from agentfsd.lower.host_lower import HostLower
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
 from tests.overlays import Opened
 
@@ -169,7 +169,7 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     lower = HostLower(str(mounted.lower))
     attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
     note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
-    writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
+    commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
     pending = line(mounted.cli("status").stdout, "pending")
     assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending

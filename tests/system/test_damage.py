@@ -29,7 +29,7 @@ from agentfsd.cli.repairing import Wanted, check_state
 from agentfsd.core import data, sealing
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import seals
 from agentfsd.metadata.store import Store
 from agentfsd.runtime import State
