@@ -156,15 +156,15 @@ class Snapshots(Refs):
         self._unmark_temporary(tx, row.id)
         for other in [other for other in self._snapshots.values() if other.parent == row.id]:
             tx.put(self._snapshots, other.id, other._replace(parent=row.parent))
-        for deed in [deed for deed in self._undo_entries.values() if deed.snapshot == row.id]:
-            self._forget_undo_entry(tx, deed)
+        for entry in [entry for entry in self._undo_entries.values() if entry.snapshot == row.id]:
+            self._forget_undo_entry(tx, entry)
         self._let_go(tx, row.layer)
 
-    def _forget_undo_entry(self, tx: Transaction, deed: UndoRow) -> None:
+    def _forget_undo_entry(self, tx: Transaction, entry: UndoRow) -> None:
         """It can be undone no more."""
-        layer_rows.delete_undo_entry(self.store, deed.id)
-        tx.put(self._undo_entries, deed.id, None)
-        self._let_go(tx, deed.branch.base_layer)
+        layer_rows.delete_undo_entry(self.store, entry.id)
+        tx.put(self._undo_entries, entry.id, None)
+        self._let_go(tx, entry.branch.base_layer)
 
     def log(self, ref: str) -> list[SnapshotInfo]:
         """The snapshots in the history of a ref, newest first."""

@@ -169,8 +169,8 @@ class Tree:
         """A stored inode, reached as *name* in *parent*."""
         known = self._by_id.get(inode_id)
         if known is None:
-            told = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
-            row = self._newest(self.store.inode_versions(inode_id) if told is None else told)
+            rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
+            row = self._newest(self.store.inode_versions(inode_id) if rows is None else rows)
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)

@@ -152,8 +152,8 @@ class Past(Snapshots, Branches):
         if kept is None:
             now = self._branches[branch.id]
             kept = self._add_snapshot(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
-        deed = layer_rows.put_undo_entry(self.store, kind, branch, kept.id)
-        tx.put(self._undo_entries, deed.id, deed)
+        entry = layer_rows.put_undo_entry(self.store, kind, branch, kept.id)
+        tx.put(self._undo_entries, entry.id, entry)
 
     def discard(self, ref: str, *, keep: bool = True) -> None:
         """Throws a branch away with what it holds; the default branch becomes the bare lower again.
@@ -227,10 +227,10 @@ class Past(Snapshots, Branches):
         """After something was kept: what is older than anybody would want goes."""
         rows = [row for row in self._snapshots.values() if row.branch_id == branch_id]
         old = {row.id: row for row in _superfluous(rows, self.kept_automatic, _AUTOMATIC)}
-        deeds = sorted(self._undo_entries.values())
-        wanted = {deed.snapshot for deed in deeds[-self.kept_undo_entries :]}
-        for deed in deeds[: -self.kept_undo_entries]:
-            row = self._snapshots[deed.snapshot]
+        entries = sorted(self._undo_entries.values())
+        wanted = {entry.snapshot for entry in entries[-self.kept_undo_entries :]}
+        for entry in entries[: -self.kept_undo_entries]:
+            row = self._snapshots[entry.snapshot]
             if row.kind == SAFETY and row.id not in wanted:
                 old[row.id] = row
         self._delete_snapshots(old.values())
@@ -262,9 +262,9 @@ class Past(Snapshots, Branches):
     def forget_undo(self) -> None:
         """Frees what is kept for undo() alone; nothing can be undone any more."""
         kept = [row for row in self._snapshots.values() if row.kind == SAFETY]
-        for deed in list(self._undo_entries.values()):
+        for entry in list(self._undo_entries.values()):
             with self.store.transaction() as tx:
-                self._forget_undo_entry(tx, deed)
+                self._forget_undo_entry(tx, entry)
         self._delete_snapshots(kept)
 
     def _delete_snapshots(self, rows: Iterable[SnapshotRow]) -> None:

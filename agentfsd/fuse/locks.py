@@ -1,4 +1,4 @@
-"""Locks of files that connections hand to the daemon: granted by the table of core/file_locks.py, waited for, held by peers as well.
+"""Locks of files that connections hand to the daemon: granted by core/file_locks.py, waited for, held by peers as well.
 
 A *peer* stands for a connection whose kernel keeps its locks to itself. What is granted here is held there too, so that the two
 exclude each other. Whatever concerns one file takes turns while a peer is asked; without a peer nothing here awaits.

@@ -241,7 +241,7 @@ class PageChecksums:
         return self._sums.is_sound
 
     def wrong(self) -> Iterator[list[int]]:
-        """PageChecksums of the main file that are not as they were written, in steps."""
+        """Pages of the main file that are not as they were written, in steps."""
         step, page = 256, 1
         while self._sums.is_sound and page <= self._sums.count:
             held = self._follow().pages if os.path.exists(self._log_path) else set()

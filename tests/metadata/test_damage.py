@@ -307,7 +307,8 @@ def kill_in(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, *, after:
     monkeypatch.setattr(owner, name, dies)
 
 
-STEPS = [(Store, "_configure"), (Store, "_migrate"), (Store, "_sync_new"), (OperationJournal, "_take_room"), (OperationJournal, "reset"),
+STEPS = [(Store, "_configure"), (Store, "_migrate"), (Store, "_sync_new"),
+         (OperationJournal, "_take_room"), (OperationJournal, "reset"),
          (page_checksums.PageChecksums, "begin")]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""FreeSpace taken in advance: there when the disk is full, and never in the way of a start."""
+"""Room taken in advance: there when the disk is full, and never in the way of a start."""
 
 import errno
 import os
