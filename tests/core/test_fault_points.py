@@ -22,6 +22,7 @@ from agentfsd.history.merge import Rules
 from agentfsd.metadata.row_store import Transaction
 from tests.history.replay import run
 from tests.overlays import OWNER, Opened
+from tests.rounds import rounds
 
 Operation = Callable[[Opened], object]
 CONTENT_CALLS = ("open", "link", "unlink", "mkdir", "pwrite", "ftruncate", "utime", "copy_file_range")
@@ -244,7 +245,7 @@ def test_killed_at_any_step_an_operation_is_whole_or_absent(tmp_path: Path) -> N
         states.append(state_of(calm))
     calm.close()
 
-    for steps in range(0, 100_000, 1 if os.environ.get("AGENTFSD_LONG") else 2):
+    for steps in range(0, 100_000, rounds("distance of killed steps", 2, 1)):
         base = tmp_path / f"killed{steps}"
         base.mkdir()
         (base / "lower").symlink_to(tmp_path / "lower")

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, LockTable, Waiter
+from tests.rounds import rounds
 
 FLOCK = struct.Struct("hhqqi4x")
 OWNERS = 4
-MANY = int(os.environ.get("AGENTFSD_LOCK_EXAMPLES", "0"))
+MANY = rounds("random locks", 0, 500)
 FILE = "a file"
 
 

@@ -21,6 +21,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.lower.host import HostLower
 from agentfsd.metadata.row_store import Store
 from tests.core.model import Model, Node, Path
+from tests.rounds import rounds
 
 OWNER = Owner(os.geteuid(), os.getegid())
 # Few paths, most of them in the lower, so that operations meet each other.
@@ -346,7 +347,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
 TestOverlay = OverlayMachine.TestCase
 TestOverlay.settings = settings(
-    max_examples=int(os.environ.get("AGENTFSD_MODEL_EXAMPLES", "150")),
+    max_examples=rounds("random overlays", 150, 1500),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

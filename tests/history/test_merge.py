@@ -13,6 +13,7 @@ from agentfsd.errors import Refusal
 from agentfsd.history.merge import Rules
 from tests.history.replay import Repository, replay, run
 from tests.overlays import Opened
+from tests.rounds import rounds
 
 LINES = b"".join(b"line %d\n" % number for number in range(30))
 
@@ -327,7 +328,9 @@ def make_history(at: Path, merges: int) -> None:
 
 
 def test_merges_come_out_as_git_makes_them(tmp_path: Path) -> None:
-    """AGENTFSD_REAL_REPOSITORY: a repository (or several, by colon) whose own merges are made anew; AGENTFSD_MERGES: how many."""
+    """AGENTFSD_REAL_REPOSITORY: a repository (or several, by colon) whose own merges are made anew.
+
+    How many: ``--rounds 'merges of a repository=N'``."""
     named = os.environ.get("AGENTFSD_REAL_REPOSITORY", "")
     places = [Path(name) for name in named.split(":")] if named else [tmp_path / "made"]
     if not named:
@@ -336,7 +339,7 @@ def test_merges_come_out_as_git_makes_them(tmp_path: Path) -> None:
     for place in places:
         repository = Repository(place)
         try:
-            merges = repository.merges(int(os.environ.get("AGENTFSD_MERGES", "200")))
+            merges = repository.merges(rounds("merges of a repository", 200, 500))
             assert len(merges) >= 35
             verdicts = [replay(repository, tmp_path / "overlay", merge) for merge in merges]
         finally:

@@ -1,6 +1,5 @@
 """Merges and diffs of random changes, against what follows from the three trees alone."""
 
-import os
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -10,8 +9,9 @@ from tests.history.replay import run
 from tests.history.test_commit_model import overlay
 from tests.history.trees import IN_BRANCH, Look, Op, change, of_tree, ops, unlike
 from tests.overlays import Opened
+from tests.rounds import rounds
 
-MANY = int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "0"))  # 0: a few, always the same ones
+MANY = rounds("random merges", 0, 200)  # 0: a few, always the same ones
 EXAMPLES = settings(
     max_examples=MANY or 8, derandomize=not MANY, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,6 +1,6 @@
 """SIGKILL of a commit into the lower, at any moment and of what then finishes or undoes it too: all or nothing, bit by bit.
 
-AGENTFSD_COMMIT_KILLS and AGENTFSD_COMMIT_FILES make it longer: 100 and 10000 is what a release should stand.
+``--rounds 'kills of a commit=100' --rounds 'files of a killed commit=10000'`` is what a release should stand.
 """
 
 import os
@@ -18,10 +18,11 @@ import pytest
 from agentfsd.lower import writer
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted
+from tests.rounds import rounds, seed
 
-KILLS = int(os.environ.get("AGENTFSD_COMMIT_KILLS", "100"))
-FILES = int(os.environ.get("AGENTFSD_COMMIT_FILES", "24"))
-SEED = int(os.environ.get("AGENTFSD_COMMIT_SEED", "1"))
+KILLS = rounds("kills of a commit", 100, 100)
+FILES = rounds("files of a killed commit", 24, 10_000)
+SEED = seed()
 
 
 class Load:

@@ -1,8 +1,9 @@
 """A state directory that was damaged after a crash: nothing is lost without a word, and what is still there stays.
 
-Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either all
-that was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES: how many rounds
-without a mount, as the daemon opens and reads its state; AGENTFSD_DAMAGED_MOUNTS: how many with one.
+Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either
+all that was acknowledged is there, or somebody says what is not: the mount, status or fsck.
+``--rounds 'damaged states=N'`` are rounds
+without a mount, as the daemon opens and reads its state; ``'damaged mounts=N'`` with one.
 """
 
 import errno
@@ -34,16 +35,18 @@ from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 from tests.mounted import Mounted, agentfsd, needs_fuse
+from tests.rounds import rounds, seed
 
-ROUNDS = int(os.environ.get("AGENTFSD_DAMAGES", "30"))
-MOUNTS = int(os.environ.get("AGENTFSD_DAMAGED_MOUNTS", "3"))
-SEED = int(os.environ.get("AGENTFSD_DAMAGES_SEED", "1"))
+ROUNDS = rounds("damaged states", 30, 300)
+MOUNTS = rounds("damaged mounts", 3, 30)
+SEED = seed()
 BRANCHES = ("main", "one")
 KINDS = ("flip", "flip", "flip", "truncate", "delete", "zero")
 
 # Makes files, replaces some, removes some; tells before and after each step what is acknowledged.
 WRITER = r"""
 import json, os, random, sys
+from tests.rounds import rounds
 branch, report, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance, known, number = random.Random(seed), {}, 0
 def tell(under_way):
