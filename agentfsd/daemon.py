@@ -22,7 +22,7 @@ import trio.lowlevel
 
 from agentfs_client.control import ControlClient
 from agentfsd import __version__, config, contents, kernel, mounts, preferences, process, runtime
-from agentfsd.backstore.room import wait_for_room
+from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.contents import Contents
@@ -44,7 +44,7 @@ from agentfsd.handoff.views import Views
 from agentfsd.keeping import Keeping
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.store import unreadable
+from agentfsd.metadata.row_store import unreadable
 from agentfsd.observation import Observation
 from agentfsd.supervision import ServiceManager
 from agentfsd.types import BranchView

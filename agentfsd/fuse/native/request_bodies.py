@@ -4,7 +4,7 @@ import errno
 import stat
 import time
 
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.native import fuse_protocol as fuse
 
 PERMISSIONS = 0o7777

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 from agentfsd.core.ids import check_name
 from agentfsd.core.refs import Refs
 from agentfsd.errors import Refusal
-from agentfsd.metadata import layers
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow
-from agentfsd.metadata.store import Transaction
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 
@@ -58,13 +58,13 @@ class Branches(Refs):
 
     def _own_layers(self, row: BranchRow) -> list[int]:
         """The layers of a branch since what it was made from."""
-        base = set(layers.chain(self.store, row.base_layer))
-        return [layer for layer in layers.chain(self.store, row.head) if layer not in base]
+        base = set(layer_rows.chain(self.store, row.base_layer))
+        return [layer for layer in layer_rows.chain(self.store, row.head) if layer not in base]
 
     def _counting_changes(self, row: BranchRow) -> Iterator[int]:
         """To be added up."""
         own = self._own_layers(row)
-        yield from layers.counting_entries(self.store, own)
+        yield from layer_rows.counting_entries(self.store, own)
         yield from (-len(copies) for copies in self._copies(own))
 
     def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
@@ -73,7 +73,7 @@ class Branches(Refs):
         if row.id == self.default_id:
             raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be renamed")
         with self.store.transaction() as tx:
-            layers.rename_branch(self.store, row.id, new_name)
+            layer_rows.rename_branch(self.store, row.id, new_name)
             self._unmark_temporary(tx, row.id)
         self._branches[row.id] = row._replace(name=new_name)
         return self._branch_info(self._branches[row.id])
@@ -96,15 +96,15 @@ class Branches(Refs):
 
     def holds_nothing(self, row: BranchRow) -> bool:
         """Whether a branch is still what it was made from."""
-        return all(layers.is_empty(self.store, layer) for layer in self._own_layers(row))
+        return all(layer_rows.is_empty(self.store, layer) for layer in self._own_layers(row))
 
     def _is_bare(self, layer: int) -> bool:
         """Whether a state is the lower's."""
-        return all(layers.is_empty(self.store, number) for number in layers.chain(self.store, layer))
+        return all(layer_rows.is_empty(self.store, number) for number in layer_rows.chain(self.store, layer))
 
     def _delete_branch(self, tx: Transaction, row: BranchRow) -> None:
         """Call _detach() after the commit."""
-        layers.delete_branch(self.store, row.id)
+        layer_rows.delete_branch(self.store, row.id)
         tx.put(self._branches, row.id, None)
         self._unmark_temporary(tx, row.id)
         self._let_go(tx, row.head, row.base_layer)

@@ -18,7 +18,7 @@ PATH_MAX = 4096  # bytes
 _LINKS_MAX = 40
 
 
-class Place(NamedTuple):
+class ResolvedPath(NamedTuple):
     """A name in a directory, and what it stands for: None for nothing yet. The root is its own, without a name."""
 
     directory: Inode
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return self.name == CONTROL_DIR and self.directory.parent is None
 
 
-def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, shown_at: tuple[bytes, ...] = ()) -> Place:
+def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, shown_at: tuple[bytes, ...] = ()) -> ResolvedPath:
     """Where *path*, relative to the root, leads; a symlink at its end is followed (also to nothing) when *follow* says so.
 
     *shown_at*: where processes see the root, so that absolute symlinks beneath it can be followed. FileNotFoundError and
@@ -63,7 +63,7 @@ def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, show
     return here
 
 
-def existing(place: Place) -> Inode:
+def existing(place: ResolvedPath) -> Inode:
     """What a place holds; FileNotFoundError."""
     if place.inode is None:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory")
@@ -79,7 +79,7 @@ def _check(path: bytes) -> None:
         raise OSError(errno.ENAMETOOLONG, f"a path has at most {PATH_MAX - 1} bytes")
 
 
-def _directory(here: Place, who: Credentials) -> Inode:
+def _directory(here: ResolvedPath, who: Credentials) -> Inode:
     """The directory in which the next name is looked up."""
     found = existing(here)
     if not found.is_dir:
@@ -88,18 +88,18 @@ def _directory(here: Place, who: Credentials) -> Inode:
     return found
 
 
-def _step(directory: Inode, name: bytes) -> Place:
+def _step(directory: Inode, name: bytes) -> ResolvedPath:
     if name == b"..":
         if directory.parent is None:
             raise _escape()
         return _place_of(directory.parent)
     if name == CONTROL_DIR and directory.parent is None:
-        return Place(directory, name, None)
-    return Place(directory, name, directory.tree.find(directory, name))
+        return ResolvedPath(directory, name, None)
+    return ResolvedPath(directory, name, directory.tree.find(directory, name))
 
 
-def _place_of(directory: Inode) -> Place:
-    return Place(directory.parent or directory, directory.name, directory)
+def _place_of(directory: Inode) -> ResolvedPath:
+    return ResolvedPath(directory.parent or directory, directory.name, directory)
 
 
 def _beneath(target: bytes, shown_at: tuple[bytes, ...]) -> bytes:

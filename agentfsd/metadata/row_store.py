@@ -155,9 +155,9 @@ class Store:
         """What lies beside the database."""
         self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
         self.db.open_pages(self._path, anew=bool(self.findings.damage))
-        self.first_object = int(self.fact("first object") or 0)
+        self.first_object = int(self.value("first object") or 0)
         with contextlib.suppress(OSError), self.transaction():  # a full disk: what is there is a lower bound still
-            self.put_fact("first object", str(self.reserved("object")))
+            self.put_value("first object", str(self.reserved("object")))
 
     def _configure(self) -> None:
         # Exclusive: nobody else reads this file while we run, and the WAL index needs no shared memory.
@@ -196,7 +196,7 @@ class Store:
             self.sync()
 
     def _check_lower(self, lower_identity: str) -> None:
-        made_for = self.fact("lower")
+        made_for = self.value("lower")
         if made_for != lower_identity:
             raise Refusal(
                 errno.EINVAL,
@@ -256,11 +256,11 @@ class Store:
                 found += os.path.getsize(path)
         return found
 
-    def fact(self, key: str) -> str:
+    def value(self, key: str) -> str:
         row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
-    def put_fact(self, key: str, value: str) -> None:
+    def put_value(self, key: str, value: str) -> None:
         self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
 
     def next_id(self, name: str) -> int:

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from agentfsd.errors import Refusal
-from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
-from agentfsd.metadata.store import GARBAGE, Store
+from agentfsd.metadata.row_store import GARBAGE, Store
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
 
 _PAGE = 500  # rows that are looked at in one step of what takes long
 _BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
@@ -166,20 +166,20 @@ def put_merge(store: Store, layer: int, other: int) -> None:
 # -- what can be undone
 
 
-def deeds(store: Store) -> list[DeedRow]:
+def undo_rows(store: Store) -> list[UndoRow]:
     """Oldest first."""
     rows = store.db.execute("SELECT id, kind, branch_id, branch, snapshot FROM deed ORDER BY id")
-    return [DeedRow(row[0], row[1], row[2], BranchRow(*json.loads(row[3])), row[4]) for row in rows]
+    return [UndoRow(row[0], row[1], row[2], BranchRow(*json.loads(row[3])), row[4]) for row in rows]
 
 
-def put_deed(store: Store, kind: str, branch: BranchRow, snapshot: str) -> DeedRow:
+def put_undo_entry(store: Store, kind: str, branch: BranchRow, snapshot: str) -> UndoRow:
     row = (kind, branch.id, json.dumps(branch), snapshot)
     number = store.next_id("deed")
     store.db.execute("INSERT INTO deed (id, kind, branch_id, branch, snapshot) VALUES (?, ?, ?, ?, ?)", (number, *row))
-    return DeedRow(number, kind, branch.id, branch, snapshot)
+    return UndoRow(number, kind, branch.id, branch, snapshot)
 
 
-def delete_deed(store: Store, deed_id: int) -> None:
+def delete_undo_entry(store: Store, deed_id: int) -> None:
     store.db.execute("DELETE FROM deed WHERE id = ?", (deed_id,))
 
 

@@ -31,7 +31,7 @@ _LOG_CHECKSUM = struct.Struct(">II")
 _WORD_ORDERS = {b"\x37\x7f\x06\x82": "<", b"\x37\x7f\x06\x83": ">"}  # by the magic number: of words that are summed up
 
 
-class Sums:
+class ChecksumFile:
     """The file of checksums. OSError from whatever writes."""
 
     def __init__(self, path: str, *, writes: bool) -> None:
@@ -99,7 +99,7 @@ class Sums:
         os.close(self._fd)
 
 
-class Log:
+class WriteAheadLog:
     """Which pages the write-ahead log holds, up to its last commit. Follows it as it grows."""
 
     def __init__(self, fd: int) -> None:
@@ -163,16 +163,16 @@ def _checksum(order: str, data: bytes, before: tuple[int, int]) -> tuple[int, in
     return one, two
 
 
-class Pages:
+class PageChecksums:
     """Of a database that is open: after each commit, and for its checks."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         """OSError when the checksums cannot be written; then none are kept."""
         self._connection = connection
         self._database_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # stays: closing it would drop SQLite's lock
-        self._log: Log | None = None
+        self._log: WriteAheadLog | None = None
         self._log_path = path + "-wal"
-        self._sums = Sums(path, writes=True)
+        self._sums = ChecksumFile(path, writes=True)
         self.held = 0  # above 0: the main file is being copied, and must not change
         self._page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
 
@@ -197,9 +197,9 @@ class Pages:
         if self._follow().frames >= _CHECKPOINT_PAGES and not self.held:
             self.checkpoint()
 
-    def _follow(self) -> Log:
+    def _follow(self) -> WriteAheadLog:
         if self._log is None:
-            self._log = Log(os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC))
+            self._log = WriteAheadLog(os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC))
         self._log.follow()
         return self._log
 

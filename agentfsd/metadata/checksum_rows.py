@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 
 _SEALED = (
     "object.layer != 0 AND object.layer NOT IN (SELECT head FROM branch) "
@@ -10,8 +10,8 @@ _SEALED = (
 )
 
 
-class Seal(NamedTuple):
-    """``size`` in bytes; ``digest`` as core/sealing.py makes it."""
+class ObjectChecksum(NamedTuple):
+    """``size`` in bytes; ``digest`` as core/content_checksums.py makes it."""
 
     object: int
     layer: int
@@ -33,16 +33,16 @@ def missing(store: Store, first: int, end: int) -> list[tuple[int, int]]:
     return store.db.execute(query, (first, end)).fetchall()
 
 
-def known(store: Store, above: int, limit: int) -> list[Seal]:
+def known(store: Store, above: int, limit: int) -> list[ObjectChecksum]:
     """Those that hold now, of objects with numbers greater than *above*."""
     query = (
         "SELECT seal.object, seal.layer, size, digest FROM seal JOIN object ON seal.object = id AND seal.layer = object.layer "
         f"WHERE id > ? AND {_SEALED} ORDER BY id LIMIT ?"
     )
-    return list(map(Seal._make, store.db.execute(query, (above, limit))))
+    return list(map(ObjectChecksum._make, store.db.execute(query, (above, limit))))
 
 
-def holds(store: Store, seal: Seal) -> bool:
+def holds(store: Store, seal: ObjectChecksum) -> bool:
     """Whether the object is sealed still, and in that layer."""
     query = f"SELECT 1 FROM object WHERE id = ? AND object.layer = ? AND {_SEALED}"
     return store.db.execute(query, (seal.object, seal.layer)).fetchone() is not None
@@ -52,7 +52,7 @@ def count(store: Store) -> int:
     return int(store.db.execute("SELECT count(*) FROM seal").fetchone()[0])
 
 
-def put(store: Store, found: list[Seal]) -> None:
+def put(store: Store, found: list[ObjectChecksum]) -> None:
     for seal in found:
         if holds(store, seal):
             store.db.execute("INSERT OR REPLACE INTO seal VALUES (?, ?, ?, ?)", seal)

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator
 
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import seals
-from agentfsd.metadata.seals import Seal
-from agentfsd.metadata.store import Store
+from agentfsd.metadata import checksum_rows
+from agentfsd.metadata.checksum_rows import ObjectChecksum
+from agentfsd.metadata.row_store import Store
 from agentfsd.types import Backstore, ContentFile
 
 _CHUNK_BYTES = 1 << 18
@@ -27,7 +27,7 @@ def digesting(content: ContentFile) -> Generator[int, None, tuple[int, bytes]]:
     return at, found.digest()
 
 
-def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[int], object]) -> list[Seal]:
+def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[int], object]) -> list[ObjectChecksum]:
     """Of (object, layer); for a thread. *rest* is called with the bytes of each part. What cannot be read is left out."""
     made = []
     for number, layer in wanted:
@@ -40,7 +40,7 @@ def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[in
             while True:
                 rest(next(parts))
         except StopIteration as end:
-            made.append(Seal(number, layer, *end.value))
+            made.append(ObjectChecksum(number, layer, *end.value))
         except OSError:
             continue
         finally:
@@ -48,22 +48,22 @@ def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[in
     return made
 
 
-def keep(store: Store, made: list[Seal]) -> None:
+def keep(store: Store, made: list[ObjectChecksum]) -> None:
     """Writes down those of objects that are sealed still."""
     with store.transaction():
-        seals.put(store, made)
+        checksum_rows.put(store, made)
 
 
 def scrubbing(store: Store, backstore: Backstore) -> Iterator[str]:
     """Reads what has a checksum, a part at each step; yields "" or a sentence about content that has changed."""
     last = 0
-    while found := seals.known(store, last, _PAGE):
+    while found := checksum_rows.known(store, last, _PAGE):
         for seal in found:
             last = seal.object
             yield from _scrub(store, backstore, seal)
 
 
-def _scrub(store: Store, backstore: Backstore, seal: Seal) -> Iterator[str]:
+def _scrub(store: Store, backstore: Backstore, seal: ObjectChecksum) -> Iterator[str]:
     try:
         content = backstore.open(seal.object)
     except DamagedContent:  # fsck says so
@@ -74,7 +74,7 @@ def _scrub(store: Store, backstore: Backstore, seal: Seal) -> Iterator[str]:
             next(parts)
             yield ""
     except StopIteration as end:
-        if end.value != (seal.size, seal.digest) and seals.holds(store, seal):
+        if end.value != (seal.size, seal.digest) and checksum_rows.holds(store, seal):
             yield f"object {seal.object} does not hold what it held when it was sealed"
     except OSError as exc:
         yield f"object {seal.object} cannot be read: {exc.strerror}"

@@ -13,7 +13,7 @@ READ, WRITE, UNLOCK = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 LAST = (1 << 63) - 1  # the last byte of a lock "to the end of the file"
 
 
-class Wanted(NamedTuple):
+class LockRequest(NamedTuple):
     """A request for the bytes from start to end (inclusive). ``handle``: the open it came by; ``pid``: for F_GETLK."""
 
     owner: int
@@ -42,7 +42,7 @@ class Waiter:
 
     __slots__ = ("_answer", "busy", "done", "file", "interrupted", "tid", "wanted")
 
-    def __init__(self, file: Hashable, wanted: Wanted, tid: int, answer: Callable[[int], None]) -> None:
+    def __init__(self, file: Hashable, wanted: LockRequest, tid: int, answer: Callable[[int], None]) -> None:
         self.file, self.wanted, self.tid, self._answer = file, wanted, tid, answer
         self.done = False
         self.busy = False  # a peer is being asked for it: an interruption has to wait for what it says
@@ -64,7 +64,7 @@ class _FileLocks:
         self.flocks: dict[int, Lock] = {}
         self.waiters: list[Waiter] = []
 
-    def conflicts(self, wanted: Wanted) -> Iterator[Lock]:
+    def conflicts(self, wanted: LockRequest) -> Iterator[Lock]:
         """What others hold that excludes *wanted*."""
         if wanted.kind == UNLOCK:
             return
@@ -79,7 +79,7 @@ class _FileLocks:
         for locks in self.posix.values():
             yield from locks
 
-    def put(self, wanted: Wanted) -> None:
+    def put(self, wanted: LockRequest) -> None:
         """After conflicts() found none."""
         if not wanted.flock:
             self._keep(wanted.owner, _changed(self.posix.get(wanted.owner, []), wanted))
@@ -108,7 +108,7 @@ class _FileLocks:
         return [*self._ranges(), *self.flocks.values()]
 
 
-def _changed(locks: list[Lock], wanted: Wanted) -> list[Lock]:
+def _changed(locks: list[Lock], wanted: LockRequest) -> list[Lock]:
     """The ranges of one owner after *wanted*: it replaces what it covers, and joins what it touches of its own kind."""
     owner, kind, start, end, _, pid, handle = wanted
     kept = []
@@ -153,12 +153,12 @@ class LockTable:
         found = self._files.get(file)
         return found is not None and bool(found.posix)
 
-    def test(self, file: Hashable, wanted: Wanted) -> Lock | None:
+    def test(self, file: Hashable, wanted: LockRequest) -> Lock | None:
         """The first lock of somebody else that excludes *wanted*: what F_GETLK says."""
         found = self._files.get(file)
         return next(found.conflicts(wanted), None) if found is not None else None
 
-    def apply(self, file: Hashable, wanted: Wanted) -> Lock | None:
+    def apply(self, file: Hashable, wanted: LockRequest) -> Lock | None:
         """Grants, changes or (UNLOCK) takes away; a lock that stands against it, and then nothing has changed."""
         found = self._files.get(file)
         if found is None:
@@ -171,7 +171,7 @@ class LockTable:
         self._tidy(file, found)
         return refused
 
-    def lose_flock(self, file: Hashable, wanted: Wanted) -> list[Lock]:
+    def lose_flock(self, file: Hashable, wanted: LockRequest) -> list[Lock]:
         """What an owner loses who asks in vain for another kind of flock: the kernel takes the old one away first."""
         found = self._files.get(file)
         if found is None or not wanted.flock:
@@ -210,7 +210,7 @@ class LockTable:
         found = self._files.get(file)
         return list(found.waiters) if found is not None else []
 
-    def would_deadlock(self, file: Hashable, wanted: Wanted) -> bool:
+    def would_deadlock(self, file: Hashable, wanted: LockRequest) -> bool:
         """Whether those who stand against *wanted* wait, by way of others perhaps, for its owner. Of POSIX locks only."""
         if wanted.flock:
             return False
@@ -226,7 +226,7 @@ class LockTable:
                 ahead += waiting.get(owner, ())
         return False
 
-    def _conflicts(self, file: Hashable, wanted: Wanted) -> Iterator[Lock]:
+    def _conflicts(self, file: Hashable, wanted: LockRequest) -> Iterator[Lock]:
         found = self._files.get(file)
         return found.conflicts(wanted) if found is not None else iter(())
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from agentfsd.core.tree import Tree, join
 from agentfsd.escape import printable
+from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow
-from agentfsd.metadata.store import Store
 
 if TYPE_CHECKING:
     from agentfsd.core.overlay import Overlay

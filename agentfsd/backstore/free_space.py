@@ -28,7 +28,7 @@ def wait_for_room(path: str, limit_s: float) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-class Room:
+class FreeSpace:
     """Of one backstore; one that keeps its contents in memory is never full."""
 
     def __init__(self, backstore: Backstore) -> None:

@@ -5,15 +5,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentfsd.core import settings
-from agentfsd.core.branches import Branches
-from agentfsd.core.initial import Rules
-from agentfsd.core.snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
+from agentfsd.core import policy_settings
+from agentfsd.core.copyup_policy import CopyUpRules
+from agentfsd.core.overlay_branches import Branches
+from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
-from agentfsd.metadata import layers
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import Store, Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
-from agentfsd.metadata.store import Store, Transaction
 from agentfsd.types import Backstore, Lower, SnapshotInfo
 
 _AUTOMATIC = (RUN, SAFETY, MERGE)
@@ -39,7 +39,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class UndoEntry:
     """Something that replaced a branch's state. ``snapshot`` is the one that holds what was before."""
 
     kind: str
@@ -51,7 +51,7 @@ class Deed:
 class Past(Snapshots, Branches):
     """Everything that puts another state in place of a branch's own; what was there is kept for undo()."""
 
-    kept_deeds = 20
+    kept_undo_entries = 20
     kept_automatic = Retention(max_count=100)
 
     def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
@@ -62,13 +62,13 @@ class Past(Snapshots, Branches):
 
     @property
     def retention(self) -> Retention:
-        found = settings.read(self.store)
-        count, age = int(found["retention.max_count"]), settings.parse_age(found["retention.max_age"])
+        found = policy_settings.read(self.store)
+        count, age = int(found["retention.max_count"]), policy_settings.parse_age(found["retention.max_age"])
         return Retention(count, age, found["retention.keep_tagged"] == "yes", found["retention.keep_named"] == "yes")
 
     def policy(self) -> dict[str, str]:
         """Every setting by name."""
-        return settings.read(self.store)
+        return policy_settings.read(self.store)
 
     def set_policy(self, name: str, value: str) -> None:
         """Refusal for an unknown name or a value that makes no sense."""
@@ -77,8 +77,8 @@ class Past(Snapshots, Branches):
 
     def put_policy(self, tx: Transaction, name: str, value: str) -> None:
         """Likewise, with what else the transaction changes."""
-        settings.write(self.store, name, value)
-        tx.set(self.parts.initial, rules=Rules.stored(self.store))
+        policy_settings.write(self.store, name, value)
+        tx.set(self.parts.copyup_policy, rules=CopyUpRules.stored(self.store))
 
     # -- replacing a state
 
@@ -109,7 +109,7 @@ class Past(Snapshots, Branches):
             self._put_in_place(tx, branch_id, made.head)
             for source, layer in merged:
                 if made.head != layer:
-                    layers.put_merge(self.store, made.head, layer)
+                    layer_rows.put_merge(self.store, made.head, layer)
                 self._keep_merged(tx, source, layer, branch.name, author_pid, author)
             if merged:
                 self._add_snapshot(tx, self._branches[branch_id], None, "after merge", author_pid, author, MERGE)
@@ -120,19 +120,19 @@ class Past(Snapshots, Branches):
     def is_still(self, branch_id: str, seen: int) -> bool:
         """Whether a branch is what it was when its state was sealed as layer *seen*."""
         head = self._branches[branch_id].head
-        return layers.parents(self.store).get(head) == seen and layers.is_empty(self.store, head)
+        return layer_rows.parents(self.store).get(head) == seen and layer_rows.is_empty(self.store, head)
 
     def become_bare(self, branch_id: str) -> None:
         """After a commit: the branch is the lower as it is now. Merges of what was branched off before still start from there."""
         with self.store.transaction() as tx:
-            old, merges = layers.chain(self.store, self._branches[branch_id].head), layers.merges(self.store)
+            old, merges = layer_rows.chain(self.store, self._branches[branch_id].head), layer_rows.merges(self.store)
             self._put_in_place(tx, branch_id, 0)
-            known = layers.parents(self.store)
+            known = layer_rows.parents(self.store)
             included = {other for layer in old for other in merges.get(layer, ())} | {next((at for at in old if at in known), 0)}
             if included := included & known.keys():
-                layer = layers.new_layer(self.store, 0)
+                layer = layer_rows.new_layer(self.store, 0)
                 for other in included:
-                    layers.put_merge(self.store, layer, other)
+                    layer_rows.put_merge(self.store, layer, other)
                 self._put_in_place(tx, branch_id, layer)
         self._detach(branch_id)
 
@@ -152,8 +152,8 @@ class Past(Snapshots, Branches):
         if kept is None:
             now = self._branches[branch.id]
             kept = self._add_snapshot(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
-        deed = layers.put_deed(self.store, kind, branch, kept.id)
-        tx.put(self._deeds, deed.id, deed)
+        entry = layer_rows.put_undo_entry(self.store, kind, branch, kept.id)
+        tx.put(self._undo_entries, entry.id, entry)
 
     def discard(self, ref: str, *, keep: bool = True) -> None:
         """Throws a branch away with what it holds; the default branch becomes the bare lower again.
@@ -173,16 +173,16 @@ class Past(Snapshots, Branches):
 
     # -- undo
 
-    def deeds(self) -> list[Deed]:
+    def undo_entries(self) -> list[UndoEntry]:
         """What can be undone, the last first."""
-        rows = sorted(self._deeds.values(), reverse=True)
-        return [Deed(row.kind, row.branch.name, row.branch_id, self._snapshots[row.snapshot].name) for row in rows]
+        rows = sorted(self._undo_entries.values(), reverse=True)
+        return [UndoEntry(row.kind, row.branch.name, row.branch_id, self._snapshots[row.snapshot].name) for row in rows]
 
-    def undo(self, author_pid: int = 0, author: str = "") -> Deed:
+    def undo(self, author_pid: int = 0, author: str = "") -> UndoEntry:
         """Takes back the last restore, merge or discard that was not taken back yet. What was done since is in a snapshot."""
-        if not self._deeds:
+        if not self._undo_entries:
             raise Refusal(errno.ENOENT, "nothing-to-undo", "there is no restore, merge or discard that could be undone")
-        row = max(self._deeds.values())
+        row = max(self._undo_entries.values())
         snapshot = self._snapshots[row.snapshot]
         branch = self._branches.get(row.branch_id)
         if branch is None and row.kind != "discard":
@@ -197,9 +197,9 @@ class Past(Snapshots, Branches):
                 if not self.holds_nothing(branch):
                     self._add_snapshot(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
                 self._put_in_place(tx, branch.id, snapshot.layer)
-            self._forget_deed(tx, row)  # not before: until then it holds what the branch was made from
+            self._forget_undo_entry(tx, row)  # not before: until then it holds what the branch was made from
         self._detach(row.branch_id)
-        return Deed(row.kind, row.branch.name, row.branch_id, snapshot.name)
+        return UndoEntry(row.kind, row.branch.name, row.branch_id, snapshot.name)
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
         if self._branch_named(old.name) is not None:
@@ -207,8 +207,8 @@ class Past(Snapshots, Branches):
                 errno.EEXIST, "branch-exists", f"there is another branch named {old.name!r} now",
                 f"rename that one first: agentfsd branch rename {old.name} OTHER",
             )  # fmt: skip
-        row = old._replace(head=layers.new_layer(self.store, snapshot.layer))
-        layers.put_branch(self.store, row)
+        row = old._replace(head=layer_rows.new_layer(self.store, snapshot.layer))
+        layer_rows.put_branch(self.store, row)
         tx.put(self._branches, row.id, row)
 
     # -- how long things are kept
@@ -227,10 +227,10 @@ class Past(Snapshots, Branches):
         """After something was kept: what is older than anybody would want goes."""
         rows = [row for row in self._snapshots.values() if row.branch_id == branch_id]
         old = {row.id: row for row in _superfluous(rows, self.kept_automatic, _AUTOMATIC)}
-        deeds = sorted(self._deeds.values())
-        wanted = {deed.snapshot for deed in deeds[-self.kept_deeds :]}
-        for deed in deeds[: -self.kept_deeds]:
-            row = self._snapshots[deed.snapshot]
+        entries = sorted(self._undo_entries.values())
+        wanted = {entry.snapshot for entry in entries[-self.kept_undo_entries :]}
+        for entry in entries[: -self.kept_undo_entries]:
+            row = self._snapshots[entry.snapshot]
             if row.kind == SAFETY and row.id not in wanted:
                 old[row.id] = row
         self._delete_snapshots(old.values())
@@ -259,12 +259,12 @@ class Past(Snapshots, Branches):
         with self.store.transaction() as tx:
             self._unmark_temporary(tx, *ids)
 
-    def forget_deeds(self) -> None:
+    def forget_undo(self) -> None:
         """Frees what is kept for undo() alone; nothing can be undone any more."""
         kept = [row for row in self._snapshots.values() if row.kind == SAFETY]
-        for deed in list(self._deeds.values()):
+        for entry in list(self._undo_entries.values()):
             with self.store.transaction() as tx:
-                self._forget_deed(tx, deed)
+                self._forget_undo_entry(tx, entry)
         self._delete_snapshots(kept)
 
     def _delete_snapshots(self, rows: Iterable[SnapshotRow]) -> None:

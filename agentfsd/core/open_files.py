@@ -11,7 +11,7 @@ from agentfsd.core.tree import Tree
 
 
 def carry_over(old: Tree, new: Tree) -> None:
-    """Has the open files of *old* be those of *new*, where that still has them; ``old.carried`` gets those with other content."""
+    """Move the open files of *old* to *new*, where that still has them; ``old.switched_files`` gets those with other content."""
     for inode in old.in_use():
         twin = _twin(inode, new)
         if twin is None or twin is inode:
@@ -19,7 +19,7 @@ def carry_over(old: Tree, new: Tree) -> None:
         before = inode.content or inode.lower_path
         new.take_in(inode, twin)
         if (inode.content or inode.lower_path) != before:
-            old.carried.append(inode)
+            old.switched_files.append(inode)
             inode.release_files()
             if inode.opens:
                 data.open_source(inode)

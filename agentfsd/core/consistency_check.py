@@ -5,13 +5,13 @@ import stat
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from agentfsd.core import lost, sealing
+from agentfsd.core import content_checksums, lost_contents
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import inspection, layers, seals
+from agentfsd.metadata import checksum_rows, inspection, layer_rows
 from agentfsd.metadata.inspection import describe_pages
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 
 if TYPE_CHECKING:
     from agentfsd.core.overlay import Overlay
@@ -43,7 +43,7 @@ def check(overlay: "Overlay", *, scrub: bool = False, alone: bool = False) -> St
                 problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
         if scrub:
             problems += yield from _scrub(overlay)
-        problems = yield from lost.naming(overlay, problems, total)
+        problems = yield from lost_contents.naming(overlay, problems, total)
     except sqlite3.DatabaseError as exc:
         problems.append(f"database: {exc}; what comes after that was not checked")
     return [inspection.plain(problem) for problem in problems]
@@ -67,8 +67,8 @@ def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
 
 
 def _scrub(overlay: "Overlay") -> Steps:
-    problems, total = [], seals.count(overlay.store)
-    for done, problem in enumerate(sealing.scrubbing(overlay.store, overlay.backstore)):
+    problems, total = [], checksum_rows.count(overlay.store)
+    for done, problem in enumerate(content_checksums.scrubbing(overlay.store, overlay.backstore)):
         problems += [problem] if problem else []
         yield min(done, total), total, "contents"
     return problems
@@ -76,20 +76,20 @@ def _scrub(overlay: "Overlay") -> Steps:
 
 def _check_layers(overlay: "Overlay") -> list[str]:
     store = overlay.store
-    known = layers.parents(store)
+    known = layer_rows.parents(store)
     problems = [
         f"layer {layer}: its parent {parent} is missing" for layer, parent in known.items() if parent and parent not in known
     ]
-    for row in layers.branches(store):
+    for row in layer_rows.branches(store):
         problems += [
             f"branch {row.name}: layer {layer} is missing" for layer in (row.head, row.base_layer) if layer and layer not in known
         ]
     problems += [
         f"snapshot {row.name}: layer {row.layer} is missing"
-        for row in layers.snapshots(store)
+        for row in layer_rows.snapshots(store)
         if row.layer and row.layer not in known
     ]
-    alive = set(known) | set(layers.dead(store))
+    alive = set(known) | set(layer_rows.dead(store))
     for table in ("inode", "dentry", "object", "origin"):
         found = {row[0] for row in store.db.execute(f"SELECT DISTINCT layer FROM {table}")}
         problems += [f"{table}: rows of layer {layer}, which does not exist" for layer in found - alive - {0}]
@@ -99,7 +99,7 @@ def _check_layers(overlay: "Overlay") -> list[str]:
 def _check_objects(overlay: "Overlay", total: int) -> Steps:
     store = overlay.store
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
-    dead = set(layers.dead(store)) | {0}
+    dead = set(layer_rows.dead(store)) | {0}
     held = set(overlay.backstore.ids())
     problems: list[str] = []
     last = 0
@@ -111,7 +111,7 @@ def _check_objects(overlay: "Overlay", total: int) -> Steps:
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
     problems += [f"object {number} belongs to nothing" for number in held.intersection(overlay.backstore.ids()) - set(rows)]
     uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
-    dead = set(layers.dead(store)) | {0}
+    dead = set(layer_rows.dead(store)) | {0}
     used = {number for number, layer in store.db.execute(uses) if layer not in dead}
     problems += [f"object {number} has no row" for number in used - set(rows)]
     problems += [
@@ -123,7 +123,7 @@ def _check_objects(overlay: "Overlay", total: int) -> Steps:
 def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
     """Of some objects: is each there, a regular file of ours, and if it is sealed as long as it was?"""
     store, problems = overlay.store, []
-    sizes = {seal.object: seal.size for seal in seals.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
+    sizes = {seal.object: seal.size for seal in checksum_rows.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
     for number in numbers:
         try:
             size = overlay.backstore.stat(number).st_size
@@ -138,10 +138,10 @@ def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
 
 def _check_tree(store: Store, tree: Tree) -> list[str]:
     """Every stored name leads to a stored inode, and link counts agree with the names."""
-    newest = lost.newest_inodes(store, tree)
+    newest = lost_contents.newest_inodes(store, tree)
     problems: list[str] = []
     links: dict[int, int] = {}
-    for (directory, name), child in lost.newest_names(store, tree).items():
+    for (directory, name), child in lost_contents.newest_names(store, tree).items():
         if not child or newest.get(directory) is None or newest[directory].nlink == 0:
             continue
         row = newest.get(child)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from agentfsd.core.ids import check_name
 from agentfsd.core.refs import Refs
 from agentfsd.errors import DamagedContent, Refusal
-from agentfsd.metadata import layers, seals
-from agentfsd.metadata.rows import BranchRow, DeedRow, SnapshotRow
-from agentfsd.metadata.store import Transaction
+from agentfsd.metadata import checksum_rows, layer_rows
+from agentfsd.metadata.row_store import Transaction
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
 from agentfsd.types import SnapshotInfo
 
 UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds that nobody gave a name
@@ -72,7 +72,7 @@ class Snapshots(Refs):
             self._ids.make(), name or self._free_name(branch.name), branch.name, branch.id, layer, parent.id if parent else "",
             time.time_ns(), tag, author_pid, None, None, kind, author,
         )  # fmt: skip
-        layers.put_snapshot(self.store, row)
+        layer_rows.put_snapshot(self.store, row)
         tx.put(self._snapshots, row.id, row)
         return row
 
@@ -80,10 +80,10 @@ class Snapshots(Refs):
         """One that no snapshot has had: who has noted it must not be given another state by it. Within a transaction."""
         taken = {row.name for row in self._snapshots.values()}
         key = f"snapshots of {branch}"
-        number = 1 + int(self.store.fact(key) or sum(row.branch == branch for row in self._snapshots.values()))
+        number = 1 + int(self.store.value(key) or sum(row.branch == branch for row in self._snapshots.values()))
         while f"{branch[:100]}-{number}" in taken:
             number += 1
-        self.store.put_fact(key, str(number))
+        self.store.put_value(key, str(number))
         return f"{branch[:100]}-{number}"
 
     def list_snapshots(self, branch: str | None = None) -> list[SnapshotInfo]:
@@ -106,30 +106,32 @@ class Snapshots(Refs):
         )  # fmt: skip
 
     def _merged_since_parent(self, row: SnapshotRow) -> tuple[str, ...]:
-        merges = layers.merges(self.store)
+        merges = layer_rows.merges(self.store)
         if not merges:
             return ()
         older = self._older_layers(row)
-        others = {other for layer in layers.chain(self.store, row.layer) if layer not in older for other in merges.get(layer, ())}
+        others = {
+            other for layer in layer_rows.chain(self.store, row.layer) if layer not in older for other in merges.get(layer, ())
+        }
         return tuple(found.id for found in sorted(self._snapshots.values()) if found.layer in others)
 
     def _older_layers(self, row: SnapshotRow) -> set[int]:
         """Those that the snapshot before had already."""
         parent = self._snapshots.get(row.parent)
-        return set(layers.chain(self.store, parent.layer)) if parent else set()
+        return set(layer_rows.chain(self.store, parent.layer)) if parent else set()
 
     def count_snapshot(self, ref: str) -> SnapshotInfo:
         """Like snapshot_info, with the counts made now if nobody asked before: entries and bytes since its parent."""
         row = self.snapshot_row(ref)
         if row.file_count is None:
             older = self._older_layers(row)
-            mine = [layer for layer in layers.chain(self.store, row.layer) if layer not in older]
+            mine = [layer for layer in layer_rows.chain(self.store, row.layer) if layer not in older]
             copies = set().union(*self._copies(mine))
-            files = sum(layers.counting_entries(self.store, mine)) - len(copies)
+            files = sum(layer_rows.counting_entries(self.store, mine)) - len(copies)
             objects = {number for layer in mine for number in self.store.contents_of(layer)} - copies
             size = sum(map(self._size_of, objects))
             with self.store.transaction():
-                layers.set_snapshot_counts(self.store, row.id, files, size)
+                layer_rows.set_snapshot_counts(self.store, row.id, files, size)
             row = self._snapshots[row.id] = row._replace(file_count=files, bytes_changed=size)
         return self._snapshot_info(row)
 
@@ -138,7 +140,7 @@ class Snapshots(Refs):
         try:
             return self.backstore.stat(number).st_size
         except DamagedContent:
-            return seals.size_of(self.store, number)
+            return checksum_rows.size_of(self.store, number)
 
     def delete_snapshot(self, ref: str) -> None:
         """Removes a snapshot and what only it held."""
@@ -149,20 +151,20 @@ class Snapshots(Refs):
 
     def _delete_snapshot(self, tx: Transaction, row: SnapshotRow) -> None:
         """Call _detach() after the commit."""
-        layers.delete_snapshot(self.store, row.id, row.parent)
+        layer_rows.delete_snapshot(self.store, row.id, row.parent)
         tx.put(self._snapshots, row.id, None)
         self._unmark_temporary(tx, row.id)
         for other in [other for other in self._snapshots.values() if other.parent == row.id]:
             tx.put(self._snapshots, other.id, other._replace(parent=row.parent))
-        for deed in [deed for deed in self._deeds.values() if deed.snapshot == row.id]:
-            self._forget_deed(tx, deed)
+        for entry in [entry for entry in self._undo_entries.values() if entry.snapshot == row.id]:
+            self._forget_undo_entry(tx, entry)
         self._let_go(tx, row.layer)
 
-    def _forget_deed(self, tx: Transaction, deed: DeedRow) -> None:
+    def _forget_undo_entry(self, tx: Transaction, entry: UndoRow) -> None:
         """It can be undone no more."""
-        layers.delete_deed(self.store, deed.id)
-        tx.put(self._deeds, deed.id, None)
-        self._let_go(tx, deed.branch.base_layer)
+        layer_rows.delete_undo_entry(self.store, entry.id)
+        tx.put(self._undo_entries, entry.id, None)
+        self._let_go(tx, entry.branch.base_layer)
 
     def log(self, ref: str) -> list[SnapshotInfo]:
         """The snapshots in the history of a ref, newest first."""
@@ -178,4 +180,4 @@ class Snapshots(Refs):
         branch, snapshot = self._branches.get(branch_id), self._snapshots.get(snapshot_id)
         if branch is None or snapshot is None:
             return False
-        return snapshot.branch_id == branch_id or snapshot.layer in layers.chain(self.store, branch.head)
+        return snapshot.branch_id == branch_id or snapshot.layer in layer_rows.chain(self.store, branch.head)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from agentfsd import kernel
 from agentfsd.copying import copy_content
 from agentfsd.metadata.database import JOURNAL
-from agentfsd.metadata.pages import SUFFIX, Sums
+from agentfsd.metadata.page_checksums import SUFFIX, ChecksumFile
 
 COPY = "-clean"
 _PARTS = ("", "-wal", JOURNAL, SUFFIX)
@@ -52,7 +52,7 @@ def _copy_file(source: str, target: str, *, share: bool, between: Callable[[], o
 
 
 def _say_unused(path: str) -> None:
-    sums = Sums(path, writes=True)
+    sums = ChecksumFile(path, writes=True)
     if sums.is_sound:
         sums.write_header(sums.page_bytes, sums.count, in_use=False)
         sums.sync()

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from agentfsd.metadata.row_store import INODE_COLUMNS, Store
 from agentfsd.metadata.rows import InodeRow
-from agentfsd.metadata.store import INODE_COLUMNS, Store
 
 _PAGE = 500  # rows of one step
 _SOME_IDS = "SELECT id FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?"
@@ -13,7 +13,7 @@ _NAMES = f"SELECT child, dir, name, layer FROM dentry WHERE child IN {_TOUCHED}"
 _OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
 
 
-class Foretold:
+class Prefetch:
     """All versions of every inode that has a row in one of the layers, with the objects and names of these.
 
     ``names``: (directory, name, layer) by inode; ``objects``: the layer that owns each.

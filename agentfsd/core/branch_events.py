@@ -5,14 +5,14 @@ from typing import Literal, NamedTuple
 
 from agentfsd.core.inode import Inode
 
-Kind = Literal[
+EventKind = Literal[
     "created", "modified", "deleted", "renamed", "attributes",
     "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
     "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
 ]  # fmt: skip
 
 
-class Happening(NamedTuple):
+class BranchEvent(NamedTuple):
     """``pid``: the process that did it (of a binding: the one it is about), 0 where nobody knows. ``path``: None for where
     ``inode`` is now.
 
@@ -20,7 +20,7 @@ class Happening(NamedTuple):
     ``by``: the process that asked for a binding, 0 elsewhere.
     """
 
-    kind: Kind
+    kind: EventKind
     branch_id: str
     pid: int = 0
     inode: Inode | None = None
@@ -31,4 +31,4 @@ class Happening(NamedTuple):
     by: int = 0
 
 
-Listener = Callable[[Happening], None]
+Listener = Callable[[BranchEvent], None]

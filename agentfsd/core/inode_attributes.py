@@ -8,12 +8,12 @@ from agentfsd.core import acl
 from agentfsd.core.copyup import (
     change_time_ns,
     check_writable,
-    frees_room,
     is_owned,
     lower_xattrs,
     materialize,
     now_ns,
     own_content,
+    retry_with_reserve,
     save,
 )
 from agentfsd.core.inode import Attributes, Inode
@@ -39,7 +39,7 @@ class NewAttributes:
     mtime_ns: int | None = None
 
 
-@frees_room
+@retry_with_reserve
 def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool = False) -> Attributes:
     """Applies *new* and returns what stat shows then. ``privileged`` callers keep setuid bits on chown and truncate."""
     if new.size is not None or inode.nlink:

@@ -8,22 +8,22 @@ import errno
 import stat
 
 from agentfsd.core import acl, origin
+from agentfsd.core.content_objects import create_object
 from agentfsd.core.copyup import (
     change_time_ns,
     check_writable,
-    frees_room,
     is_owned,
     load_lower_attributes,
     materialize,
     now_ns,
+    retry_with_reserve,
     save,
     set_entry,
 )
 from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
-from agentfsd.core.objects import create_object
 from agentfsd.core.tree import Tree, exists_in, join
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata.store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
 RENAME_NOREPLACE = 1
@@ -174,7 +174,7 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
     tree.adopt(inode)
 
 
-@frees_room
+@retry_with_reserve
 def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
     """Removes a name that is no directory, and returns what it stood for; IsADirectoryError."""
     check_writable(tree)
@@ -190,7 +190,7 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
     return inode
 
 
-@frees_room
+@retry_with_reserve
 def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
     """Removes an empty directory; ENOTEMPTY, NotADirectoryError."""
     check_writable(tree)

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from agentfsd.core import links, origin
-from agentfsd.core.attributes import all_xattrs
+from agentfsd.core import hard_links, origin
+from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
 from agentfsd.core.inode import ROOT_ID, Attributes, Inode
-from agentfsd.core.sameness import Verdicts, at_once, compare, holds_object, same_bytes
+from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.metadata.foretold import Foretold
-from agentfsd.metadata.layers import names_in
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.layer_rows import names_in
+from agentfsd.metadata.prefetch import Prefetch
+from agentfsd.metadata.row_store import Store
 from agentfsd.types import Change
 
 _STEP = 500  # names that are followed upwards at once
@@ -22,7 +22,7 @@ _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xa
 _Key = tuple[int, int]
 
 
-class Pair(NamedTuple):
+class EntryPair(NamedTuple):
     """One path that differs; None on a side that has no such name. ``what``: content, type, mode, owner, xattrs, times."""
 
     path: bytes
@@ -33,10 +33,10 @@ class Pair(NamedTuple):
     shown: Attributes | None = None  # of the new side, where they were looked at
 
 
-_Group = defaultdict[_Key, list[Pair]]
+_Group = defaultdict[_Key, list[EntryPair]]
 
 
-def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair]:
+def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair]:
     """Every path that differs, a directory before what is in it; also each name below one that came or went.
 
     With *times* modification times count too. The trees must hold still.
@@ -44,10 +44,10 @@ def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterato
     return (pair for pair in pairs_in_steps(parts, old, new, times=times) if pair is not None)
 
 
-def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[Pair | None]:
+def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair | None]:
     """Likewise; None wherever others may have their turn although no path was found."""
     touched = _Touched(old, new)
-    walker = _Walker(touched, Verdicts(), times=times, in_steps=True)
+    walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
     try:
         yield from touched.reading(parts.store)
         touched.add_links()
@@ -59,20 +59,20 @@ def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -
         touched.forget()
 
 
-def between(parts: Parts, old: Tree, new: Tree, verdicts: Verdicts | None = None) -> list[Change]:
+def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[Change]:
     """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds.
 
     With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
     """
-    return at_once(_changes(parts, _Walker(_Touched(old, new), verdicts)))
+    return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
 
 
 def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
     """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
-    return _changes(parts, _Walker(_Touched(old, new), Verdicts(), in_steps=True))
+    return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
 
 
-def only_lower_moved(pair: Pair) -> bool:
+def only_lower_moved(pair: EntryPair) -> bool:
     """Whether a file differs from the lower's only because that changed since the branch got a copy, and never changed it.
 
     Told by the content that the lower had then, where that is kept (core/origin.py).
@@ -97,13 +97,13 @@ class _Touched:
     def __init__(self, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
         self.below: dict[bytes, set[bytes]] = {}  # likewise by the directory's path: what only the lower knows to be touched
-        self.old, self.new, self._rows = old, new, Foretold()
+        self.old, self.new, self._rows = old, new, Prefetch()
 
     def reading(self, store: Store) -> Iterator[None]:
         """In steps. The older layer before the newer, into which its rows may be merged meanwhile: nothing is missed."""
         old, new, rows, dirs = self.old, self.new, self._rows, set[int]()
         chain = old.chain | new.chain
-        old.foretold = new.foretold = rows
+        old.prefetch = new.prefetch = rows
         for layer in sorted(old.chain ^ new.chain):
             for some in names_in(store, layer):
                 for directory, name, _ in some:
@@ -115,14 +115,14 @@ class _Touched:
 
     def forget(self) -> None:
         """What was read is not what is there any more, once the trees change."""
-        self.old.foretold = self.new.foretold = None
+        self.old.prefetch = self.new.prefetch = None
 
     def add_links(self) -> None:
         """What changed under one of its names has changed under all of them."""
         linked = [versions[0].id for versions in self._rows.inodes.values() if versions[0].linked]
         for tree in (self.old, self.new) if linked else ():
             inodes = (tree.stored(number) for number in linked)
-            for paths in links.names(tree, [inode for inode in inodes if inode is not None and inode.nlink]).values():
+            for paths in hard_links.names(tree, [inode for inode in inodes if inode is not None and inode.nlink]).values():
                 for path in paths:
                     self._add_path(path)
 
@@ -131,7 +131,7 @@ class _Touched:
             path, _, name = path.rpartition(b"/")
             self.below.setdefault(path, set()).add(name)
 
-    def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Foretold) -> Iterator[None]:
+    def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Prefetch) -> Iterator[None]:
         """Enters every name that leads to something touched."""
         todo, seen = list(start), set(start)
         while todo:
@@ -149,14 +149,16 @@ class _Touched:
 
 
 class _Walker:
-    def __init__(self, touched: _Touched, verdicts: Verdicts | None, *, times: bool = False, in_steps: bool = False) -> None:
+    def __init__(
+        self, touched: _Touched, verdicts: ComparisonResults | None, *, times: bool = False, in_steps: bool = False
+    ) -> None:
         self.old, self.new = touched.old, touched.new
         self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
 
-    def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[Pair]:
+    def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[EntryPair]:
         """What differs below two directories, not what is below a name that only one of them has."""
         if itself and (what := self.differences(old, new)):
-            yield Pair(path, old, new, what)
+            yield EntryPair(path, old, new, what)
         under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
         while under_way:
             found = next(under_way[-1], None)
@@ -169,14 +171,14 @@ class _Walker:
             if further is not None:
                 under_way.append(self._inside(*further))
 
-    def settled(self, found: Iterable[Pair]) -> Iterator[Pair | None]:
+    def settled(self, found: Iterable[EntryPair]) -> Iterator[EntryPair | None]:
         """What differs indeed: *in_steps*, files of one size are read now, with None at each step of that."""
         for pair in found:
             what = yield from self._settled(pair.what)
             if what or not pair.what:
                 yield pair if what is pair.what else pair._replace(what=what)
 
-    def moved(self, old: Pair, new: Pair) -> Iterator[Pair | None]:
+    def moved(self, old: EntryPair, new: EntryPair) -> Iterator[EntryPair | None]:
         """What went under the one name and came under the other; likewise."""
         what = yield from self._settled(self.differences(old.old, new.new))
         yield new._replace(old=old.old, what=what)
@@ -187,7 +189,9 @@ class _Walker:
             return tuple(part for part in what if part != "content")
         return what
 
-    def _inside(self, path: bytes, old: Inode, new: Inode) -> Iterator[tuple[Pair | None, tuple[bytes, Inode, Inode] | None]]:
+    def _inside(
+        self, path: bytes, old: Inode, new: Inode
+    ) -> Iterator[tuple[EntryPair | None, tuple[bytes, Inode, Inode] | None]]:
         """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
         if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
             names = self.touched.names.get(old.id, set()) | self.touched.names.get(new.id, set())
@@ -203,13 +207,13 @@ class _Walker:
 
     def _pair(
         self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode
-    ) -> Pair | None:
+    ) -> EntryPair | None:
         if old is None or new is None:
-            return None if old is new else Pair(path, old and old[0], new and new[0], (), within, new and new[1])
+            return None if old is new else EntryPair(path, old and old[0], new and new[0], (), within, new and new[1])
         what = self._differences(*old, *new)
-        return Pair(path, old[0], new[0], what, within, new[1]) if what else None
+        return EntryPair(path, old[0], new[0], what, within, new[1]) if what else None
 
-    def below(self, pair: Pair) -> Iterator[Pair]:
+    def below(self, pair: EntryPair) -> Iterator[EntryPair]:
         """The names directly inside a directory that came, went, or took the place of something else."""
         for tree, inode, is_old in ((self.old, pair.old, True), (self.new, pair.new, False)):
             if inode is None or not inode.is_dir or (pair.old is not None and pair.new is not None and "type" not in pair.what):
@@ -217,7 +221,7 @@ class _Walker:
             for name in sorted(tree.names(inode)):
                 child = tree.lookup(inode, name)
                 path = join(pair.path, name)
-                yield Pair(path, child, None, ()) if is_old else Pair(path, None, child, (), inode)
+                yield EntryPair(path, child, None, ()) if is_old else EntryPair(path, None, child, (), inode)
 
     def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
         assert old is not None and new is not None
@@ -245,7 +249,7 @@ def same_content(old: Inode, new: Inode) -> bool:
     return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
 
 
-def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: Verdicts | None = None) -> bool:
+def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: ComparisonResults | None = None) -> bool:
     if old.is_file:
         if old.content == new.content and (old.content or old.lower_path == new.lower_path):
             return True
@@ -255,7 +259,7 @@ def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: Ve
     return old.is_dir or one.rdev == two.rdev
 
 
-def _below(walker: _Walker, pair: Pair) -> Iterator[Pair]:
+def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
     under_way = [walker.below(pair)]
     while under_way:
         child = next(under_way[-1], None)
@@ -280,13 +284,13 @@ def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], N
     return sorted(found, key=lambda change: change.path)
 
 
-def _with_renames(walker: _Walker, found: Iterable[Pair | None]) -> Iterator[tuple[bytes, Pair] | None]:
+def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:
     """(old path, pair), the old path b"" for all but what went under one name and came under another; None at each other step.
 
     A directory that did not is opened, and what is in it may have come from, or gone, anywhere.
     """
     came, gone = _Group(list), _Group(list)
-    further: list[Iterable[Pair | None]] = [found]
+    further: list[Iterable[EntryPair | None]] = [found]
     while further:
         stayed = yield from _sorted_out(itertools.chain.from_iterable(further), came, gone)
         yield from ((b"", pair) for pair in stayed)
@@ -302,7 +306,7 @@ def _with_renames(walker: _Walker, found: Iterable[Pair | None]) -> Iterator[tup
         yield from ((b"", pair) for those in group.values() for pair in those)
 
 
-def _sorted_out(found: Iterable[Pair | None], came: _Group, gone: _Group) -> Generator[None, None, list[Pair]]:
+def _sorted_out(found: Iterable[EntryPair | None], came: _Group, gone: _Group) -> Generator[None, None, list[EntryPair]]:
     """Enters what came and what went, and returns the rest."""
     stayed = []
     for pair in found:
@@ -316,14 +320,14 @@ def _sorted_out(found: Iterable[Pair | None], came: _Group, gone: _Group) -> Gen
     return stayed
 
 
-def _matches(came: _Group, gone: _Group) -> Iterator[tuple[Pair, Pair]]:
+def _matches(came: _Group, gone: _Group) -> Iterator[tuple[EntryPair, EntryPair]]:
     """(gone, came) of the same file; they are taken out."""
     for key in came.keys() & gone.keys():
         while came[key] and gone[key]:
             yield gone[key].pop(0), came[key].pop(0)
 
 
-def _directories(group: _Group) -> list[Pair]:
+def _directories(group: _Group) -> list[EntryPair]:
     """Takes them out."""
     return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
 
@@ -334,7 +338,7 @@ def _key(inode: Inode | None) -> _Key:
     return inode.ino, stat.S_IFMT(inode.mode)
 
 
-def _change(walker: _Walker, old_path: bytes, pair: Pair) -> Change:
+def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> Change:
     path, old, new, what, within, _ = pair
     if old_path:
         status = "R"

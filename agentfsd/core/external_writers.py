@@ -10,36 +10,36 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import layers
+from agentfsd.metadata import layer_rows
 
 
 def begin(inode: Inode) -> None:
     """Counts one more who writes it past us. Durable for the branch: a writer outlives a daemon that is killed."""
     tree = inode.tree
-    if tree.id and not tree.noted_passing:
+    if tree.id and not tree.external_writers_noted:
         with tree.store.transaction():
-            tree.store.put_fact(_fact(tree.id), "1")
-        tree.noted_passing = True
-    tree.passed[inode] = tree.passed.get(inode, 0) + 1
+            tree.store.put_value(_fact(tree.id), "1")
+        tree.external_writers_noted = True
+    tree.external_writers[inode] = tree.external_writers.get(inode, 0) + 1
 
 
 def end(tree: Tree, inode: Inode) -> None:
     """One less; *tree*: the inode's at that time."""
-    left = tree.passed.get(inode, 0) - 1
+    left = tree.external_writers.get(inode, 0) - 1
     if left > 0:
-        tree.passed[inode] = left
+        tree.external_writers[inode] = left
     else:
-        tree.passed.pop(inode, None)
+        tree.external_writers.pop(inode, None)
 
 
 def left_over(refs: Refs) -> Iterator[Inode]:
     """After a start: the files that somebody still has open since an earlier daemon gave them out."""
     store = refs.store
     for _, branch_id in refs.list_names(True):
-        if not store.fact(_fact(branch_id)):
+        if not store.value(_fact(branch_id)):
             continue
         tree, found = refs.branch_tree(branch_id), False
-        for inode_id, number in layers.contents_of(store, tree.head):
+        for inode_id, number in layer_rows.contents_of(store, tree.head):
             if not _is_open(tree, number):
                 continue
             inode = tree.find_stored(inode_id)
@@ -48,7 +48,7 @@ def left_over(refs: Refs) -> Iterator[Inode]:
                 yield inode
         if not found:
             with store.transaction():
-                store.put_fact(_fact(branch_id), "")
+                store.put_value(_fact(branch_id), "")
 
 
 def _is_open(tree: Tree, number: int) -> bool:

@@ -8,14 +8,14 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentfsd.core import acl, settings
+from agentfsd.core import acl, policy_settings
 from agentfsd.core.inode import Inode
-from agentfsd.metadata.store import Store, Transaction
+from agentfsd.metadata.row_store import Store, Transaction
 
 _BITS = 0o777
 
 
-class Rules(NamedTuple):
+class CopyUpRules(NamedTuple):
     """The settings named copyup.*, read."""
 
     mode_strategy: str
@@ -25,8 +25,8 @@ class Rules(NamedTuple):
     dir_mode: int
 
     @classmethod
-    def stored(cls, store: Store) -> "Rules":
-        found = settings.read(store)
+    def stored(cls, store: Store) -> "CopyUpRules":
+        found = policy_settings.read(store)
         bits = (int(found[f"copyup.{name}"], 8) for name in ("umask", "file_mode", "dir_mode"))
         return cls(found["copyup.mode_strategy"], found["copyup.acl_strategy"], *bits)
 
@@ -45,13 +45,13 @@ class Rules(NamedTuple):
         return mode
 
 
-class Initial:
+class CopyUpPolicy:
     """What copied-up objects of an overlay begin with. ``listeners`` hear of each that is to show another mode or list than in
     the lower.
     """
 
     def __init__(self, store: Store) -> None:
-        self.rules = Rules.stored(store)
+        self.rules = CopyUpRules.stored(store)
         self.listeners: list[Callable[[Inode], object]] = []
 
     def apply(self, tx: Transaction, inode: Inode, ctime_ns: int) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Container
 
+from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import OriginRow
-from agentfsd.metadata.store import Store
 
 _COLUMNS = ", ".join(OriginRow._fields)
 _SELECT = f"SELECT {_COLUMNS} FROM origin WHERE dir = ? AND name = ?"

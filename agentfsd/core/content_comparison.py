@@ -15,19 +15,19 @@ _T = TypeVar("_T")
 
 def same_bytes(old: Inode, new: Inode) -> bool:
     """At once, however long it takes."""
-    return at_once(compare(old, new))
+    return run_to_end(compare(old, new))
 
 
 def holds_object(inode: Inode, number: int) -> bool:
     """Likewise, whether a file holds what is kept in an object of the backstore."""
     kept = inode.tree.backstore.open(number)
     try:
-        return at_once(_compare(content_fd(inode), os.dup(kept.fileno())))
+        return run_to_end(_compare(content_fd(inode), os.dup(kept.fileno())))
     finally:
         kept.close()
 
 
-class Verdicts:
+class ComparisonResults:
     """What was found out of pairs of files in steps. It counts while neither file has changed since.
 
     ``open``: those that were asked for, and of which nothing is known.
@@ -68,7 +68,7 @@ def compare(old: Inode, new: Inode) -> Generator[None, None, bool]:
     return _compare(content_fd(old), content_fd(new))
 
 
-def at_once(steps: Generator[object, None, _T]) -> _T:
+def run_to_end(steps: Generator[object, None, _T]) -> _T:
     """What work in steps returns, run to its end."""
     while True:
         try:

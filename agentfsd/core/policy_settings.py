@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from agentfsd.errors import invalid
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
@@ -105,7 +105,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
 
 def read(store: Store) -> dict[str, str]:
     """Every setting by name."""
-    return {name: store.fact(f"policy.{name}") or default for name, (default, _) in _SETTINGS.items()}
+    return {name: store.value(f"policy.{name}") or default for name, (default, _) in _SETTINGS.items()}
 
 
 def check(name: str, value: str) -> str:
@@ -117,4 +117,4 @@ def check(name: str, value: str) -> str:
 
 def write(store: Store, name: str, value: str) -> None:
     """In the open transaction. Refusal like check()."""
-    store.put_fact(f"policy.{name}", check(name, value))
+    store.put_value(f"policy.{name}", check(name, value))

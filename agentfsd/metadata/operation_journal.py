@@ -54,7 +54,7 @@ class Chain(NamedTuple):
     is_whole: bool
 
 
-class Journal:
+class OperationJournal:
     """Any number of appends, then reset() once the database has them all."""
 
     def __init__(self, path: str, number: int, run: bytes = bytes(16)) -> None:
