@@ -35,9 +35,9 @@ from agentfsd.ending import Ending
 from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.mount import IO_MODES, Mount
-from agentfsd.fuse.native import device, forward
-from agentfsd.fuse.native.session import Unsupported
+from agentfsd.fuse.mount import IO_MODES, FuseMount
+from agentfsd.fuse.native import descriptor_ioctl, fuse_device
+from agentfsd.fuse.native.native_session import Unsupported
 from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.handoff.views import Views
@@ -98,7 +98,7 @@ class Daemon:
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
-        self.mount = Mount(
+        self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
             BranchMounts(orders.state),
         )  # fmt: skip
@@ -112,7 +112,11 @@ class Daemon:
             "ro" in orders.mount_options,
         )
         self.doorway = Doorway(self.state.doorway, os.geteuid())
-        self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
+        self.service.forwarding, self.service.doorway, self.service.tell_command = (
+            self.forwarding,
+            self.doorway,
+            descriptor_ioctl.TELL,
+        )
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = process.has_terminal()
@@ -409,7 +413,7 @@ def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> 
     if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
         there = mounts.mount_at(orders.mountpoint)
         if there is None or there.fstype != mounts.FSTYPE:
-            device.mount_dead(orders.mountpoint, orders.allow_other)
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
     if isinstance(exc, OSError) and exc.errno in NO_ROOM:
         manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
         wait_for_room(orders.state, _FULL_AGAIN_S)

@@ -11,7 +11,7 @@ from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.base import Base, DirHandle, TextHandle
 from agentfsd.fuse.nodes import DirNode, VirtualNode
-from agentfsd.fuse.reply import LONG_S, NOW_S, Context, Entry, Listed
+from agentfsd.fuse.reply import LONG_S, NOW_S, CallContext, ListedName, LookupReply
 from agentfsd.types import CONTROL_DIR
 
 _FILES = {b"control": "control", b"status": "text", b"status.json": "text"}
@@ -20,9 +20,9 @@ _DIRS = {b"branches": "branches", b"snapshots": "snapshots"}
 DOTS = (b".", b"..")
 
 
-def dot_entry(attributes: Attributes) -> Entry:
+def dot_entry(attributes: Attributes) -> LookupReply:
     """``.`` and ``..`` in a listing: the kernel takes only number and type, and counts no look-up."""
-    return Entry(0, attributes, NOW_S, NOW_S)
+    return LookupReply(0, attributes, NOW_S, NOW_S)
 
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ else:
 
 
 class Virtual(_Mixin):
-    def lookup_control_dir(self, root: DirNode, ctx: Context) -> Entry:
+    def lookup_control_dir(self, root: DirNode, ctx: CallContext) -> LookupReply:
         """Visible to the mount's owner and to root; anybody else finds nothing there.
 
         On a connection that shows one branch only it is an empty place, over which that of the mount is mounted.
@@ -44,7 +44,7 @@ class Virtual(_Mixin):
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return self.virtual_reply(self.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
 
-    def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: Context) -> Entry:
+    def lookup_virtual(self, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
         if self.nodes.top.tree_id:
             raise FileNotFoundError(errno.ENOENT, "no such name")
         if node.kind == "dir":
@@ -56,14 +56,14 @@ class Virtual(_Mixin):
             return self.virtual_reply(self.nodes.virtual_child(node.owner, node, name, kind))
         return self._lookup_view(node, name, ctx)
 
-    def _lookup_view(self, node: VirtualNode, name: bytes, ctx: Context) -> Entry:
+    def _lookup_view(self, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
         tree = self._named_tree(node.kind, name.decode("ascii", "replace"))
         bound = self.bindings.branch_of(ctx.pid)
         if bound is not None and not (node.kind == "snapshots" and self.overlay.in_history(bound, tree.id)):
             raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
-        return Entry(root.id, self.attributes(tree.root), NOW_S, NOW_S)
+        return LookupReply(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
     def _named_tree(self, kind: str, name: str) -> Tree:
         """By exact name only: an id or prefix would be a second name of one directory."""
@@ -78,7 +78,7 @@ class Virtual(_Mixin):
             return {**_FILES, b"snapshots": "snapshots"}
         return {**_FILES, **_DIRS}
 
-    def list_virtual(self, node: VirtualNode, handle: DirHandle, start: int) -> Iterator[Listed]:
+    def list_virtual(self, node: VirtualNode, handle: DirHandle, start: int) -> Iterator[ListedName]:
         if start == 0 or not handle.listing:
             if node.kind == "dir":
                 names = sorted(self._child_kinds(node))
@@ -89,9 +89,9 @@ class Virtual(_Mixin):
             name = handle.listing[position]
             entry = self._listed(node, name)
             if entry is not None:
-                yield Listed(name, entry, position + 1)
+                yield ListedName(name, entry, position + 1)
 
-    def _listed(self, node: VirtualNode, name: bytes) -> Entry | None:
+    def _listed(self, node: VirtualNode, name: bytes) -> LookupReply | None:
         if name in DOTS:
             return dot_entry(self.virtual_attributes(node))
         if node.kind == "dir":
@@ -102,9 +102,9 @@ class Virtual(_Mixin):
             return None
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
-        return Entry(root.id, self.attributes(tree.root), NOW_S, NOW_S)
+        return LookupReply(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
-    async def open_virtual(self, node: VirtualNode, ctx: Context) -> int:
+    async def open_virtual(self, node: VirtualNode, ctx: CallContext) -> int:
         """The handle. A status takes as long as there are files and branches to be looked at."""
         if node.is_dir:
             raise IsADirectoryError(errno.EISDIR, "is a directory")

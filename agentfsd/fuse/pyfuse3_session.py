@@ -13,15 +13,15 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.fuse import entry
+from agentfsd.fuse import pyfuse3_entries
 from agentfsd.fuse.base import DirHandle, FileHandle
-from agentfsd.fuse.errors import errno_of
+from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.files import is_acl
-from agentfsd.fuse.notify import all_taken
-from agentfsd.fuse.observe import look_closer
+from agentfsd.fuse.name_reservations import NameReserved
+from agentfsd.fuse.notifier import all_taken
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import Context, Entry, Shown
-from agentfsd.fuse.turns import NotYourTurn
+from agentfsd.fuse.reply import AttributesReply, CallContext, LookupReply
+from agentfsd.fuse.request_profiling import look_closer
 
 _BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
 _ABOUT_NONE = frozenset({"forget", "statfs"})
@@ -53,7 +53,7 @@ def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
     return request
 
 
-class LibfuseSession:
+class Pyfuse3Session:
     """One mount."""
 
     kind = "pyfuse3"
@@ -110,7 +110,7 @@ class _Requests(pyfuse3.Operations):
             try:
                 found = handler(*args, **kwargs)
                 break
-            except NotYourTurn as exc:
+            except NameReserved as exc:
                 await exc.over()
         if self._ops.unsettled:
             await all_taken(self._ops.take_unsettled())
@@ -319,19 +319,19 @@ class _Requests(pyfuse3.Operations):
         return True  # the kernel checks permissions itself (default_permissions)
 
 
-def _context(ctx: RequestContext) -> Context:
+def _context(ctx: RequestContext) -> CallContext:
     """The kernel has applied the umask already."""
-    return Context(ctx.pid, ctx.uid, ctx.gid)
+    return CallContext(ctx.pid, ctx.uid, ctx.gid)
 
 
-def _entry(found: Entry) -> EntryAttributes:
+def _entry(found: LookupReply) -> EntryAttributes:
     if found.attributes is None:
-        return entry.missing(found.entry_s)
-    return entry.make(found.node, found.attributes, found.entry_s, found.attr_s)
+        return pyfuse3_entries.missing(found.entry_s)
+    return pyfuse3_entries.make(found.node, found.attributes, found.entry_s, found.attr_s)
 
 
-def _attributes(number: int, found: Shown) -> EntryAttributes:
-    return entry.make(number, found.attributes, 0.0, found.attr_s)
+def _attributes(number: int, found: AttributesReply) -> EntryAttributes:
+    return pyfuse3_entries.make(number, found.attributes, 0.0, found.attr_s)
 
 
 def _is_in_group(ctx: RequestContext, gid: int) -> bool:

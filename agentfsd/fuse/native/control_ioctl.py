@@ -7,10 +7,10 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
-from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.nodes import ROOT_NODE
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import Context
+from agentfsd.fuse.reply import CallContext
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.requests import Parts, Reply
@@ -21,7 +21,7 @@ _GET_FLAGS, _SET_FLAGS, _FSGETXATTR = 0x80086601, 0x40086602, 0x801C581F
 _LENGTH = struct.Struct("=I")
 
 
-def answer(ops: Operations, node: int, ctx: Context, command: int, content: bytes, room: int) -> "Reply":
+def answer(ops: Operations, node: int, ctx: CallContext, command: int, content: bytes, room: int) -> "Reply":
     if command == CONTROL and node == ROOT_NODE:
         return _control(ops, ctx, content, room)
     if command == _GET_FLAGS:
@@ -39,7 +39,7 @@ def done(content: bytes) -> "Parts":
     return [fuse.IOCTL_OUT.pack(0, 0, 0, 0), content]
 
 
-async def _control(ops: Operations, ctx: Context, content: bytes, room: int) -> "Parts":
+async def _control(ops: Operations, ctx: CallContext, content: bytes, room: int) -> "Parts":
     """EMSGSIZE when the reply does not fit: the control file has no such limit."""
     if len(content) < _LENGTH.size or not 0 < _LENGTH.unpack_from(content)[0] <= len(content) - _LENGTH.size:
         raise OSError(errno.EINVAL, "the length of the request comes first")

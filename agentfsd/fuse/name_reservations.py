@@ -19,7 +19,7 @@ _MANY = 64
 _Place = tuple[Inode, bytes]
 
 
-class NotYourTurn(Exception):
+class NameReserved(Exception):
     """The name is kept for somebody else: ask again after ``free``, or after KEPT_S."""
 
     def __init__(self, free: trio.Event) -> None:
@@ -31,7 +31,7 @@ class NotYourTurn(Exception):
             await self.free.wait()
 
 
-class Turns:
+class NameReservations:
     """Of all connections. Threads are known by their numbers: a second try comes from the same one."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Turns:
         if kept is None:
             return
         if kept[0] != tid and time.monotonic() < kept[1]:
-            raise NotYourTurn(kept[2])
+            raise NameReserved(kept[2])
         del self._kept[directory, name]
         kept[2].set()
 

@@ -1,4 +1,4 @@
-"""Lock requests of one connection, from their bytes to fuse/locks.py and back. One that waits is answered when it is done.
+"""Lock requests of one connection, from their bytes to fuse/lock_service.py and back. One that waits is answered when it is done.
 
 The kernel tells of each close by FLUSH, which costs a message, or not at all for an open that was answered with FOPEN_NOFLUSH.
 """
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, Waiter
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import FileHandle, TextHandle
-from agentfsd.fuse.locks import Conflict
-from agentfsd.fuse.native import protocol as fuse
-from agentfsd.fuse.reply import NO_REPLY, Context
+from agentfsd.fuse.lock_service import LockConflict
+from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.reply import NO_REPLY, CallContext
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.requests import Parts, Reply, Requests
@@ -30,7 +30,7 @@ def open_flags(requests: "Requests", handle: FileHandle, flags: int, *, made: bo
     return 0 if handle.flushes else fuse.FOPEN_NOFLUSH
 
 
-def getlk(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "Reply":
+def getlk(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
     file, wanted = _wanted(requests, node, body)
     locks = requests.ops.connections.locks
     found = locks.table.test(file, wanted)
@@ -39,17 +39,17 @@ def getlk(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "R
     return _told(found, wanted)
 
 
-async def _tested(work: Awaitable[Conflict | None], wanted: LockRequest) -> "Parts":
+async def _tested(work: Awaitable[LockConflict | None], wanted: LockRequest) -> "Parts":
     return _told(await work, wanted)
 
 
-def _told(found: Lock | Conflict | None, wanted: LockRequest) -> "Parts":
+def _told(found: Lock | LockConflict | None, wanted: LockRequest) -> "Parts":
     if found is None:
         return [fuse.LK_OUT.pack(wanted.start, wanted.end, UNLOCK, 0)]
     return [fuse.LK_OUT.pack(found.start, found.end, found.kind, found.pid)]
 
 
-def setlk(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "Reply":
+def setlk(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
     file, wanted = _wanted(requests, node, body)
     work = requests.ops.connections.locks.set_now(file, wanted)
     if work is not None:
@@ -63,7 +63,7 @@ async def _set(requests: "Requests", work: Awaitable[None], wanted: LockRequest,
     _granted(requests, wanted, tid)
 
 
-def setlkw(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "Reply":
+def setlkw(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
     """Is answered by the waiter, later perhaps: a task for each would keep the reactor from its rest."""
     file, wanted = _wanted(requests, node, body)
     unique = requests.session.unique
@@ -79,7 +79,7 @@ def setlkw(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "
     return NO_REPLY
 
 
-def interrupt(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "Reply":
+def interrupt(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
     """Of the requests that can be interrupted only a waiter is left when this comes: all others are answered at once."""
     waiter = requests.waiting.get(fuse.INTERRUPT_IN.unpack_from(body)[0])
     if waiter is not None:
@@ -87,7 +87,7 @@ def interrupt(requests: "Requests", node: int, ctx: Context, body: memoryview) -
     return NO_REPLY
 
 
-def flush(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "Reply":
+def flush(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
     """close(2). Where locks stay in the kernel it is to ask no more."""
     if requests.zero:
         return requests.nothing(node, ctx, body)
@@ -142,7 +142,7 @@ def _file(requests: "Requests", node: int, number: int) -> tuple[Hashable, Any]:
     raise OSError(errno.EBADF, "no open file")
 
 
-LockHandler = Callable[["Requests", int, Context, memoryview], "Reply"]
+LockHandler = Callable[["Requests", int, CallContext, memoryview], "Reply"]
 HANDLERS: dict[int, LockHandler] = {
     fuse.GETLK: getlk, fuse.SETLK: setlk, fuse.SETLKW: setlkw, fuse.FLUSH: flush, fuse.INTERRUPT: interrupt,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from agentfsd.binding import proc
+from agentfsd.binding import procfs
 from agentfsd.core.file_locks import UNLOCK, Lock, LockRequest, LockTable, Waiter
 from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Tree
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.005, 0.050  # between two questions to a peer that refuses: it cannot tell us when to come back
 
 
-class Conflict(NamedTuple):
+class LockConflict(NamedTuple):
     """A lock that stands against another, of kind READ or WRITE; ``pid`` is 0 where nobody knows."""
 
     start: int
@@ -38,25 +38,25 @@ class LockPeer(Protocol):
     ``kind`` is F_RDLCK or F_WRLCK, ``end`` inclusive. An OSError of hold() or test() becomes the locker's errno.
     """
 
-    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> Conflict | None:
+    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
         """Tries, without waiting; None when it is held. Held already, in part or as another kind: becomes as asked."""
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
         """Of what is held in that range; nothing is wrong with a range or an owner that holds nothing."""
 
-    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> Conflict | None:
+    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
         """What would stand against a range."""
 
 
-class Refused(NamedTuple):
+class RefusedLock(NamedTuple):
     """A lock that a new peer could not hold, because somebody there has it."""
 
     inode: Inode
     lock: Lock
-    conflict: Conflict
+    conflict: LockConflict
 
 
-class Locks:
+class LockService:
     """Of one overlay, for all connections that hand theirs over. ``start`` runs a task beside the requests; the mount sets it."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Locks:
 
     # -- peers
 
-    async def attach_peer(self, tree_id: str, peer: LockPeer) -> list[Refused]:
+    async def attach_peer(self, tree_id: str, peer: LockPeer) -> list[RefusedLock]:
         """From now on the locks of a branch are held there as well, also those that are held now; which of these could not be."""
         self._peers[tree_id] = peer
         refused = []
@@ -78,7 +78,7 @@ class Locks:
                 refused += await self._hand_over(file, peer)
         return refused
 
-    async def _hand_over(self, inode: Inode, peer: LockPeer) -> list[Refused]:
+    async def _hand_over(self, inode: Inode, peer: LockPeer) -> list[RefusedLock]:
         refused = []
         async with self._turn(inode):
             for lock in self.table.held(inode):
@@ -86,9 +86,9 @@ class Locks:
                     conflict = await peer.hold(inode, lock.owner, lock.start, lock.end, lock.kind, lock.flock)
                 except OSError as exc:
                     log.warning("a lock of process %d cannot be held where runs would see it: %s", lock.pid, exc.strerror)
-                    conflict = Conflict(lock.start, lock.end, lock.kind, 0)
+                    conflict = LockConflict(lock.start, lock.end, lock.kind, 0)
                 if conflict is not None:
-                    refused.append(Refused(inode, lock, conflict))
+                    refused.append(RefusedLock(inode, lock, conflict))
         return refused
 
     def detach_peer(self, tree_id: str) -> None:
@@ -106,7 +106,7 @@ class Locks:
 
     # -- asking
 
-    async def test_peer(self, file: Hashable, wanted: LockRequest) -> Conflict | None:
+    async def test_peer(self, file: Hashable, wanted: LockRequest) -> LockConflict | None:
         """F_GETLK, where nobody in the table stands against it."""
         peer = self._peer_of(file)
         if peer is None or not isinstance(file, Inode):
@@ -169,7 +169,7 @@ class Locks:
             self._queue(waiter)
 
     def _queue(self, waiter: Waiter) -> None:
-        if self.table.would_deadlock(waiter.file, waiter.wanted) and not proc.locks_open_file(waiter.tid):
+        if self.table.would_deadlock(waiter.file, waiter.wanted) and not procfs.locks_open_file(waiter.tid):
             waiter.finish(errno.EDEADLK)  # open file description locks belong to nobody who could wait for himself
             return
         lost = self.table.lose_flock(waiter.file, waiter.wanted)
@@ -307,7 +307,7 @@ class Locks:
         has gone is soon another's, so what goes is told by owner and process.
         """
         owners = self._mortal.get(pid)
-        if (owners is not None and owner in owners) or proc.locks_open_file(tid):
+        if (owners is not None and owner in owners) or procfs.locks_open_file(tid):
             return
         if owners is not None:
             owners.add(owner)
@@ -316,8 +316,8 @@ class Locks:
             self.start(self._outlive, pid)
 
     async def _outlive(self, pid: int) -> None:
-        fd = proc.pidfd(pid, thread=False)
-        if fd < 0 and proc.read(pid) is not None:
+        fd = procfs.pidfd(pid, thread=False)
+        if fd < 0 and procfs.read(pid) is not None:
             self._mortal.pop(pid)
             log.warning("no descriptor to watch process %d: its locks last until its files are closed", pid)
             return

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _ROUNDS = 100
 
 
-class Contest:
+class PageOwner:
     """One file. ``holder``: the connection whose kernel side may have pages of it."""
 
     __slots__ = ("handles", "holder", "turn", "was_touched")
@@ -63,16 +63,16 @@ class Contest:
             self.holder = connection
 
 
-class Contests:
+class PageOwners:
     """All of them. Empty as a rule, and then nobody asks."""
 
     def __init__(self) -> None:
-        self._by_inode: dict[Inode, Contest] = {}
+        self._by_inode: dict[Inode, PageOwner] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_inode)
 
-    def of(self, inode: Inode) -> Contest | None:
+    def of(self, inode: Inode) -> PageOwner | None:
         return self._by_inode.get(inode)
 
     def has_all(self, inode: Inode, connection: "Base | None") -> bool:
@@ -84,7 +84,7 @@ class Contests:
         """For each handle that is open for writing at the mount point."""
         contest = self._by_inode.get(inode)
         if contest is None:
-            contest = self._by_inode[inode] = Contest(holder)
+            contest = self._by_inode[inode] = PageOwner(holder)
         contest.handles += 1
 
     def end(self, inode: Inode) -> None:

@@ -29,7 +29,7 @@ class _Ways:
         self.backing = 0
 
 
-class Backings:
+class PassthroughFiles:
     """Of one connection."""
 
     def __init__(self, fuse_fd: int) -> None:

@@ -7,7 +7,7 @@ import os
 import struct
 
 from agentfsd.core.inode import Attributes
-from agentfsd.fuse.reply import Entry
+from agentfsd.fuse.reply import LookupReply
 
 MAJOR, MINOR, OLDEST_MINOR = 7, 45, 31
 
@@ -74,7 +74,7 @@ _BLOCK_BYTES = 4096
 _STATX_BASIC_BTIME = 0x0FFF
 
 
-def pack_entry(entry: Entry) -> bytes:
+def pack_entry(entry: LookupReply) -> bytes:
     """A fuse_entry_out; of a name that is not there, too."""
     node, found, entry_s, attr_s = entry
     if found is None:

@@ -13,7 +13,7 @@ import time
 _SETTLE_S = 0.001  # the answer that takes the dentry away must reach the kernel first
 
 
-class Healer:
+class DentryReviver:
     """Queues paths from the event loop; ``stands_in_for`` tells the handlers whose eyes the thread looks up with."""
 
     def __init__(self, mountpoint: str) -> None:

@@ -5,7 +5,7 @@ import stat
 import time
 
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.native import fuse_protocol as fuse
 
 PERMISSIONS = 0o7777
 KINDS = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)  # what mknod(2) makes

@@ -12,9 +12,9 @@ from agentfs_client.interpose import FORWARD, REQUEST
 from agentfsd.core import permissions
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.base import FileHandle
-from agentfsd.fuse.native.ioctl import done
+from agentfsd.fuse.native.control_ioctl import done
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import Context
+from agentfsd.fuse.reply import CallContext
 from agentfsd.handoff.doorway import Conversation
 from agentfsd.handoff.forwarding import Forwarding, Given, Wanted
 
@@ -28,7 +28,7 @@ TELL = 1 << 30 | _TOLD.size << 16 | 0xAF << 8 | 4  # the daemon asks itself whic
 COMMANDS = (FORWARD, OBJECT, TELL)
 
 
-def answer(ops: Operations, inode: Inode | None, handle: int, ctx: Context, command: int, content: bytes) -> "Reply":
+def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, command: int, content: bytes) -> "Reply":
     forwarding, doorway = ops.connections.forwarding, ops.connections.doorway
     if forwarding is None or doorway is None or forwarding.why_not or inode is None:
         raise OSError(errno.ENOTTY, "no descriptors are given out here")
@@ -50,7 +50,7 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: Context, comm
     return _push(given, ticket, conversation, content)
 
 
-def _check_mode(ops: Operations, inode: Inode, handle: int, wanted: Wanted, ctx: Context, conversation: Conversation) -> None:
+def _check_mode(ops: Operations, inode: Inode, handle: int, wanted: Wanted, ctx: CallContext, conversation: Conversation) -> None:
     """Nobody gets more than it has opened the file for; where opens are not told to us, more than it might open it for."""
     opened = ops.handles.get(handle)
     reads = wanted.flags & os.O_ACCMODE != os.O_WRONLY

@@ -9,14 +9,14 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentfsd.core.inode import Inode
-from agentfsd.fuse.errors import errno_of
-from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.errno_map import errno_of
+from agentfsd.fuse.name_reservations import NameReserved
+from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.requests import HANDLERS, Requests
-from agentfsd.fuse.notify import Owed, all_taken
-from agentfsd.fuse.observe import look_closer
+from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.reply import NO_REPLY, Context
-from agentfsd.fuse.turns import NotYourTurn
+from agentfsd.fuse.reply import NO_REPLY, CallContext
+from agentfsd.fuse.request_profiling import look_closer
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.reactor import Reactor
@@ -166,11 +166,11 @@ class NativeSession:
                 self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
             return
         began_ns = time.monotonic_ns()
-        ctx = Context(pid, uid, gid)
+        ctx = CallContext(pid, uid, gid)
         self.unique = unique
         try:
             found = handler(self.requests, node, ctx, self._view[fuse.IN_HEADER.size : length])
-        except NotYourTurn as exc:
+        except NameReserved as exc:
             later = self._in_turn(exc, opcode, node, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
             self.reactor.start(self._finish, unique, opcode, later, node, pid, began_ns)
             return
@@ -190,13 +190,13 @@ class NativeSession:
             self._send(unique, found)
         self._count(opcode, node, pid, began_ns)
 
-    async def _in_turn(self, exc: NotYourTurn, opcode: int, node: int, ctx: Context, body: bytes) -> Any:
+    async def _in_turn(self, exc: NameReserved, opcode: int, node: int, ctx: CallContext, body: bytes) -> Any:
         """The same request, when its turn has come."""
         while True:
             await exc.over()
             try:
                 found = HANDLERS[opcode](self.requests, node, ctx, memoryview(body))
-            except NotYourTurn as again:
+            except NameReserved as again:
                 exc = again
                 continue
             return found if found is None or isinstance(found, list) else await found

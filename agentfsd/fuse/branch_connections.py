@@ -2,7 +2,7 @@
 
 To the kernel two FUSE connections are two file systems: page caches, maps and locks of one know nothing of the other's. So there
 is one connection for a branch, which every further run of it joins. What processes do at the mount point meanwhile, bound to that
-branch or below `.agentfs/branches/`, is brought into line by fuse/contests.py.
+branch or below `.agentfs/branches/`, is brought into line by fuse/page_owners.py.
 """
 
 import errno
@@ -20,7 +20,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
-from agentfsd.fuse.locks import Locks
+from agentfsd.fuse.lock_service import LockService
 from agentfsd.types import BranchView
 
 _LOOKS, _LOOK_S = 50, 0.01
@@ -30,7 +30,7 @@ _KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel'
 log = logging.getLogger(__name__)
 
 
-class Served(Protocol):
+class BranchSession(Protocol):
     """A connection that the daemon answers on."""
 
     ended: bool
@@ -42,8 +42,8 @@ class Served(Protocol):
 
 
 @dataclass(slots=True)
-class _Run:
-    session: Served
+class _BranchConnection:
+    session: BranchSession
     mount: BranchMount
     users: int = 0  # conversations of runs
     is_let_go: bool = False
@@ -51,7 +51,7 @@ class _Run:
     used_s: float = field(default_factory=time.monotonic)
 
 
-async def _ended_soon(session: Served) -> None:
+async def _ended_soon(session: BranchSession) -> None:
     """Gives the kernel time to tell that nobody has the mount any more."""
     for _ in range(_LOOKS):
         if session.ended:
@@ -59,7 +59,7 @@ async def _ended_soon(session: Served) -> None:
         await trio.sleep(_LOOK_S)
 
 
-class Runs:
+class BranchConnections:
     """``serve(connection, branch id, io, device)`` begins to answer on one; ``is_in_use(branch id)``: whether a process is in
     that branch."""
 
@@ -67,13 +67,13 @@ class Runs:
         self,
         branch_mounts: BranchMounts,
         options: Callable[[], frozenset[str]],
-        serve: Callable[[int, str, str, int], Served],
+        serve: Callable[[int, str, str, int], BranchSession],
         is_in_use: Callable[[str], bool],
-        locks: Locks,
+        locks: LockService,
     ) -> None:
         self._mounts, self._options = branch_mounts, options
         self._serve, self._is_in_use, self._locks = serve, is_in_use, locks
-        self._by_branch: dict[str, _Run] = {}
+        self._by_branch: dict[str, _BranchConnection] = {}
         self._turns: dict[str, trio.Lock] = {}
 
     async def open(self, branch_id: str, io: str) -> BranchView:
@@ -97,7 +97,7 @@ class Runs:
             run.users += 1
             return BranchView(run.session.io, joined, mount, inherited, lambda: self._leave(run))
 
-    async def _living(self, branch_id: str) -> _Run | None:
+    async def _living(self, branch_id: str) -> _BranchConnection | None:
         run = self._by_branch.get(branch_id)
         if run is None:
             return None
@@ -113,7 +113,7 @@ class Runs:
             )  # fmt: skip
         return run
 
-    async def _begin(self, branch_id: str, io: str) -> _Run:
+    async def _begin(self, branch_id: str, io: str) -> _BranchConnection:
         mount, connection = await self._mounts.mount(self._options())
         try:
             session = self._serve(connection, branch_id, io, mount.device)
@@ -121,14 +121,14 @@ class Runs:
             mount.close()
             raise
         mounts.read_far_ahead(mount.device)
-        run = self._by_branch[branch_id] = _Run(session, mount)
+        run = self._by_branch[branch_id] = _BranchConnection(session, mount)
         if session.io == "zero-message":  # any other connection hands its locks to us as well
             peer = BranchLocks(mount, lambda: session.ended or run.is_let_go, session.knows)
             await self._locks.attach_peer(branch_id, peer)
         return run
 
     @staticmethod
-    def _leave(run: _Run) -> None:
+    def _leave(run: _BranchConnection) -> None:
         """A run has ended, though processes that it left behind may go on."""
         run.users -= 1
         run.used_s = time.monotonic()
@@ -137,7 +137,7 @@ class Runs:
         """Whether nobody would miss any of these connections."""
         return not any(self._is_used(branch_id, run) for branch_id, run in self._by_branch.items())
 
-    def _is_used(self, branch_id: str, run: _Run) -> bool:
+    def _is_used(self, branch_id: str, run: _BranchConnection) -> bool:
         return run.users > 0 or self._is_in_use(branch_id)
 
     def sweep(self) -> None:
@@ -158,21 +158,21 @@ class Runs:
         if run is not None:
             self._let_go(branch_id, run)
 
-    def _mourn(self, branch_id: str, run: _Run) -> None:
+    def _mourn(self, branch_id: str, run: _BranchConnection) -> None:
         """Somebody has killed the holder. What it held for processes at the mount point is lost to those in runs, and until these
         have ended nothing can be locked at the mount point: to grant it unasked would be worse."""
         if not run.is_mourned:
             run.is_mourned = True
             log.warning("the process that held the mount and locks of branch %s has died; its runs go on", branch_id)
 
-    def _let_go(self, branch_id: str, run: _Run) -> None:
+    def _let_go(self, branch_id: str, run: _BranchConnection) -> None:
         """The connection ends with the last run's mount, which is at once if there is none."""
         if not run.is_let_go:
             run.is_let_go = True
             self._locks.detach_peer(branch_id)
             run.mount.close()
 
-    def _forget(self, branch_id: str, run: _Run) -> None:
+    def _forget(self, branch_id: str, run: _BranchConnection) -> None:
         self._let_go(branch_id, run)
         del self._by_branch[branch_id]
 
