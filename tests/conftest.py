@@ -1,11 +1,15 @@
 """Every test has a state home and a registry of its own; mounts are ended with the test that made them."""
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfs_client import registry
+from tests import rounds, tiers
 from tests.mounted import Mounted, needs_fuse
 from tests.overlays import Opened
 
@@ -13,13 +17,55 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we were s
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("agentfsd")
+    group.addoption("--long", action="store_true", help="everything in its long form: an hour or two")
+    group.addoption("--rounds", action="append", default=[], metavar="NAME=N", help="how often one test repeats what it does")
+    group.addoption("--seed", type=int, default=1, metavar="N", help="what random tests begin with")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        rounds.configure(config.getoption("--long"), config.getoption("--rounds"), config.getoption("--seed"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests mount, and lets the files that take longest begin first, so that no worker ends long after the other."""
+    if names := rounds.unknown():
+        known = "\n".join(f"  {name}: {short}, with --long {long}" for name, (short, long) in sorted(rounds.known().items()))
+        raise pytest.UsageError(f"--rounds: nothing that was collected is called {', '.join(names)}; there are\n{known}")
+    for item in items:
+        if tiers.is_slow(item):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=tiers.weight)
+
+
 @pytest.fixture(autouse=True)
-def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     base = tmp_path_factory.mktemp("places")
     monkeypatch.setenv("AGENTFS_STATE_HOME", str(base / "state"))
     monkeypatch.setenv("AGENTFS_RUNTIME_DIR", str(base / "run"))
     monkeypatch.delenv("AGENTFS_MOUNT", raising=False)
     monkeypatch.delenv("AGENTFS_BRANCH", raising=False)
+    yield
+    if (base / "run").is_dir():
+        monkeypatch.setenv("AGENTFS_RUNTIME_DIR", str(base / "run"))
+        _end_hidden_daemons()
+
+
+def _end_hidden_daemons() -> None:
+    """Ends the daemons of runs without a mount at once, which would otherwise wait half a minute for the next run."""
+    left = [record for record in registry.live_daemons() if record.hidden]
+    for record in left:
+        os.kill(record.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 15
+    for record in left:
+        while record.alive():
+            if time.monotonic() > deadline:
+                os.kill(record.pid, signal.SIGKILL)
+            time.sleep(0.01)
 
 
 @pytest.fixture

@@ -21,10 +21,11 @@ from fsspec.tests.abstract import (
 )
 from upath import UPath
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.integrations.fsspec import AgentFSFileSystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.integrations.fsspec import AgentFSFileSystem
 from tests.mounted import Mounted, needs_fuse
+from tests.rounds import is_long
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ class TestMemory(Suites, Memory):
 
 
 class TestBranch(Suites, Branch):
-    if not os.environ.get("AGENTFSD_LONG"):  # patterns are the same whatever is below; there are sixty of these
+    if not is_long():  # patterns are the same whatever is below; there are sixty of these
         test_copy_glob_edge_cases = test_get_glob_edge_cases = test_put_glob_edge_cases = None
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.minimal import ContainerBackend, InMemoryBackend
-from agentfs_client.backends.podman import PodmanFilesystem, find_container
-from agentfs_client.filesystem.errors import (
+from agentfs_files.backends.minimal import ContainerBackend, InMemoryBackend
+from agentfs_files.backends.podman import PodmanFilesystem, find_container
+from agentfs_files.filesystem.filesystem_errors import (
     PathEscapeError,
     SnapshotCreationError,
     SnapshotIncompatibleError,
     SnapshotNotFoundError,
 )
 from tests.containers import IMAGE, PATHS, PodmanService, podman_service, within
+from tests.rounds import is_long
 
 HOSTILE = [
     "it's",
@@ -43,7 +44,7 @@ def service() -> Iterator[PodmanService]:
         yield service
 
 
-@pytest.fixture(scope="module", params=sorted(PATHS) if os.environ.get("AGENTFSD_LONG") else ["busybox", "dash"])
+@pytest.fixture(scope="module", params=sorted(PATHS) if is_long() else ["busybox", "dash"])
 def every_shell(request: pytest.FixtureRequest, service: PodmanService) -> Iterator[PodmanFilesystem]:
     with service.client() as client:
         container = service.run(client, request.param)

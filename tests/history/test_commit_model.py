@@ -1,7 +1,6 @@
 """Commits of random changes: afterwards the lower is what the branch showed, and nobody's work is lost."""
 
 import errno
-import os
 import shutil
 import stat
 import tempfile
@@ -17,8 +16,9 @@ from agentfsd.history.commit import Rule
 from tests.history import trees
 from tests.history.trees import IN_BRANCH, IN_LOWER, PATHS, Op, change, change_lower, commit_lower, of_lower, of_tree, ops, unlike
 from tests.overlays import Opened
+from tests.rounds import rounds
 
-MANY = int(os.environ.get("AGENTFSD_COMMIT_EXAMPLES", "0"))  # 0: a few, always the same ones
+MANY = rounds("random commits", 0, 200)  # 0: a few, always the same ones
 EXAMPLES = settings(
     max_examples=MANY or 8, derandomize=not MANY, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,9 +1,8 @@
 """The same random calls with the library and without: they answer the same, and leave the same files.
 
-AGENTFSD_TWINS: how many seeds, with more calls each, instead of one.
+``--rounds 'interposed twins=N'``: how many seeds, with more calls each, instead of one.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -15,9 +14,10 @@ import pytest
 
 from agentfs_client.control import ControlClient
 from tests.interpose.conftest import Forwarding
+from tests.rounds import rounds
 
 PROGRAM = str(Path(__file__).with_name("twin.py"))
-MANY = int(os.environ.get("AGENTFSD_TWINS", "0"))
+MANY = rounds("interposed twins", 0, 40)
 CALLS = 1500 if MANY else 300
 
 

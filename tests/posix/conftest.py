@@ -15,14 +15,15 @@ import pytest
 
 from tests.mounted import Mounted, needs_fuse
 from tests.posix.places import EXT4_MAGIC, filesystem_type, seed
+from tests.rounds import is_long
 
 PLAIN = ["tmpfs", "ext4"]
 SESSIONS = ["native", "pyfuse3"]
 VIEWS = ["empty-lower", "full-lower", "subtree", "nested-branch", "after-snapshot"]
-ALWAYS = {"native": ["empty-lower", "subtree", "after-snapshot"], "pyfuse3": ["after-snapshot"]}  # the rest: AGENTFSD_POSIX_ALL
+ALWAYS = {"native": ["empty-lower", "subtree", "after-snapshot"], "pyfuse3": ["after-snapshot"]}  # the rest: --long
 OVERLAY = [
     f"{session}-{view}" for session in SESSIONS for view in VIEWS
-    if view in ALWAYS[session] or os.environ.get("AGENTFSD_POSIX_ALL")
+    if view in ALWAYS[session] or is_long()
 ]  # fmt: skip
 
 # A directory that is already there, in the place of all these: how the suite runs inside an `agentfsd run`.

@@ -1,7 +1,6 @@
 """SIGKILL of the daemon under a mixed load: what was acknowledged is there after a remount, and the state is sound."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import pytest
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from tests.mounted import Mounted, needs_interposing, needs_namespaces
+from tests.rounds import rounds
 
 LOAD = str(Path(__file__).parent / "crash_load.py")
-KILLS = int(os.environ.get("AGENTFSD_KILLS", "12"))
+KILLS = rounds("kills of a daemon", 12, 50)
 BRANCHES = ("main", "one", "two")
 
 

@@ -1,8 +1,9 @@
 """A state directory that was damaged after a crash: nothing is lost without a word, and what is still there stays.
 
-Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either all
-that was acknowledged is there, or somebody says what is not: the mount, status or fsck. AGENTFSD_DAMAGES: how many rounds
-without a mount, as the daemon opens and reads its state; AGENTFSD_DAMAGED_MOUNTS: how many with one.
+Writers are killed with their daemon. Each round takes a copy of what is left, damages one file of it, and mounts it: either
+all that was acknowledged is there, or somebody says what is not: the mount, status or fsck.
+``--rounds 'damaged states=N'`` are rounds
+without a mount, as the daemon opens and reads its state; ``'damaged mounts=N'`` with one.
 """
 
 import errno
@@ -26,24 +27,26 @@ from agentfs_client.control import ControlClient
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
 from agentfsd.cli.repairing import Wanted, check_state
-from agentfsd.core import data, sealing
+from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata import seals
-from agentfsd.metadata.store import Store
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata import checksum_rows
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 from tests.mounted import Mounted, agentfsd, needs_fuse
+from tests.rounds import rounds, seed
 
-ROUNDS = int(os.environ.get("AGENTFSD_DAMAGES", "30"))
-MOUNTS = int(os.environ.get("AGENTFSD_DAMAGED_MOUNTS", "3"))
-SEED = int(os.environ.get("AGENTFSD_DAMAGES_SEED", "1"))
+ROUNDS = rounds("damaged states", 30, 300)
+MOUNTS = rounds("damaged mounts", 3, 30)
+SEED = seed()
 BRANCHES = ("main", "one")
 KINDS = ("flip", "flip", "flip", "truncate", "delete", "zero")
 
 # Makes files, replaces some, removes some; tells before and after each step what is acknowledged.
 WRITER = r"""
 import json, os, random, sys
+from tests.rounds import rounds
 branch, report, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance, known, number = random.Random(seed), {}, 0
 def tell(under_way):
@@ -104,8 +107,8 @@ def seal_all(crashed: Crashed) -> None:
     """What the daemon does in quiet moments."""
     lower, backstore = HostLower(str(crashed.lower)), HostBackstore(str(crashed.state / "objects"))
     store = Store.open(str(crashed.state / "meta.db"), str(crashed.lower))
-    wanted = seals.missing(store, 0, 1 << 40)
-    sealing.keep(store, sealing.make(backstore, wanted, lambda size: None))
+    wanted = checksum_rows.missing(store, 0, 1 << 40)
+    content_checksums.keep(store, content_checksums.make(backstore, wanted, lambda size: None))
     crashed.sealed = {number for number, _ in wanted}
     for opened in (store, backstore, lower):
         opened.close()

@@ -1,6 +1,5 @@
 """Two processes on the same paths in two branches, through the view that depends on the caller: no wrong answer, no lost cwd."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import Mounted, needs_interposing
+from tests.rounds import rounds
 
 HAMMER = str(Path(__file__).parent / "hammer.py")
-OPERATIONS = int(os.environ.get("AGENTFSD_HAMMER", "10000"))  # for each of the two
+OPERATIONS = rounds("operations of a hammer", 10_000, 50_000)  # for each of the two
 
 
 @pytest.mark.parametrize("interposed", [False, True])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import Mounted, agentfsd, needs_namespaces
+from tests.rounds import rounds
 
 _PATIENCE_S = 30
 HOLD = "import fcntl,sys\nf=open('file','r+b')\nfcntl.{how}(f,2)\nprint('held',flush=True)\nsys.stdin.read(1)\n"
@@ -92,7 +93,7 @@ def test_a_run_of_its_own_that_asks_at_opens_is_excluded_too(branches: Mounted) 
 
 @HOWS
 def test_a_counter_under_a_lock_by_four_bound_processes(branches: Mounted, how: str) -> None:
-    times = int(os.environ.get("AGENTFSD_LOCK_COUNT", "50"))
+    times = rounds("counts behind a lock", 50, 500)
     running = [start(branches, "one", COUNT.format(how=how, times=times)) for _ in range(4)]
     assert [process.wait(timeout=600) for process in running] == [0] * 4
     assert (branches.subtree("one") / "file").read_bytes() == b"%d" % (4 * times)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import AGENTFSD, Mounted, needs_interposing, needs_namespaces
+from tests.rounds import is_long
 
 ROOT = Path(__file__).parents[2]
 NOT_ABOUT_A_DIRECTORY = ["--ignore=tests/posix/test_branches.py"]
 
 
 # cached is how the mount point itself is served
-@pytest.mark.parametrize("io", ["zero-message", "passthrough"] if os.environ.get("AGENTFSD_LONG") else ["zero-message"])
+@pytest.mark.parametrize("io", ["zero-message", "passthrough"] if is_long() else ["zero-message"])
 @pytest.mark.parametrize("interposed", [False, True])
 def test_behaviour_suite(make_mount: Callable[..., Mounted], io: str, interposed: bool) -> None:
     needs_namespaces()

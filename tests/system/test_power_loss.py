@@ -5,7 +5,6 @@ what was still in its caches, nor in the daemon's. What was fsync'ed before the 
 """
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -16,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import Mounted, needs_root
+from tests.rounds import rounds
 
-ROUNDS = int(os.environ.get("AGENTFSD_POWER_CUTS", "3"))
+ROUNDS = rounds("power cuts", 3, 10)
 MAKE = {"ext4": ["mkfs.ext4", "-q"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.btrfs", "-q"]}
 
 # Makes files and changes those of the lower; says after each fsync which contents are safe. Some are never synced.
 WORK = r"""
 import json, os, random, sys
+from tests.rounds import rounds
 chance, safe, number = random.Random(int(sys.argv[1])), {}, 0
 def sync(path, flags=os.O_RDONLY):
     fd = os.open(path, flags); os.fsync(fd); os.close(fd)

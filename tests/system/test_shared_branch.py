@@ -15,11 +15,12 @@ from typing import NamedTuple
 import pytest
 
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_namespaces
+from tests.rounds import rounds
 
 LOAD = str(Path(__file__).with_name("shared_load.py"))
 WAYS = [("run", "run"), ("run", "pid"), ("run", "subtree"), ("subtree", "run"), ("pid", "subtree")]
-ROUNDS = 150 if not os.environ.get("AGENTFSD_LONG") else 2000
-TURNS = 60 if not os.environ.get("AGENTFSD_LONG") else 2000
+ROUNDS = rounds("rounds of two sharers", 150, 2000)
+TURNS = rounds("turns of two sharers", 60, 2000)
 _WAIT_S = 300
 
 

@@ -1,6 +1,5 @@
 """Processes that change one branch through several connections at once: nothing is lost, nobody waits in a circle."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+from tests.rounds import is_long
 
 BIG_BYTES = 32 << 20
-LONG = bool(os.environ.get("AGENTFSD_LONG"))
+LONG = is_long()
 ROUNDS = 300 if LONG else 60
 VIEWS = ("zero-message", "zero-message", "pid")
 PAIRS = [("zero-message", "pid"), ("zero-message", "subtree"), ("pid", "subtree"), ("zero-message", "cached"), ("cached", "pid")]

@@ -18,6 +18,7 @@ import pytest
 
 from tests.compare import describe, differences
 from tests.mounted import Mounted, needs_namespaces, needs_root
+from tests.rounds import is_long
 
 FIXED = {
     "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_AUTHOR_DATE": "2024-01-02T03:04:05Z",
@@ -129,7 +130,7 @@ def in_copy(copy: Path, mountpoint: Path, script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("view", ["namespace", "pid"] if os.environ.get("AGENTFSD_LONG") else ["namespace"])
+@pytest.mark.parametrize("view", ["namespace", "pid"] if is_long() else ["namespace"])
 def test_two_branches_end_as_plain_copies(
     checkout: Path, wheels: Path, tmp_path: Path, make_mount: Callable[..., Mounted], view: str
 ) -> None:

@@ -1,0 +1,44 @@
+"""Which tests belong to the quick tier (``scripts/test --fast``), and which files begin first."""
+
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+
+# Directories and files whose tests mount, start containers or browsers, or kill processes for seconds.
+SLOW = [
+    "cli", "interpose", "posix", "system", "web", "handoff",
+    "client/test_podman", "client/test_aio", "client/test_branch", "client/test_readme", "client/test_spec", "client/test_fsspec",
+    "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors", "client/test_archive_branch",
+    "client/test_typed_usage", "client/test_deepagents",
+    "client/test_pydantic_ai", "client/test_upath", "client/test_streaming_memory",
+    "history/test_merge.py", "metadata/test_damage", "core/test_fault_points", "core/test_damage",
+    "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
+]  # fmt: skip
+
+# A test with one of these mounts, wherever it stands.
+MOUNTING = {"make_mount", "mounted"}
+
+# What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
+LONGEST = [
+    "test_readme.py", "system/test_crash.py", "system/test_suites.py", "system/test_posix_in_run.py",
+    "system/test_shared_branch.py",
+    "system/test_damage.py", "posix", "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py",
+    "history/test_merge.py", "system/test_workloads.py",
+]  # fmt: skip
+
+
+def _place(item: pytest.Item) -> str:
+    return str(item.path.relative_to(_HERE)) if item.path.is_relative_to(_HERE) else ""
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether *item* is left out of the quick tier."""
+    return any(_place(item).startswith(slow) for slow in SLOW) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def weight(item: pytest.Item) -> int:
+    """Sort key: the files that take longest come first, the others stay as they are."""
+    place = _place(item)
+    return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
