@@ -13,6 +13,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history.merge import Conflict, Outcome, Rules, Step, merge
 from agentfsd.history.paths import touches
+from agentfsd.repositories import layout
 
 _T = TypeVar("_T")
 
@@ -32,6 +33,7 @@ class Merged:
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories of git
 
 
 Progress = Generator[tuple[int, int, str], None, Merged]
@@ -84,13 +86,15 @@ def _attempt(
             if base_layer == theirs.head:
                 continue
             fits = base_layer == seen and now is ours and not wanted
-            if fits and not (yield from _has_old_copies(overlay, ours, theirs)):
+            if fits and not (yield from _must_be_joined(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in (yield from overlay.diffing(ours, theirs))]
             else:
                 base = held.enter_context(overlay.pinned(base_layer, read_only=True))
-                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted)
+                names = overlay.branch_row(target_id).name, overlay.find(source).name
+                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, names)
                 result.conflicts += outcome.conflicts
+                result.said += outcome.said
                 result.how = "merged"
                 if now is ours or now.read_only:
                     now = held.enter_context(overlay.scratch(now))
@@ -103,10 +107,11 @@ def _attempt(
         return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
-def _has_old_copies(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
-    """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there."""
+def _must_be_joined(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
+    """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there, or
+    what git has checked out or is doing in *theirs*."""
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs):
-        if pair is not None and tree_diff.only_lower_moved(pair):
+        if pair is not None and (tree_diff.only_lower_moved(pair) or layout.is_of_one_checkout(pair.path)):
             return True
         yield 0, 0, "changes"
     return False

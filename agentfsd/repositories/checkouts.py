@@ -8,10 +8,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from agentfsd.core.diff import Pair
 from agentfsd.core.inode import Inode
-from agentfsd.core.transplant import Look, look_of
+from agentfsd.core.transplant import FileAttributes, attributes_of
 from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import reading
 from agentfsd.repositories.commits import Difference, Entry
 from agentfsd.repositories.joining import Joined
@@ -26,14 +26,14 @@ class Decision(NamedTuple):
     stays: bool
     source: Inode | None = None
     content: bytes | None = None
-    look: Look | None = None
+    look: FileAttributes | None = None
 
 
 class Checkout:
     """The files that one repository tracks, in the trees of a merge. *mine* and *his*: what each side changed, by path."""
 
     def __init__(
-        self, ours: Tree, theirs: Tree, mine: Mapping[bytes, Pair], his: Mapping[bytes, Pair], work_tree: bytes
+        self, ours: Tree, theirs: Tree, mine: Mapping[bytes, EntryPair], his: Mapping[bytes, EntryPair], work_tree: bytes
     ) -> None:  # fmt: skip
         self._ours, self._theirs, self._mine, self._his, self._work_tree = ours, theirs, mine, his, work_tree
 
@@ -91,8 +91,8 @@ def _blob_id(data: bytes, entry: Entry) -> bytes:
     return made.hexdigest().encode()
 
 
-def _look(like: Inode, entry: Entry) -> Look:
+def _look(like: Inode, entry: Entry) -> FileAttributes:
     """A new content's attributes: permissions as git has them, the rest as it was."""
-    look = look_of(like)
+    look = attributes_of(like)
     mode = look.mode | (look.mode & 0o444) >> 2 if entry.mode == b"100755" else look.mode & ~0o111
     return look._replace(mode=mode)

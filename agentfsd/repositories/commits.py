@@ -42,7 +42,7 @@ class Clash(NamedTuple):
 
 @dataclass(slots=True)
 class MergedTrees:
-    """What git made of two commits. ``stages``: what each side has at the paths that clash, by stage (1 base, 2 ours, 3 theirs)."""
+    """What git made of two commits. ``stages``: what each side has where they clash, by stage (1 base, 2 ours, 3 theirs)."""
 
     tree: bytes
     clashes: list[Clash] = field(default_factory=list)
@@ -146,8 +146,8 @@ class Commits:
         lines += [author or b"author " + who + b" " + now, b"committer " + who + b" " + now, b"", message]
         return self.write(b"commit", b"\n".join(lines))
 
-    def merge(self, ours: bytes, theirs: bytes, names: tuple[str, str]) -> MergedTrees:
-        """What `git merge` makes of two commits. *names* stand in the markers.
+    def merge(self, ours: bytes, theirs: bytes, names: tuple[str, str], *, unrelated: bool = False) -> MergedTrees:
+        """What `git merge` makes of two commits. *names* stand in the markers. *unrelated*: without a common ancestor, too.
 
         Raises:
             Unrelated: They have no common ancestor.
@@ -155,7 +155,8 @@ class Commits:
         """
         labels = [self._label(name, commit) for name, commit in zip(names, (ours, theirs), strict=True)]
         try:
-            said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *labels, good=(0, 1))
+            more = ["--allow-unrelated-histories"] if unrelated else []
+            said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
         except GitFailed as exc:
             if "unrelated histories" in str(exc):
                 raise Unrelated from None
@@ -168,7 +169,13 @@ class Commits:
 
     def _label(self, name: str, commit: bytes) -> str:
         """A branch of the workshop that leads to a commit, where git would take its name for one."""
-        if not _PLAIN_NAME.fullmatch(name) or name.endswith((".lock", ".")) or ".." in name or name.isupper() or len(name) >= len(self.zero):
+        if (
+            not _PLAIN_NAME.fullmatch(name)
+            or name.endswith((".lock", "."))
+            or ".." in name
+            or name.isupper()
+            or len(name) >= len(self.zero)
+        ):
             return commit.decode()
         place = os.path.join(self._workshop.path, "refs", "heads")
         os.makedirs(place, exist_ok=True)

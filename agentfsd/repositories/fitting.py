@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.diff import Pair
 from agentfsd.core.inode import Inode
-from agentfsd.core.transplant import Look, look_of
+from agentfsd.core.transplant import FileAttributes, attributes_of
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.lower.host import HostLower
+from agentfsd.core.tree_diff import EntryPair
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import logs_of_refs, reading
 from agentfsd.repositories.checkouts import Checkout
 from agentfsd.repositories.commits import Clash
@@ -24,7 +24,7 @@ from agentfsd.repositories.layout import Finder, kind_of, work_tree_of
 from agentfsd.repositories.reading import Database
 from agentfsd.repositories.workshop import Bundle, GitFailed, Workshop, aside
 
-Changes = Mapping[bytes, Pair]
+Changes = Mapping[bytes, EntryPair]
 Progress = tuple[int, int, str]
 
 _OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "lock")
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: Look | None = None
+    look: FileAttributes | None = None
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class _Fitter:
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
-        self._look = look_of(like)
+        self._look = attributes_of(like)
 
     def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
         """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
@@ -269,7 +269,9 @@ class _Fitter:
             if kind_of(name) == "passing" and new is not None and not reading.has(self._sides.ours, join(self._path, name)):
                 self._fitted.fits.append(Fit(join(self._path, name), new))
         if b"shallow" in inside & touched:
-            self._write(b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)})))
+            self._write(
+                b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)}))
+            )
             self._fitted.decided.add(join(self._path, b"shallow"))
 
 

@@ -40,9 +40,9 @@ class Moved(NamedTuple):
 class Joined:
     """What becomes of our side.
 
-    ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit and
-    the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit that
-    is being merged then. ``said``: what was done, for people.
+    ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
+    and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
+    that is being merged then. ``said``: what was done, for people.
     """
 
     refs: dict[bytes, Moved] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Joiner:
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
         """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts."""
         try:
-            merged = self._commits.merge(mine, his, self._manner.names)
+            merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))
         except Unrelated:
             return b""
         return b"" if merged.stages else self._merge_commit(merged.tree, mine, his, name)

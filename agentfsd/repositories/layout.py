@@ -10,12 +10,13 @@ from typing import Literal, NamedTuple
 Kind = Literal["object", "ref", "head", "index", "state", "passing", "log", "lock", "settings", "worktree", "other"]
 
 _STATE_FILES = {
-    b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"MERGE_AUTOSTASH", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD",
-    b"SQUASH_MSG",
+    b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"MERGE_AUTOSTASH", b"CHERRY_PICK_HEAD", b"REVERT_HEAD",
+    b"REBASE_HEAD", b"SQUASH_MSG",
 }  # fmt: skip
 _STATE_DIRECTORIES = {b"rebase-merge", b"rebase-apply", b"sequencer", b"NOTES_MERGE_WORKTREE"}
 _PASSING = {
-    b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log", b"gc.pid", b"TAG_EDITMSG", b"MERGE_TAGMSG", b"rr-cache",
+    b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log", b"gc.pid", b"TAG_EDITMSG", b"MERGE_TAGMSG",
+    b"rr-cache",
 }  # fmt: skip
 _SETTINGS = {b"config", b"config.worktree", b"hooks", b"info", b"description"}
 _NAMED: dict[bytes, Kind] = {
@@ -43,18 +44,28 @@ class Member(NamedTuple):
 
 def kind_of(inside: bytes) -> Kind:
     """What a file of a database is for; *inside* is its path there."""
-    first, _, rest = inside.partition(b"/")
+    first = inside.partition(b"/")[0]
     if inside.endswith(b".lock") and first not in (b"objects", b"hooks"):
         return "lock"
     if first in _NAMED:
         return _NAMED[first]
     if first in _STATE_FILES or first in _STATE_DIRECTORIES or first.startswith((b"BISECT_", b"NOTES_MERGE_")):
         return "state"
-    if first in _PASSING:
+    if first in _PASSING or inside == b"info/refs":
         return "passing"
     if first.startswith(b"sharedindex."):
         return "index"
     return "settings" if first in _SETTINGS else "other"
+
+
+def is_of_one_checkout(path: bytes) -> bool:
+    """Whether a path of the workspace says what git has checked out there or is doing; told by its name alone."""
+    _, found, inside = (b"/" + path).rpartition(b"/.git/")
+    if not found:
+        return False
+    if inside.startswith(b"modules/"):
+        inside = inside.rpartition(b"/")[2] if b"/logs/" not in inside else b""
+    return kind_of(inside) in ("head", "state", "lock")
 
 
 class Finder:

@@ -1,6 +1,7 @@
 """Reflogs, as text: what a ref was before, line by line. Source: git-reflog(1)."""
 
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -36,10 +37,19 @@ def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: byt
         more = [line for line in theirs.splitlines(keepends=True) if line.rstrip(b"\n") not in known]
         lines = (ours or b"").splitlines(keepends=True)
         shared = len((base or b"").splitlines()) if under and (ours or b"").startswith(base or b"") else len(lines)
-        made = b"".join([*lines[:shared], *more, *lines[shared:]])
+        made = b"".join(_chained([*lines[:shared], *more, *lines[shared:]]))
     if last and _new(made) != last.split(b" ", 2)[1]:
         made += last
     return made or None
+
+
+def _chained(lines: list[bytes]) -> Iterator[bytes]:
+    """Each line as it would be had the one before it come first: git stops at a line that tells of a new ref."""
+    before = b""
+    for line in lines:
+        old, _, rest = line.partition(b" ")
+        yield (before or old) + b" " + rest
+        before = rest.partition(b" ")[0]
 
 
 def _new(log: bytes) -> bytes:

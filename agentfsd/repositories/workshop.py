@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 
 _T = TypeVar("_T")
 
