@@ -21,7 +21,8 @@ import trio
 import trio.lowlevel
 
 from agentfs_client.control import ControlClient
-from agentfsd import __version__, config, contents, kernel, mounts, preferences, process, runtime
+from agentfs_host import syncing
+from agentfsd import __version__, config, contents, mounts, preferences, process, runtime
 from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
@@ -183,7 +184,7 @@ class Daemon:
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
-            await trio.to_thread.run_sync(kernel.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(syncing.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
 
     async def settle(self) -> None:
         await self.mount.settled()

@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from agentfsd import kernel, mounts, runtime
+from agentfs_host import syscalls
+from agentfsd import mounts, runtime
 
 _PATIENCE_S = 0.5  # with one process
 _LIMIT_S = 5.0  # with all of them
@@ -126,6 +127,6 @@ def _device_behind(link: str) -> int:
     """st_dev, as the kernel has it. OSError."""
     fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return kernel.device_of(fd)
+        return syscalls.device_of(fd)
     finally:
         os.close(fd)

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from agentfs_host import xattrs
 from agentfs_host.plain_paths import NOT_NAMES, directory_beneath, is_plain
 from agentfsd.types import LowerEntry
 
@@ -204,11 +205,7 @@ class HostLower:
     def listxattr(self, path: bytes) -> list[bytes]:
         directory, reached = self._reach(path)
         try:
-            return [os.fsencode(name) for name in os.listxattr(reached, follow_symlinks=False)]
-        except OSError as exc:
-            if exc.errno == errno.ENOTSUP:
-                return []
-            raise
+            return xattrs.names(reached, follow=False)
         finally:
             del directory
 
