@@ -10,9 +10,9 @@ from agentfsd import contents, escape, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.core.overlay import Overlay
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store
@@ -152,7 +152,7 @@ def _check(place: runtime.State, lower_path: str, wanted: Wanted, tell: Tell, no
             note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
         for one in backstore.aside():
             made = _when(one.mtime_ns / 1e9)
-            note(f"set aside: {one.path}, {text.size(one.size)}, last written {made} (--discard removes it)")
+            note(f"set aside: {one.path}, {status_text.size(one.size)}, last written {made} (--discard removes it)")
         return problems
     finally:
         store.close()

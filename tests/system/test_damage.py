@@ -30,7 +30,7 @@ from agentfsd.cli.repairing import Wanted, check_state
 from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
