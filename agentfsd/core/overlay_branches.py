@@ -221,7 +221,10 @@ class Branches:
         return layer_rows.parents(store).get(head) == seen and layer_rows.is_empty(store, head)
 
     def become_bare(self, branch_id: str) -> None:
-        """After a commit: make the branch the lower as it is now. Merges of what was branched off before still start from there."""
+        """After a commit: make the branch the lower as it is now.
+
+        Merges of what was branched off before still start from there.
+        """
         store = self._state.store
         with store.transaction() as tx:
             old, merges = layer_rows.chain(store, self._state.branches[branch_id].head), layer_rows.merges(store)

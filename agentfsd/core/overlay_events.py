@@ -1,4 +1,4 @@
-"""Who hears what happens in an overlay: watchers of branches, and those who cache what the overlay shows. It knows no listener."""
+"""Who hears what happens in an overlay: watchers of branches, and those who cache what it shows. It knows no listener."""
 
 from collections.abc import Callable
 

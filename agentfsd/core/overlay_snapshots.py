@@ -21,7 +21,7 @@ _CANDIDATES = 5
 
 
 class Snapshots:
-    """The snapshots of one overlay. A *ref* is a name, an id or a unique prefix of one; Refusal when there is no such snapshot."""
+    """The snapshots of one overlay. A *ref* is a name, an id or a unique prefix of one; Refusal when there is none."""
 
     def __init__(self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees) -> None:
         self._state, self._refs, self._layers, self._trees = state, refs, layers, trees
