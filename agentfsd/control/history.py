@@ -8,7 +8,6 @@ from typing import Protocol
 import trio
 
 from agentfs_client import wire
-from agentfsd import runtime
 from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
@@ -20,6 +19,7 @@ from agentfsd.core.settings import parse_age
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author
+from agentfsd.linux import procfs
 from agentfsd.types import SnapshotInfo
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class HistoryHandlers:
 
 
 def author_of(asker: Asker) -> Author:
-    return Author(asker.caller.pid, runtime.command_of(asker.caller.pid) if asker.caller.pid else "")
+    return Author(asker.caller.pid, procfs.command_of(asker.caller.pid) if asker.caller.pid else "")
 
 
 def asked_paths(request: wire.Restore | wire.Commit) -> list[bytes]:

@@ -12,8 +12,8 @@ from itertools import groupby
 
 import msgspec
 
-from agentfsd import mounts
 from agentfsd.errors import Refusal, invalid
+from agentfsd.linux import mounts
 from agentfsd.lower import attributes
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.journal import Change, Times
