@@ -47,7 +47,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     foreground: bool = False
     session: SessionKind = "auto"
     idle_exit_s: float = 0.0  # 0: never
-    settings: str = ""  # a file of settings, read at the start and at each reload; see preferences.py
+    settings: str = ""  # a file of settings, read at the start and at each reload; see daemon/settings_file.py
     metrics: str = ""  # where they are served: see parse_address; "": nowhere
     log_format: LogFormat = "text"
     replaces_dead: bool = False  # a killed daemon's mount was taken away for this one

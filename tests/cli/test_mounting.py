@@ -77,7 +77,7 @@ def test_code_beneath_the_mount_is_not_needed_once_it_is_there(tmp_path: Path) -
     """A project that keeps agentfsd in its own virtual environment may be mounted over itself."""
     base = tmp_path / "own"
     lower = base / "mnt"
-    source = Path(state_directory.__file__).parent.parent
+    source = Path(state_directory.__file__).parents[2]
     lower.mkdir(parents=True)
     for package in ("agentfsd", "client/agentfs_client"):
         subprocess.run(["cp", "-r", str(source / package), str(lower)], check=True)
