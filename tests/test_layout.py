@@ -31,7 +31,7 @@ def test_top_level_is_what_was_agreed() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout")
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True).stdout
-    packages = {"agentfsd", "client", "tests", "systemd", "scripts", ".ci"}
+    packages = {"agentfsd", "client", "docs", "tests", "systemd", "scripts", ".ci"}
     files = {"pyproject.toml", ".gitignore", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert {path.partition("/")[0] for path in listed.splitlines()} <= packages | files
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.slices import Steps
-from agentfsd.core.diff import pairs_in_steps
 from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.tree_diff import pairs_in_steps
 
 
 def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.FilesDifferReply]:

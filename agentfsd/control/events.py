@@ -13,8 +13,8 @@ import trio
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
+from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.inode import Inode
-from agentfsd.core.news import Happening
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 
@@ -30,7 +30,7 @@ class _Write:
 
     def __init__(self, told_s: float) -> None:
         self.told_s = told_s
-        self.again: Happening | None = None
+        self.again: BranchEvent | None = None
 
 
 class Watcher:
@@ -54,7 +54,7 @@ class Watcher:
 
     # -- hearing
 
-    def hear(self, told: Happening) -> None:
+    def hear(self, told: BranchEvent) -> None:
         if self.branch_id not in (None, told.branch_id):
             return
         inode = told.inode
@@ -69,7 +69,7 @@ class Watcher:
         if told.kind == "branch-deleted" and self.branch_id is not None:
             self._branch_gone = True
 
-    def _written(self, inode: Inode, told: Happening) -> None:
+    def _written(self, inode: Inode, told: BranchEvent) -> None:
         """The first write is told at once, those that follow it together after a quiet time."""
         known = self._writes.get(inode)
         if known is not None:
@@ -82,7 +82,7 @@ class Watcher:
             self._next_look_s = min(self._next_look_s, now + _QUIET_S)
             self._put(self._event(told))
 
-    def _tell_write_before(self, inode: Inode, told: Happening) -> None:
+    def _tell_write_before(self, inode: Inode, told: BranchEvent) -> None:
         """What was written before a file got another name, or lost its last one."""
         if told.kind == "deleted" and not inode.nlink:
             self._writes.pop(inode, None)
@@ -101,7 +101,7 @@ class Watcher:
         if write.again is not None and inode.nlink:
             self._put(self._event(write.again))
 
-    def _event(self, told: Happening) -> wire.Event:
+    def _event(self, told: BranchEvent) -> wire.Event:
         inode = told.inode
         path = (inode.path if inode is not None else b"") if told.path is None else told.path
         fields = wire.path_fields(path) | wire.path_fields(told.old_path, "old_path")

@@ -18,13 +18,13 @@ from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.openfiles import Reading, Staged
 from agentfsd.control.slices import Steps, drive
-from agentfsd.core import copyup, data, namespace, permissions, resolve
+from agentfsd.core import copyup, data, directory_entries, path_resolution, permissions
+from agentfsd.core.branch_events import BranchEvent, EventKind
+from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
 from agentfsd.core.inode import Attributes, Inode
-from agentfsd.core.namespace import RENAME_NOREPLACE, Owner
-from agentfsd.core.news import Happening, Kind
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place, existing
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.forwarding import copy_up
@@ -41,29 +41,29 @@ class FileHandlers:
     _settle: Callable[[], Awaitable[None]]
     _write_back: Callable[[], Awaitable[None]]
 
-    def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> Place:
-        return resolve.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
+    def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
+        return path_resolution.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
 
-    def _place(self, request: wire.FileRequest, asker: Asker, *, follow: bool) -> Place:
+    def _place(self, request: wire.FileRequest, asker: Asker, *, follow: bool) -> ResolvedPath:
         tree = self.overlay.tree(request.branch or asker.branch)
         return self._find(tree, path_of(request.path, request.raw_path), asker.peer.credentials(), follow=follow)
 
-    def _place_to_change(self, request: wire.FileRequest, asker: Asker) -> Place:
+    def _place_to_change(self, request: wire.FileRequest, asker: Asker) -> ResolvedPath:
         """A name to be made, replaced or removed."""
         place = self._place(request, asker, follow=False)
         self._check_changeable(place)
         return place
 
-    def _check_changeable(self, place: Place) -> None:
+    def _check_changeable(self, place: ResolvedPath) -> None:
         if place.is_reserved:
             raise Refusal(errno.EPERM, "reserved", ".agentfs is agentfsd's own", "choose another name")
         if self.info.read_only:
             raise OSError(errno.EROFS, "the mount is read-only")
         copyup.check_writable(place.directory.tree)
 
-    def _tell_file(self, kind: Kind, inode: Inode, asker: Asker, path: bytes | None = None, old_path: bytes = b"") -> None:
+    def _tell_file(self, kind: EventKind, inode: Inode, asker: Asker, path: bytes | None = None, old_path: bytes = b"") -> None:
         if self.overlay.listeners:
-            self.overlay.tell(Happening(kind, inode.tree.id, asker.caller.pid, inode, path, old_path))
+            self.overlay.tell(BranchEvent(kind, inode.tree.id, asker.caller.pid, inode, path, old_path))
 
     # -- looking
 
@@ -169,7 +169,7 @@ class FileHandlers:
         staged = Staged(place.directory.tree, path, request.mode, request.permissions)
         return wire.FileOpened(handle=asker.peer.enter(staged))
 
-    def _check_writable(self, place: Place, mode: str, who: Credentials) -> None:
+    def _check_writable(self, place: ResolvedPath, mode: str, who: Credentials) -> None:
         self._check_changeable(place)
         if place.inode is None:
             permissions.check(place.directory, WRITE | EXECUTE, who)
@@ -215,7 +215,7 @@ class FileHandlers:
         found = place.inode
         if staged.mode == "append":
             await self._pour(staged.append(found, who), found, asker)
-        elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
+        elif found in found.tree.external_writers:  # who writes it past us cannot be moved to another object
             await self._pour(staged.overwrite(found, who), found, asker)
         else:
             staged.replace(found, who)
@@ -231,7 +231,7 @@ class FileHandlers:
             self.overlay.file_changed(inode, data=True)
             raise
 
-    def _place_of(self, staged: Staged, who: Credentials) -> Place:
+    def _place_of(self, staged: Staged, who: Credentials) -> ResolvedPath:
         place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
         self._check_writable(place, staged.mode, who)
         return place
@@ -245,7 +245,7 @@ class FileHandlers:
         if place.inode is not None:
             raise FileExistsError(errno.EEXIST, "file exists")
         permissions.check(directory, WRITE | EXECUTE, who)
-        made = namespace.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
+        made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
         self._tell_file("created", made, asker)
         self.overlay.names_changed(directory, place.name)
         await self._settle()
@@ -266,7 +266,7 @@ class FileHandlers:
             permissions.check(source, WRITE, who)  # its .. changes
         paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
         flags = 0 if request.replace else RENAME_NOREPLACE
-        namespace.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+        directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
         if new.inode is not source:
             self._tell_file("renamed", source, asker, paths[1], paths[0])
         self.overlay.names_changed(old.directory, old.name)
@@ -287,7 +287,7 @@ class FileHandlers:
                 await self._settle()
         return wire.Done()
 
-    def _deleting(self, place: Place, recursive: bool, asker: Asker) -> Steps[None]:
+    def _deleting(self, place: ResolvedPath, recursive: bool, asker: Asker) -> Steps[None]:
         """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
         todo, done, who = [(place.directory, place.name, recursive)], 0, asker.peer.credentials()
         while todo:
@@ -305,9 +305,9 @@ class FileHandlers:
 
     def _remove(self, directory: Inode, name: bytes, found: Inode, asker: Asker) -> None:
         if found.is_dir:
-            namespace.rmdir(found.tree, directory, name)
+            directory_entries.rmdir(found.tree, directory, name)
         else:
-            namespace.unlink(found.tree, directory, name)
+            directory_entries.unlink(found.tree, directory, name)
         self._tell_file("deleted", found, asker, join(directory.path, name))
         self.overlay.names_changed(directory, name)
         if not found.is_dir:
@@ -384,6 +384,6 @@ def _check_regular(inode: Inode) -> None:
         raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
 
 
-def _check_not_root(*places: Place) -> None:
+def _check_not_root(*places: ResolvedPath) -> None:
     if any(place.inode is not None and place.inode.parent is None for place in places):
         raise Refusal(errno.EBUSY, "root", "the root itself cannot be moved or deleted", "name what is in it")

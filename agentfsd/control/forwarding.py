@@ -13,11 +13,11 @@ import trio
 from agentfs_client import wire
 from agentfsd.control.asker import Asker
 from agentfsd.control.files import FileHandlers, check_permissions, info_of, path_of
-from agentfsd.core import attributes, copyup, data, namespace, permissions
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
+from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import settings
 from agentfsd.handoff.forwarding import Forwarding, Wanted, check_mode, declined
@@ -71,7 +71,7 @@ class ForwardHandlers(FileHandlers):
         shown = info_of(path_of(request.path, request.raw_path), found.tree.attributes(found))
         return wire.FdReply(source=given.source, file=shown)
 
-    def _create(self, place: Place, request: wire.FdOpen, asker: Asker) -> Inode:
+    def _create(self, place: ResolvedPath, request: wire.FdOpen, asker: Asker) -> Inode:
         if not request.flags & os.O_CREAT:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory")
         self._check_changeable(place)
@@ -80,12 +80,12 @@ class ForwardHandlers(FileHandlers):
         permissions.check(place.directory, WRITE | EXECUTE, who)
         mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
         owner = Owner(who.uid, who.gid, who.umask)
-        made = namespace.make(place.directory.tree, place.directory, place.name, mode, owner)
+        made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
         self._tell_file("created", made, asker)
         self.overlay.names_changed(place.directory, place.name)
         return made
 
-    def _open_existing(self, found: Inode, place: Place, flags: int, who: Credentials) -> None:
+    def _open_existing(self, found: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
         writes = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC
         if flags & os.O_CREAT and flags & os.O_EXCL:
             raise FileExistsError(errno.EEXIST, "file exists")
@@ -104,10 +104,10 @@ class ForwardHandlers(FileHandlers):
         self.overlay.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
         await self._write_back()
         copyup.check_writable(inode.tree)
-        attributes.truncate(inode, 0)
-        attributes.drop_capabilities(inode)
+        inode_attributes.truncate(inode, 0)
+        inode_attributes.drop_capabilities(inode)
         if not asker.peer.credentials().privileged:
-            attributes.drop_setid(inode)
+            inode_attributes.drop_setid(inode)
         self._tell_file("modified", inode, asker)
         self.overlay.file_changed(inode, data=True)
 

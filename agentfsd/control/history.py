@@ -12,10 +12,10 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.asker import Asker
 from agentfsd.control.info import DaemonInfo
 from agentfsd.control.slices import drive
-from agentfsd.core.news import Happening, Kind
+from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.past import Retention
-from agentfsd.core.settings import parse_age
+from agentfsd.core.policy_settings import parse_age
+from agentfsd.core.undo import Retention
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author
@@ -48,9 +48,9 @@ class HistoryHandlers:
     _flush: Flush
     _settle: Callable[[], Awaitable[None]]
 
-    def _tell(self, kind: Kind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
-        """At once after it was done: before anything is awaited. *by*: see Happening."""
-        self.overlay.tell(Happening(kind, branch_id, pid, branch=branch, name=name, by=by))
+    def _tell(self, kind: EventKind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
+        """At once after it was done: before anything is awaited. *by*: see BranchEvent."""
+        self.overlay.tell(BranchEvent(kind, branch_id, pid, branch=branch, name=name, by=by))
         level = logging.INFO if kind in _WEIGHTY else logging.DEBUG
         if log.isEnabledFor(level):
             of = branch or (self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else branch_id)
@@ -95,7 +95,7 @@ class HistoryHandlers:
         return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
 
     async def _undo_list(self, request: wire.UndoList, asker: Asker) -> wire.DeedsReply:
-        found = self.overlay.deeds()
+        found = self.overlay.undo_entries()
         return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])
 
     async def _prune(self, request: wire.Prune, asker: Asker) -> wire.SnapshotsReply:
@@ -113,7 +113,7 @@ class HistoryHandlers:
     async def _gc(self, request: wire.CollectGarbage, asker: Asker) -> wire.FreedReply:
         before = await trio.to_thread.run_sync(self.overlay.backstore.usage)
         if request.forget_undo:
-            self.overlay.forget_deeds()
+            self.overlay.forget_undo()
         await drive(self.overlay.collecting(), asker)
         after = await trio.to_thread.run_sync(self.overlay.backstore.usage)
         freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}

@@ -11,7 +11,7 @@ import trio
 
 from agentfs_client import wire
 from agentfs_client.filesystem.search import PathMatch, path_matcher
-from agentfsd.backstore.room import is_full
+from agentfsd.backstore.free_space import is_full
 from agentfsd.binding.table import Bindings
 from agentfsd.control import noting
 from agentfsd.control.asker import Asker

@@ -5,11 +5,11 @@ import os
 import stat
 
 from agentfsd.control.slices import Steps
-from agentfsd.core import attributes, copyup, data, namespace, permissions
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core.content_objects import create_object
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
-from agentfsd.core.objects import create_object
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Tree
 from agentfsd.types import ContentFile
@@ -71,7 +71,7 @@ class Staged:
         """A new file."""
         mode = permissions.mode_of_new(directory, stat.S_IFREG | self.permissions, who)
         owner = Owner(who.uid, who.gid, who.umask)
-        made = namespace.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
+        made = directory_entries.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
         self._is_taken = True
         if not made.opens:
             made.release_files()
@@ -80,12 +80,12 @@ class Staged:
     def replace(self, inode: Inode, who: Credentials) -> None:
         """The content of a file that is there, at once: its owner, mode, names and attributes stay, who has it open sees this."""
         tree = inode.tree
-        attributes.drop_capabilities(inode)  # first: a kill in between must not leave them to the new content
+        inode_attributes.drop_capabilities(inode)  # first: a kill in between must not leave them to the new content
         if not who.privileged:
-            attributes.drop_setid(inode)
+            inode_attributes.drop_setid(inode)
         copyup.replace_content(inode, *self._complete(tree))
         self._is_taken = True
-        attributes.setattr_(tree, inode, NewAttributes(mtime_ns=copyup.now_ns()), privileged=True)
+        inode_attributes.setattr_(tree, inode, NewAttributes(mtime_ns=copyup.now_ns()), privileged=True)
 
     def _complete(self, tree: Tree) -> tuple[int, ContentFile]:
         """An object that a row may refer to."""
@@ -108,7 +108,7 @@ class Staged:
                 except OSError:
                     was = begin if end == begin + offset else end
                     if _size_of(inode) > was:
-                        attributes.truncate(inode, was)
+                        inode_attributes.truncate(inode, was)
                     raise
                 yield offset, self._size, "appending"
         finally:
@@ -123,7 +123,7 @@ class Staged:
             for offset in range(0, self._size, _STEP_BYTES):
                 _write(inode, self._content.pread(_STEP_BYTES, offset), offset, who)
                 yield offset, self._size, "writing"
-            attributes.truncate(inode, self._size)
+            inode_attributes.truncate(inode, self._size)
         finally:
             data.release(inode)
 

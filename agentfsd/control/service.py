@@ -25,9 +25,9 @@ from agentfsd.control.observing import ObserveHandlers
 from agentfsd.control.peer import Peer
 from agentfsd.control.slices import drive
 from agentfsd.control.storage import backstore_status
-from agentfsd.core.news import Kind
+from agentfsd.core.branch_events import EventKind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.snapshots import KEPT, RUN
+from agentfsd.core.overlay_snapshots import KEPT, RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
 from agentfsd.metadata.rows import BranchRow
@@ -290,7 +290,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
                 kind, branch_id = ("discard", row.id) if isinstance(row, BranchRow) else ("snapshot-deleted", row.branch_id)
                 of = row.name if isinstance(row, BranchRow) else row.branch
                 name = "" if isinstance(row, BranchRow) else row.name
-                self._tell(cast(Kind, kind), branch_id, peer.caller.pid, branch=of, name=name)
+                self._tell(cast(EventKind, kind), branch_id, peer.caller.pid, branch=of, name=name)
         except (OSError, sqlite3.Error) as exc:  # a full disk, for example: it goes at the next start
             log.warning("what a client has left behind stays for now: %s", exc)
 

@@ -15,7 +15,7 @@ import trio
 import trio.lowlevel
 
 from agentfs_client import mounttable
-from agentfsd.backstore.room import wait_for_room
+from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
 from agentfsd.daemon.state_contents import StateContents

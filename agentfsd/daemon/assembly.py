@@ -41,7 +41,7 @@ from agentfsd.handoff.views import Views
 from agentfsd.linux import mounts
 from agentfsd.lower.host import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.store import unreadable
+from agentfsd.metadata.row_store import unreadable
 from agentfsd.process import descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager

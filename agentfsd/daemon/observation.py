@@ -11,7 +11,7 @@ from agentfsd import __version__
 from agentfsd.binding.table import Bindings
 from agentfsd.control.service import ControlService
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.settings import parse_bytes
+from agentfsd.core.policy_settings import parse_bytes
 from agentfsd.fuse.mount import Mount
 from agentfsd.state import daemon_config
 from agentfsd.telemetry.audit import Audit

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentfsd.core import settings as policy
+from agentfsd.core import policy_settings as policy
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import settings as interpose

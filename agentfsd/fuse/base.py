@@ -10,8 +10,8 @@ import os
 import trio
 
 from agentfsd.core import copyup, data
+from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.inode import WHITEOUT, Attributes, Inode
-from agentfsd.core.news import Happening, Kind
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.heal import Healer
@@ -250,7 +250,7 @@ class Base:
 
     def _file_s(self, inode: Inode) -> float:
         """How long the attributes of a file may be cached, whichever name it was reached by."""
-        if inode in inode.tree.passed or not self.connections.caches_attributes(self, inode.tree):
+        if inode in inode.tree.external_writers or not self.connections.caches_attributes(self, inode.tree):
             return NOW_S  # somebody changes it past us, or through another connection
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S
@@ -295,12 +295,12 @@ class Base:
         if len(self.connections.all) > 1:
             self.unsettled |= self.connections.file_changed(self, inode, data=data)
 
-    def tell(self, kind: Kind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
+    def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
         """After a change, while somebody listens (ask ``overlay.listeners`` first: usually nobody does)."""
         tree = inode.tree
         if tree.detached or (not inode.nlink and kind != "deleted"):
             return
-        self.overlay.tell(Happening(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
+        self.overlay.tell(BranchEvent(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""
@@ -310,7 +310,7 @@ class Base:
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""
         self.forget_names_of(tree.id)
-        for inode in tree.carried:
+        for inode in tree.switched_files:
             file = self.nodes.find_file(inode)
             if file is not None:
                 self.notifier.expire_data(file.id)

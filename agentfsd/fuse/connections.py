@@ -51,9 +51,9 @@ class Connections:
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
-        overlay.parts.initial.listeners.append(self.copied_up)
+        overlay.parts.copyup_policy.listeners.append(self.copied_up)
         overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
-        overlay.on_passing.append(self.passing)
+        overlay.on_external_writer.append(self.passing)
 
     def add(self, connection: "Base") -> None:
         """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody

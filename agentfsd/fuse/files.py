@@ -4,9 +4,9 @@ import errno
 import os
 from collections.abc import Awaitable
 
-from agentfsd.core import acl, attributes, data
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import acl, data, inode_attributes
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.reply import NOW_S, Context, Shown
@@ -26,7 +26,7 @@ class FileHandlers(Virtual, Base):
         if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
             return Shown(self.virtual_attributes(node), NOW_S)
         found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
-        attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
+        inode_attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
         if self.overlay.listeners:
             self.tell("attributes" if new.size is None else "modified", found, ctx.pid)
         reply = self.shown(node, found)
@@ -51,26 +51,26 @@ class FileHandlers(Virtual, Base):
         if isinstance(self.nodes[number], VirtualNode):
             raise OSError(errno.ENODATA, "no such attribute")
         found = self.inode(number, ctx)
-        return attributes.getxattr(found.tree, found, name)
+        return inode_attributes.getxattr(found.tree, found, name)
 
     def listxattr(self, number: int, ctx: Context) -> list[bytes]:
         if isinstance(self.nodes[number], VirtualNode):
             return []
         found = self.inode(number, ctx)
-        names = attributes.listxattr(found.tree, found)
+        names = inode_attributes.listxattr(found.tree, found)
         return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
     def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: Context, *, in_group: bool) -> None:
         """*in_group*: the caller may set an ACL and leave the setgid bit."""
         found = self.inode(number, ctx)
-        attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
+        inode_attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
         if self.overlay.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     def removexattr(self, number: int, name: bytes, ctx: Context) -> None:
         found = self.inode(number, ctx)
-        attributes.removexattr(found.tree, found, name)
+        inode_attributes.removexattr(found.tree, found, name)
         if self.overlay.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
@@ -95,9 +95,9 @@ class FileHandlers(Virtual, Base):
 
     def truncated(self, inode: Inode, *, keeps_setid: bool) -> None:
         """After an open with O_TRUNC."""
-        attributes.drop_capabilities(inode)
+        inode_attributes.drop_capabilities(inode)
         if not keeps_setid:
-            attributes.drop_setid(inode)
+            inode_attributes.drop_setid(inode)
 
     def file_of(self, handle_number: int) -> Inode | None:
         """What an open file stands for; None for a virtual one."""

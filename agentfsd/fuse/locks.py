@@ -1,4 +1,4 @@
-"""Locks of files that connections hand to the daemon: granted by the table of core/locks.py, waited for, held by peers as well.
+"""Locks of files that connections hand to the daemon: granted by core/file_locks.py, waited for, held by peers as well.
 
 A *peer* stands for a connection whose kernel keeps its locks to itself. What is granted here is held there too, so that the two
 exclude each other. Whatever concerns one file takes turns while a peer is asked; without a peer nothing here awaits.
@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import trio
 
 from agentfsd.binding import proc
+from agentfsd.core.file_locks import UNLOCK, Lock, LockRequest, LockTable, Waiter
 from agentfsd.core.inode import Inode
-from agentfsd.core.locks import UNLOCK, Lock, LockTable, Waiter, Wanted
 from agentfsd.core.tree import Tree
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Locks:
 
     # -- asking
 
-    async def test_peer(self, file: Hashable, wanted: Wanted) -> Conflict | None:
+    async def test_peer(self, file: Hashable, wanted: LockRequest) -> Conflict | None:
         """F_GETLK, where nobody in the table stands against it."""
         peer = self._peer_of(file)
         if peer is None or not isinstance(file, Inode):
@@ -116,7 +116,7 @@ class Locks:
 
     # -- getting and giving back
 
-    def set_now(self, file: Hashable, wanted: Wanted) -> Awaitable[None] | None:
+    def set_now(self, file: Hashable, wanted: LockRequest) -> Awaitable[None] | None:
         """F_SETLK, or LOCK_NB: EAGAIN. To be awaited where there is a peer."""
         if self.has_peer(file):
             return self._set_with_peer(file, wanted)
@@ -127,14 +127,14 @@ class Locks:
         self._wake(file)
         return None
 
-    async def _set_with_peer(self, file: Hashable, wanted: Wanted) -> None:
+    async def _set_with_peer(self, file: Hashable, wanted: LockRequest) -> None:
         async with self._turn(file):
             granted = await self._try(file, wanted)
         self._wake(file)
         if not granted:
             raise BlockingIOError(errno.EAGAIN, "somebody else has it locked")
 
-    async def _try(self, file: Hashable, wanted: Wanted) -> bool:
+    async def _try(self, file: Hashable, wanted: LockRequest) -> bool:
         """One attempt in this file's turn: the table first, then the peer; the table has it when both have."""
         peer = self._peer_of(file)
         granted = self.table.test(file, wanted) is None

@@ -5,9 +5,9 @@ import os
 import stat
 from collections.abc import Iterator
 
-from agentfsd.core import data, namespace
+from agentfsd.core import data, directory_entries
+from agentfsd.core.directory_entries import RENAME_EXCHANGE, Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.base import Base, DirHandle
@@ -62,7 +62,7 @@ class NameHandlers(Virtual, Base):
         """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         self.connections.turns.check(ctx.pid, directory, name)
-        made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
+        made = directory_entries.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
         self.connections.turns.made(ctx.pid)
         if self.overlay.listeners:
             self.tell("created", made, ctx.pid)
@@ -126,7 +126,7 @@ class NameHandlers(Virtual, Base):
     def tmpfile(self, parent_inode: int, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
         """A file without a name, in that directory's branch; link() may give it one."""
         _, tree, directory = self.directory(parent_inode, ctx)
-        made = namespace.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
+        made = directory_entries.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
         data.open_(made, flags & ~os.O_TRUNC)
         node = self.nodes.file(made)
         node.lookups += 1
@@ -145,7 +145,7 @@ class NameHandlers(Virtual, Base):
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
         self.connections.turns.check(ctx.pid, directory, new_name)
-        namespace.link(tree, node.inode, directory, new_name)
+        directory_entries.link(tree, node.inode, directory, new_name)
         if self.overlay.listeners:
             self.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
         reply = self.reply(parent, new_name, node.inode)
@@ -155,7 +155,7 @@ class NameHandlers(Virtual, Base):
 
     def unlink(self, parent_inode: int, name: bytes, ctx: Context) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
-        gone = namespace.unlink(tree, directory, name)
+        gone = directory_entries.unlink(tree, directory, name)
         if self.overlay.listeners:
             self.tell("deleted", gone, ctx.pid, join(directory.path, name))
         self.file_changed(gone, data=False)
@@ -166,7 +166,7 @@ class NameHandlers(Virtual, Base):
         found = tree.lookup(directory, name)
         if found.is_dir and tree.is_empty(found):
             self._part_from_others(parent, [(parent, name, found)])
-        namespace.rmdir(tree, directory, name)
+        directory_entries.rmdir(tree, directory, name)
         if self.overlay.listeners:
             self.tell("deleted", found, ctx.pid, join(directory.path, name))
         node = self.nodes.seen(parent, name, tree.id)
@@ -204,7 +204,7 @@ class NameHandlers(Virtual, Base):
         self.connections.turns.check(ctx.pid, new_dir, name_new)
         self._part_from_others(old_parent, [(old_parent, name_old, source), (new_parent, name_new, target)])
         paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.listeners else ()
-        namespace.rename(tree, old_dir, name_old, new_dir, name_new, flags)
+        directory_entries.rename(tree, old_dir, name_old, new_dir, name_new, flags)
         if paths and source is not target:
             self._tell_renamed(source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)
         moved = self.nodes.seen(old_parent, name_old, tree.id) if source.is_dir else None

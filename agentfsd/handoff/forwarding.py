@@ -14,17 +14,17 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from agentfsd.core import copyup, data, passing
-from agentfsd.core.attributes import CAPABILITIES
+from agentfsd.core import copyup, data, external_writers
+from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.copyup import Copy, is_owned
 from agentfsd.core.inode import Inode
-from agentfsd.core.news import Happening
+from agentfsd.core.inode_attributes import CAPABILITIES
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.handoff import settings
 from agentfsd.handoff.settings import Settings
-from agentfsd.metadata.store import Transaction
+from agentfsd.metadata.row_store import Transaction
 
 Source = Literal["own", "lower", "snapshot"]
 
@@ -125,7 +125,7 @@ class Forwarding:
         self._read_only = read_only
         self._expected: dict[int, Inode | None] = {}
         self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
-        for inode in passing.left_over(overlay):
+        for inode in external_writers.left_over(overlay):
             self._enter(inode, 0, os.O_RDWR)
 
     def __len__(self) -> int:
@@ -246,15 +246,15 @@ class Forwarding:
         if loan is None:
             data.open_(inode, os.O_RDONLY)
             loan = self._loans[inode] = Loan(inode.tree, opener)
-            inode.tree.read_past_us.add(inode)
+            inode.tree.external_readers.add(inode)
         mode = flags & os.O_ACCMODE
         loan.may_map |= mode == os.O_RDWR
         if mode != os.O_RDONLY:
             loan.opener, loan.since_ns = opener, copyup.now_ns()
             if not loan.writes:
-                passing.begin(inode)
+                external_writers.begin(inode)
                 loan.writes = True
-                for listener in self.overlay.on_passing:
+                for listener in self.overlay.on_external_writer:
                     listener(inode)
 
     def _give_reader(self, inode: Inode, wanted: Wanted) -> Given:
@@ -323,10 +323,10 @@ class Forwarding:
             self._end(inode, loan)
 
     def _end(self, inode: Inode, loan: Loan) -> None:
-        loan.tree.read_past_us.discard(inode)
+        loan.tree.external_readers.discard(inode)
         if loan.writes:
-            passing.end(loan.tree, inode)
+            external_writers.end(loan.tree, inode)
             self.overlay.file_changed(inode, data=True)
             if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
-                self.overlay.tell(Happening("modified", loan.tree.id, loan.opener, inode))
+                self.overlay.tell(BranchEvent("modified", loan.tree.id, loan.opener, inode))
         data.release(inode)

@@ -4,9 +4,9 @@ import fnmatch
 import os
 from dataclasses import dataclass
 
-from agentfsd.core.settings import bytes_of
+from agentfsd.core.policy_settings import bytes_of
 from agentfsd.errors import invalid
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 
 _MIB = 1 << 20
 _DEFAULTS = {
@@ -40,7 +40,7 @@ class Settings:
 
 def texts(store: Store) -> dict[str, str]:
     """Every setting by name, as it is stored."""
-    return {name: store.fact(f"interpose.{name}") or default for name, default in _DEFAULTS.items()}
+    return {name: store.value(f"interpose.{name}") or default for name, default in _DEFAULTS.items()}
 
 
 def load(store: Store) -> Settings:
@@ -64,7 +64,7 @@ def check(name: str, value: str) -> str:
 
 def write(store: Store, name: str, value: str) -> None:
     """In the open transaction. Refusal like check()."""
-    store.put_fact(f"interpose.{name}", check(name, value))
+    store.put_value(f"interpose.{name}", check(name, value))
 
 
 def _switch(value: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from agentfsd.core.news import Happening
+from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.telemetry.trail import LOST, Question, Record, Trail, lost
@@ -75,7 +75,7 @@ class Audit:
         self._write(trail, self._take())
         trail.close()
 
-    def hear(self, told: Happening) -> None:
+    def hear(self, told: BranchEvent) -> None:
         """In the event loop, before the answer to the request goes: a few microseconds."""
         if told.kind == "modified" and told.inode is not None:
             key = (told.branch_id, told.inode.ino, told.pid)

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS record (
     uid       INTEGER NOT NULL,                   -- -1: nobody knows
     pid       INTEGER NOT NULL,                   -- 0: nobody knows
     command   TEXT NOT NULL,
-    kind      TEXT NOT NULL,                      -- see core/news.py
+    kind      TEXT NOT NULL,                      -- see core/branch_events.py
     path      BLOB NOT NULL,                      -- from the branch's root
     old_path  BLOB NOT NULL,                      -- of what was renamed
     name      TEXT NOT NULL                       -- of the snapshot, or whatever the kind is about

@@ -8,9 +8,9 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.control.events import LIMIT, Watcher
-from agentfsd.core import namespace
+from agentfsd.core import directory_entries
+from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.inode import Inode
-from agentfsd.core.news import Happening, Kind
 from tests.overlays import Opened
 
 QUIET_S = 0.2
@@ -25,8 +25,8 @@ def watcher(opened: Opened) -> Iterator[Watcher]:
     assert opened.overlay.listeners == []
 
 
-def tell(opened: Opened, kind: Kind, inode: Inode | None = None, path: bytes | None = None, old_path: bytes = b"") -> None:
-    opened.overlay.tell(Happening(kind, opened.overlay.default_id, 7, inode, path, old_path))
+def tell(opened: Opened, kind: EventKind, inode: Inode | None = None, path: bytes | None = None, old_path: bytes = b"") -> None:
+    opened.overlay.tell(BranchEvent(kind, opened.overlay.default_id, 7, inode, path, old_path))
 
 
 def take(watcher: Watcher, for_s: float = 0.0) -> list[wire.Event]:
@@ -62,7 +62,7 @@ def test_a_write_is_told_under_the_name_that_the_file_had(opened: Opened, watche
     file = opened.write("f", b"x")
     tell(opened, "modified", file)
     tell(opened, "modified", file)
-    namespace.rename(opened.tree(), opened.tree().root, b"f", opened.tree().root, b"g")
+    directory_entries.rename(opened.tree(), opened.tree().root, b"f", opened.tree().root, b"g")
     tell(opened, "renamed", file, b"g", b"f")
     tell(opened, "modified", file)
     assert words(take(watcher, 2 * QUIET_S)) == ["modified f", "modified f", "renamed g", "modified g"]
@@ -110,7 +110,7 @@ def test_another_branch_is_not_heard(opened: Opened) -> None:
     watcher = Watcher(opened.overlay, branch.id)
     watcher.start()
     tell(opened, "snapshot")
-    opened.overlay.tell(Happening("snapshot", branch.id, name="s"))
+    opened.overlay.tell(BranchEvent("snapshot", branch.id, name="s"))
     assert [(event.branch, event.name) for event in take(watcher)] == [("one", "s")]
     watcher.stop()
 

@@ -19,8 +19,8 @@ from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.core import data, permissions
 from agentfsd.core.inode import Inode
+from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place
 from agentfsd.types import Caller
 from tests.mounted import needs_root
 from tests.overlays import Opened
@@ -265,7 +265,7 @@ def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversati
     """Or deleting it might never end."""
     root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
     root.write("dir/a", b"")
-    place = Place(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
+    place = ResolvedPath(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
     steps = root.service._deleting(place, True, Asker(root.peer, None, "main"))
     next(steps)
     root.write("dir/b", b"kept")

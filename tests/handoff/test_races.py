@@ -154,7 +154,7 @@ def test_a_branch_that_could_not_be_noted_gives_nothing_out(giving: Giving, monk
         def full(*_: object) -> None:
             raise OSError(28, "no space left on device")
 
-        broken.setattr(giving.store, "put_fact", full)
+        broken.setattr(giving.store, "put_value", full)
         with pytest.raises(OSError):
             giving.give("file")
     check_parted(giving, giving.give("file"))

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from agentfsd.binding.table import Bindings
-from agentfsd.core.news import Happening, Kind
+from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.telemetry import audit as auditing
 from agentfsd.telemetry.audit import Audit
 from agentfsd.telemetry.trail import Question, Record
@@ -31,8 +31,8 @@ def audit(opened: Opened, tmp_path: Path) -> Iterator[Audit]:
     assert opened.overlay.listeners == []
 
 
-def tell(opened: Opened, kind: Kind, path: bytes, pid: int = os.getpid()) -> None:
-    opened.overlay.tell(Happening(kind, opened.overlay.default_id, pid, opened.tree().root, path))
+def tell(opened: Opened, kind: EventKind, path: bytes, pid: int = os.getpid()) -> None:
+    opened.overlay.tell(BranchEvent(kind, opened.overlay.default_id, pid, opened.tree().root, path))
 
 
 def records(audit: Audit) -> list[Record]:
@@ -62,11 +62,11 @@ def test_writes_to_one_file_are_one_record_for_each_process(audit: Audit, opened
 
 def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: Audit, opened: Opened) -> None:
     """Overlay.last_write spares a single listener what it knows."""
-    inode, heard = opened.write("f", b"x"), list[Happening]()
+    inode, heard = opened.write("f", b"x"), list[BranchEvent]()
 
     def write() -> None:
         if opened.overlay.is_news((inode.tree.id, inode.ino, os.getpid())):
-            opened.overlay.tell(Happening("modified", inode.tree.id, os.getpid(), inode))
+            opened.overlay.tell(BranchEvent("modified", inode.tree.id, os.getpid(), inode))
 
     write()
     assert opened.overlay.last_write is not None
@@ -84,8 +84,8 @@ def test_a_binding_is_of_whoever_asked_for_it(audit: Audit, opened: Opened) -> N
     other = subprocess.Popen(["sleep", "60"])
     while Path(f"/proc/{other.pid}/comm").read_text() != "sleep\n":
         time.sleep(0.01)
-    opened.overlay.tell(Happening("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
-    opened.overlay.tell(Happening("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
+    opened.overlay.tell(BranchEvent("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
+    opened.overlay.tell(BranchEvent("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
     other.kill()
     other.wait()
     assert [(found.pid, found.name) for found in records(audit)] == [

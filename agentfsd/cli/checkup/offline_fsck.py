@@ -14,9 +14,9 @@ from agentfsd.control import text
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import state_contents
 from agentfsd.lower.host import HostLower
-from agentfsd.metadata import clean, inspection
+from agentfsd.metadata import clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 from agentfsd.state import state_directory
 
 Tell = Callable[[int, int, str], object]
@@ -34,7 +34,7 @@ def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tel
     """Problems that are left; *note* is called with what else there is to say."""
     place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
-    if not any(map(os.path.exists, (path, path + clean.COPY, place.objects))):
+    if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with state_directory.locked(state):
         found = state_contents.inspect(place)
@@ -54,12 +54,12 @@ def _what_can_be_done(path: str) -> str:
     said = "nothing was changed; what comes after that was not checked"
     if not _why_unusable(path):
         said += ". --repair goes on with what is there, and keeps the rest"
-        return said + ("; " + _going_back(path) if clean.made_at(path) is not None else "")
+        return said + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
     return f"{said}. --repair cannot go on with it; {_going_back(path)}"
 
 
 def _going_back(path: str) -> str:
-    at = clean.made_at(path)
+    at = clean_copy.made_at(path)
     if at is None:
         return "there is no copy of it to go back to: restore it from a backup, or move the state directory away to start afresh"
     return f"--from-copy goes back to the metadata of {_when(at)}, and keeps the contents that were made since"
@@ -74,18 +74,18 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
     if not wanted.from_copy and not found.damage:
         return
     if wanted.from_copy:
-        copy = inspection.inspect(path + clean.COPY) if clean.made_at(path) is not None else None
+        copy = inspection.inspect(path + clean_copy.COPY) if clean_copy.made_at(path) is not None else None
         if copy is None or copy.damage:
             hint = "restore it from a backup" if _why_unusable(path) else "--repair goes on with what is there"
             raise Failure(f"there is no sound copy of {path}", f"nothing was changed; {hint}")
     elif why := _why_unusable(path):
         raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
-    note(f"the metadata as it was is kept in {clean.keep_damaged(path)}")
+    note(f"the metadata as it was is kept in {clean_copy.keep_damaged(path)}")
     for sentence in found.damage:
         note(sentence)
     if wanted.from_copy:
         note(_what_goes(path))
-        clean.go_back(path)
+        clean_copy.go_back(path)
 
 
 def _why_unusable(path: str) -> str:
@@ -102,11 +102,11 @@ def _why_unusable(path: str) -> str:
 
 def _what_goes(path: str) -> str:
     """What the copy lacks, as far as the damaged database can still be read."""
-    at = clean.made_at(path)
+    at = clean_copy.made_at(path)
     assert at is not None
     said = f"the state is that of {_when(at)}: what was changed since is not in it"
     try:
-        now, then = _names(path), _names(path + clean.COPY)
+        now, then = _names(path), _names(path + clean_copy.COPY)
     except sqlite3.DatabaseError:
         return f"{said}; which branches and snapshots were made since cannot be read any more"
     gone = [escape.printable(now[key]) for key in now if key not in then]

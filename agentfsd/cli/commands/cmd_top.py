@@ -16,7 +16,7 @@ from agentfs_client.control import ControlClient
 from agentfsd.cli.command_base import Failure, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing, terminal_keys
 from agentfsd.control import text
-from agentfsd.core.settings import parse_age
+from agentfsd.core.policy_settings import parse_age
 from agentfsd.errors import invalid
 
 if TYPE_CHECKING:

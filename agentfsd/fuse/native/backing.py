@@ -10,9 +10,9 @@ import os
 import stat
 import struct
 
-from agentfsd.core import copyup, passing
-from agentfsd.core.attributes import CAPABILITIES
+from agentfsd.core import copyup, external_writers
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import CAPABILITIES
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _OPEN, _CLOSE = 0x4010E501, 0x4004E502
@@ -46,7 +46,7 @@ class Backings:
             ways.cached += 1
             return 0
         ways.passed += 1
-        passing.begin(inode)
+        external_writers.begin(inode)
         return ways.backing
 
     def _begin(self, inode: Inode, ways: _Ways) -> bool:
@@ -79,7 +79,7 @@ class Backings:
             return
         if passed:
             ways.passed -= 1
-            passing.end(inode.tree, inode)
+            external_writers.end(inode.tree, inode)
             if not ways.passed:
                 fcntl.ioctl(self._fd, _CLOSE, struct.pack("=I", ways.backing))
         else:

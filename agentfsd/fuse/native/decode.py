@@ -4,7 +4,7 @@ import errno
 import stat
 import time
 
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.native import protocol as fuse
 
 PERMISSIONS = 0o7777

@@ -8,8 +8,8 @@ import os
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, Waiter
 from agentfsd.core.inode import Inode
-from agentfsd.core.locks import LAST, READ, UNLOCK, WRITE, Lock, Waiter, Wanted
 from agentfsd.fuse.base import FileHandle, TextHandle
 from agentfsd.fuse.locks import Conflict
 from agentfsd.fuse.native import protocol as fuse
@@ -39,11 +39,11 @@ def getlk(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "R
     return _told(found, wanted)
 
 
-async def _tested(work: Awaitable[Conflict | None], wanted: Wanted) -> "Parts":
+async def _tested(work: Awaitable[Conflict | None], wanted: LockRequest) -> "Parts":
     return _told(await work, wanted)
 
 
-def _told(found: Lock | Conflict | None, wanted: Wanted) -> "Parts":
+def _told(found: Lock | Conflict | None, wanted: LockRequest) -> "Parts":
     if found is None:
         return [fuse.LK_OUT.pack(wanted.start, wanted.end, UNLOCK, 0)]
     return [fuse.LK_OUT.pack(found.start, found.end, found.kind, found.pid)]
@@ -58,7 +58,7 @@ def setlk(requests: "Requests", node: int, ctx: Context, body: memoryview) -> "R
     return None
 
 
-async def _set(requests: "Requests", work: Awaitable[None], wanted: Wanted, tid: int) -> None:
+async def _set(requests: "Requests", work: Awaitable[None], wanted: LockRequest, tid: int) -> None:
     await work
     _granted(requests, wanted, tid)
 
@@ -117,19 +117,19 @@ def close(requests: "Requests") -> None:
         requests.ops.connections.locks.interrupt(waiter)
 
 
-def _granted(requests: "Requests", wanted: Wanted, tid: int) -> None:
+def _granted(requests: "Requests", wanted: LockRequest, tid: int) -> None:
     if not wanted.flock and wanted.kind != UNLOCK and not getattr(wanted.handle, "flushes", False):
         requests.ops.connections.locks.ends_with(tid, wanted.pid, wanted.owner)
 
 
-def _wanted(requests: "Requests", node: int, body: memoryview) -> tuple[Hashable, Wanted]:
+def _wanted(requests: "Requests", node: int, body: memoryview) -> tuple[Hashable, LockRequest]:
     number, owner, start, end, kind, pid, flags, _ = fuse.LK_IN.unpack_from(body)
     if requests.zero:
         raise OSError(errno.ENOSYS, "the kernel keeps the locks of this connection")
     if kind not in (READ, WRITE, UNLOCK) or not start <= end <= LAST:
         raise OSError(errno.EINVAL, "no such lock")
     file, handle = _file(requests, node, number)
-    return file, Wanted(owner, kind, start, end, bool(flags & fuse.LK_FLOCK), pid, handle)
+    return file, LockRequest(owner, kind, start, end, bool(flags & fuse.LK_FLOCK), pid, handle)
 
 
 def _file(requests: "Requests", node: int, number: int) -> tuple[Hashable, Any]:

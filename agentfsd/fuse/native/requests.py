@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentfsd.core import copyup, data
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core.file_locks import Waiter
 from agentfsd.core.inode import Inode
-from agentfsd.core.locks import Waiter
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.contests import Contest
 from agentfsd.fuse.native import decode, forward, ioctl, locking
