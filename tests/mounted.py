@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from agentfs_client import interpose, mounttable, registry
+from agentfs_client import interpose, registry
+from agentfs_host import mount_table
 from agentfsd.cli.sandbox import namespace_trial
 from agentfsd.linux import mounts
 from agentfsd.state import state_directory
@@ -135,5 +136,5 @@ class Mounted:
             agentfsd("umount", "--lazy", str(self.path), check=False)
             if record.alive():
                 os.kill(record.pid, signal.SIGKILL)
-        while mounttable.mount_at(os.path.realpath(self.path)) is not None:
+        while mount_table.mount_at(os.path.realpath(self.path)) is not None:
             mounts.unmount(os.path.realpath(self.path), lazy=True)

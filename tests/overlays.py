@@ -9,7 +9,7 @@ from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 
 OWNER = Owner(os.geteuid(), os.getegid())

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from agentfs_client import wire
-from agentfs_client.mounttable import mount_table
+from agentfs_host.mount_table import mount_table
 from agentfsd.control.asker import Asker
 from agentfsd.control.history import HistoryHandlers, asked_paths, author_of, merge_reply
 from agentfsd.control.slices import cancelled, drive
@@ -22,9 +22,9 @@ from agentfsd.errors import Refusal
 from agentfsd.history import commit, merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Merged
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import Drifted, Identity
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import Drifted, Identity
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class CommitHandlers(HistoryHandlers):
     ) -> wire.MergeReply:  # fmt: skip
         rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
         into = self.info.lower
-        if writer.pending(self.info.state) is not None:
+        if commit_writer.pending(self.info.state) is not None:
             hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
             raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
         self._check_place(into)
@@ -95,12 +95,12 @@ class CommitHandlers(HistoryHandlers):
 
         originals: list[tuple[bytes, Identity]] = []
 
-        def write() -> writer.Commit:
-            made = writer.stage(
+        def write() -> commit_writer.Commit:
+            made = commit_writer.stage(
                 self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
                 progress=lambda done, total, size: asker.progress(done, total, "writing"),
             )  # fmt: skip
-            originals.extend(writer.originals(self.info.state))
+            originals.extend(commit_writer.originals(self.info.state))
             made.apply(lambda done, total, size: asker.progress(done, total, "replacing"), clean=False)
             return made
 
@@ -145,19 +145,19 @@ class CommitHandlers(HistoryHandlers):
         return await self._exclusively(self._end, request, asker)
 
     async def _end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
-        pending = writer.pending(self.info.state)
+        pending = commit_writer.pending(self.info.state)
         if pending is None:
             raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
         lower, state, note = self._lower(), self.info.state, pending.note
-        originals = writer.originals(state)
+        originals = commit_writer.originals(state)
 
         def work() -> bool:
             def told(done: int, total: int, size: int) -> None:
                 asker.progress(done, total, "replacing")
 
             if request.abort and pending.phase != "committed":
-                return writer.abort(lower, state, told)
-            return writer.resume(lower, state, told, clean=False)
+                return commit_writer.abort(lower, state, told)
+            return commit_writer.resume(lower, state, told, clean=False)
 
         try:
             done = await trio.to_thread.run_sync(work)
@@ -168,7 +168,7 @@ class CommitHandlers(HistoryHandlers):
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note["same"], type=list[commit.Same])
-            await self._keep_up(note, same, whole, lambda: writer.resume(lower, state), asker)
+            await self._keep_up(note, same, whole, lambda: commit_writer.resume(lower, state), asker)
             if self.overlay.has_tree(note["branch"]):
                 self._tell("commit", note["branch"], asker.caller.pid, name=self.overlay.branch_row(note["branch"]).name)
         else:

@@ -19,7 +19,7 @@ from agentfsd.core.undo import Retention
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author
-from agentfsd.linux import procfs
+from agentfsd.linux import process_info
 from agentfsd.types import SnapshotInfo
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class HistoryHandlers:
 
 
 def author_of(asker: Asker) -> Author:
-    return Author(asker.caller.pid, procfs.command_of(asker.caller.pid) if asker.caller.pid else "")
+    return Author(asker.caller.pid, process_info.command_of(asker.caller.pid) if asker.caller.pid else "")
 
 
 def asked_paths(request: wire.Restore | wire.Commit) -> list[bytes]:

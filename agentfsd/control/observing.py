@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import trio
 
 from agentfs_client import wire
-from agentfs_client.filesystem.search import PathMatch, path_matcher
+from agentfs_files.filesystem.search import PathMatch, path_matcher
 from agentfsd.backstore.free_space import is_full
 from agentfsd.binding.table import Bindings
 from agentfsd.control import noting
@@ -21,7 +21,7 @@ from agentfsd.control.slices import drive
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.forwarding import Forwarding
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from agentfsd.telemetry.audit import Audit
 from agentfsd.telemetry.slow import Slow
 from agentfsd.telemetry.traffic import Row, Times, Traffic
@@ -95,7 +95,7 @@ class ObserveHandlers:
 
     def _pending(self) -> wire.PendingCommit | None:
         try:
-            found = writer.pending(self.info.state)
+            found = commit_writer.pending(self.info.state)
         except Refusal:
             return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=self._committing)
         if found is None:

@@ -215,7 +215,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             await self._settle()
             self.bindings.bind(request.pid, row.id)
             if request.brood and asker.caller.pid:
-                self.bindings.bind_brood(asker.caller.pid, row.id)
+                self.bindings.bind_children(asker.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
         self._tell("bound", row.id, request.pid, by=asker.caller.pid)

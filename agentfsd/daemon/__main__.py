@@ -14,14 +14,14 @@ import msgspec
 import trio
 import trio.lowlevel
 
-from agentfs_client import mounttable
+from agentfs_host import mount_table
 from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
-from agentfsd.fuse.native import device
+from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process import daemon_log, descriptors, readiness
 from agentfsd.process.readiness import Readiness
@@ -38,7 +38,7 @@ def serve(orders: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
     """The whole life of a daemon. Refusal or OSError when it cannot begin."""
     orders = orders if orders.replaces_dead else daemon_config.check(orders)  # what it replaces may hide the lower
     state = state_directory.StateDirectory(orders.state)
-    with state_directory.locked(state, lambda holder: mounttable.mount_at(holder.mountpoint) is None):
+    with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
         daemon_log.start_log(orders, state)
         _stand_clear(orders)
         with state_contents.opened(orders, state) as held:
@@ -70,7 +70,7 @@ def _read_orders(fd: int) -> DaemonConfig:
 def _stand_clear(orders: DaemonConfig) -> None:
     """Nothing of ours may be looked up beneath the mount once it is there: nobody would answer."""
     os.chdir("/")
-    sys.path[:] = [path for path in sys.path if not mounttable.is_within(os.path.realpath(path), orders.mountpoint)]
+    sys.path[:] = [path for path in sys.path if not mount_table.is_within(os.path.realpath(path), orders.mountpoint)]
     sys.path_importer_cache.clear()
 
 
@@ -108,9 +108,9 @@ def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> 
         return
     before = state_directory.StateDirectory(orders.state).last_record()
     if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
-        there = mounttable.mount_at(orders.mountpoint)
-        if there is None or there.fstype != mounttable.FSTYPE:
-            device.mount_dead(orders.mountpoint, orders.allow_other)
+        there = mount_table.mount_at(orders.mountpoint)
+        if there is None or there.fstype != mount_table.FSTYPE:
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
     if isinstance(exc, OSError) and exc.errno in NO_ROOM:
         manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
         wait_for_room(orders.state, _FULL_AGAIN_S)

@@ -16,8 +16,9 @@ import time
 import trio
 import trio.lowlevel
 
-from agentfs_client import mounttable, registry
+from agentfs_client import registry
 from agentfs_client.control import ControlClient
+from agentfs_host import mount_table
 from agentfsd import __version__, kernel
 from agentfsd.binding.table import Bindings
 from agentfsd.control.file import ControlFile
@@ -32,14 +33,14 @@ from agentfsd.daemon.shutdown import Shutdown
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.mount import IO_MODES, Mount
-from agentfsd.fuse.native import forward
-from agentfsd.fuse.native.session import Unsupported
+from agentfsd.fuse.mount import IO_MODES, FuseMount
+from agentfsd.fuse.native import descriptor_ioctl
+from agentfsd.fuse.native.native_session import Unsupported
 from agentfsd.handoff.doorway import Doorway
 from agentfsd.handoff.forwarding import Forwarding
 from agentfsd.handoff.views import Views
 from agentfsd.linux import mounts
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.row_store import unreadable
 from agentfsd.process import descriptors, readiness
@@ -65,7 +66,7 @@ class Daemon:
     def __init__(self, orders: DaemonConfig, held: StateContents) -> None:
         self.orders, self.state, self.held = orders, state_directory.StateDirectory(orders.state), held
         self.lower = HostLower(orders.lower, share=orders.prefer_native_snapshots)
-        if orders.mountpoint != orders.lower and mounttable.is_within(orders.mountpoint, orders.lower):
+        if orders.mountpoint != orders.lower and mount_table.is_within(orders.mountpoint, orders.lower):
             self.lower.mask(os.fsencode(os.path.relpath(orders.mountpoint, orders.lower)))
         self.store = held.store
         try:
@@ -97,7 +98,7 @@ class Daemon:
         )
         self.server = SocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
-        self.mount = Mount(
+        self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
             BranchMounts(orders.state),
         )  # fmt: skip
@@ -111,7 +112,11 @@ class Daemon:
             "ro" in orders.mount_options,
         )
         self.doorway = Doorway(self.state.doorway, os.geteuid())
-        self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
+        self.service.forwarding, self.service.doorway, self.service.tell_command = (
+            self.forwarding,
+            self.doorway,
+            descriptor_ioctl.TELL,
+        )
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
@@ -152,8 +157,8 @@ class Daemon:
         )  # fmt: skip
 
     def close(self) -> None:
-        mounted = mounttable.mount_at(self.orders.mountpoint)
-        self.mount.close(unmount=mounted is not None and mounted.fstype == mounttable.FSTYPE)
+        mounted = mount_table.mount_at(self.orders.mountpoint)
+        self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.observation.close()
         self.doorway.close()
         self.views.close()

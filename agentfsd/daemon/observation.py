@@ -12,7 +12,7 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.service import ControlService
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.policy_settings import parse_bytes
-from agentfsd.fuse.mount import Mount
+from agentfsd.fuse.mount import FuseMount
 from agentfsd.state import daemon_config
 from agentfsd.telemetry.audit import Audit
 from agentfsd.types import Caller
@@ -33,7 +33,7 @@ class Observation:
         overlay: Overlay,
         bindings: Bindings,
         service: ControlService,
-        mount: Mount,
+        mount: FuseMount,
         trail: str,
         measure: Callable[[], dict[str, int]],
     ) -> None:

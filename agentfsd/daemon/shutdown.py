@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from agentfs_client import mounttable
+from agentfs_host import mount_table
 from agentfsd.binding.table import Bindings
 from agentfsd.errors import Refusal
 from agentfsd.linux import mounts, occupants
@@ -70,8 +70,8 @@ class Shutdown:
 
     def check_asked(self) -> None:
         """OSError when nobody asked, nobody has unmounted it, and the kernel serves nobody there any more."""
-        mounted = mounttable.mount_at(self._mountpoint)
-        if not self._asked.is_set() and mounted is not None and mounttable.is_dead(mounted):
+        mounted = mount_table.mount_at(self._mountpoint)
+        if not self._asked.is_set() and mounted is not None and mount_table.is_dead(mounted):
             raise OSError(errno.ENOTCONN, "the kernel's connection was aborted", self._mountpoint)
 
     async def unmount_when_asked(self) -> None:
@@ -113,7 +113,7 @@ class Shutdown:
         """Ends when somebody else has unmounted us and nobody is left, though a namespace may hold a copy of the mount."""
         while True:
             await trio.sleep(_LOOK_EVERY_S)
-            if any(mounted.device == device for mounted in mounttable.mount_table()) or self._bindings.bindings():
+            if any(mounted.device == device for mounted in mount_table.mount_table()) or self._bindings.bindings():
                 continue
             if not await self._in_thread(occupants.users_of, device):
                 log.info("%s was unmounted and nobody uses it any more", self._mountpoint)

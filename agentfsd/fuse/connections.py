@@ -14,11 +14,11 @@ from agentfsd.core import copyup
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
-from agentfsd.fuse.contests import Contests
-from agentfsd.fuse.locks import Locks
-from agentfsd.fuse.nodes import DirNode, View
-from agentfsd.fuse.notify import Owed, all_taken
-from agentfsd.fuse.turns import Turns
+from agentfsd.fuse.lock_service import LockService
+from agentfsd.fuse.name_reservations import NameReservations
+from agentfsd.fuse.nodes import DirNode, TreeView
+from agentfsd.fuse.notifier import Owed, all_taken
+from agentfsd.fuse.page_owners import PageOwners
 from agentfsd.telemetry.traffic import Traffic
 from agentfsd.telemetry.who import Identify
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
@@ -40,12 +40,12 @@ class Connections:
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
         self.doorway: Doorway | None = None
         self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
-        self.locks = Locks()
+        self.locks = LockService()
         self.all: list[Base] = []
-        self.contests = Contests()
+        self.contests = PageOwners()
         self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
         self.bound_to: set[str] = set()  # branches that processes see through the caller-dependent view, besides the default one
-        self.turns = Turns()
+        self.turns = NameReservations()
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
@@ -76,7 +76,7 @@ class Connections:
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
 
-    # -- files that are open for writing on both sides: see Contests
+    # -- files that are open for writing on both sides: see PageOwners
 
     def opened_for_update(self, by: "Base", inode: Inode) -> None:
         """After an open for writing. What runs open they do not tell."""
@@ -115,7 +115,7 @@ class Connections:
         those = self._alone.get(tree_id)
         return those[0] if those else None
 
-    def caches(self, connection: "Base", view: View, tree: Tree) -> bool:
+    def caches(self, connection: "Base", view: TreeView, tree: Tree) -> bool:
         """Whether names of that tree may be cached in that view: in one alone, of a branch that may change."""
         if tree.read_only and view.tree_id:
             return True

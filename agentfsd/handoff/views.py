@@ -4,7 +4,7 @@ import os
 
 from agentfsd import readonly
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import Backstore
 
 

@@ -1,6 +1,6 @@
 """Committing a branch into the lower: which steps that takes, what moved there meanwhile, and what the branch is afterwards.
 
-The steps are taken by lower/writer.py, in another thread: nothing here writes to the lower.
+The steps are taken by lower/commit_writer.py, in another thread: nothing here writes to the lower.
 """
 
 import os
@@ -18,7 +18,7 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
-from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.types import Backstore, Lower

@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from agentfs_client import mounttable, registry
+from agentfs_client import registry
+from agentfs_host import mount_table
 from agentfsd import kernel
-from agentfsd.linux import procfs
+from agentfsd.linux import process_info
 
 _PATIENCE_S = 0.5  # with one process
 _LIMIT_S = 5.0  # with all of them
@@ -24,7 +25,7 @@ _unanswered: dict[tuple[str, int], threading.Thread] = {}  # process, by number 
 
 def users(mountpoint: str) -> list[int]:
     """Who uses what is mounted there, as far as we may see; without ourselves. Takes some seconds where something hangs."""
-    mounted = mounttable.mount_at(mountpoint)
+    mounted = mount_table.mount_at(mountpoint)
     return users_of(mounted.device) if mounted is not None else []
 
 
@@ -43,7 +44,7 @@ def users_of(device: int) -> list[int]:
 
 def shown(pids: Iterable[int]) -> str:
     """Processes by number and command, for a sentence."""
-    named = [f"{pid} {procfs.command_of(pid)}".rstrip() for pid in pids]
+    named = [f"{pid} {process_info.command_of(pid)}".rstrip() for pid in pids]
     return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
 
 

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from agentfs_client import mounttable
-from agentfs_client.mounttable import is_within as is_within
+from agentfs_host import mount_table
+from agentfs_host.mount_table import is_within as is_within
 from agentfsd.errors import Refusal, invalid
 from agentfsd.state import state_directory
 
@@ -60,8 +60,8 @@ def check(config: DaemonConfig) -> DaemonConfig:
         _check_text(path)
     resolved = msgspec.structs.replace(
         config,
-        lower=mounttable.resolved(config.lower),
-        mountpoint=mounttable.resolved(config.mountpoint),
+        lower=mount_table.resolved(config.lower),
+        mountpoint=mount_table.resolved(config.mountpoint),
         state=os.path.realpath(config.state),
     )
     _check_options(resolved.mount_options)
@@ -144,8 +144,8 @@ def _check_directory(path: str, what: str, where_missing: str) -> None:
 
 
 def _check_mountpoint(mountpoint: str) -> None:
-    mounted = mounttable.mount_at(mountpoint)
-    if mounted is not None and mounted.fstype == mounttable.FSTYPE:
+    mounted = mount_table.mount_at(mountpoint)
+    if mounted is not None and mounted.fstype == mount_table.FSTYPE:
         raise Refusal(
             errno.EBUSY,
             "already-mounted",

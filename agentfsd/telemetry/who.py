@@ -4,7 +4,7 @@ import os
 import time
 from typing import NamedTuple
 
-from agentfsd.binding import proc
+from agentfsd.binding import procfs
 from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 
@@ -61,7 +61,7 @@ class Identify:
                 return UNKNOWN_UID, ""
             command = _command(known.fd) or known.command
         if command != known.command or known.until_s < now:  # it runs another program, perhaps as somebody else
-            uid = proc.owner(pid)
+            uid = procfs.owner(pid)
             known.command, known.uid, known.until_s = command, known.uid if uid is None else uid, now + _FRESH_S
             known.name = command.decode("utf-8", "replace")
         known.asked_s = now

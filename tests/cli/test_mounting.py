@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client import mounttable, registry
+from agentfs_client import registry
 from agentfs_client.control import ControlClient
+from agentfs_host import mount_table
 from agentfsd.state import state_directory
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_root
 
@@ -22,7 +23,7 @@ Make = Callable[..., Mounted]
 
 
 def is_mounted(path: Path) -> bool:
-    return mounttable.mount_at(str(path)) is not None
+    return mount_table.mount_at(str(path)) is not None
 
 
 def refusal(*arguments: str) -> str:

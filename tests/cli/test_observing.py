@@ -25,15 +25,16 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from agentfs_client import mounttable, wire
+from agentfs_client import wire
 from agentfs_client.control import ControlClient
+from agentfs_host import mount_table
 from agentfsd.cli.commands import cmd_top
 from agentfsd.cli.main import main
 from agentfsd.control import text
 from agentfsd.errors import Refusal
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import ABSENT, Attributes, Put
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import ABSENT, Attributes, Put
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.state import daemon_config
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
 from tests.overlays import Opened
@@ -169,7 +170,7 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     lower = HostLower(str(mounted.lower))
     attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
     note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
-    writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
+    commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
     pending = line(mounted.cli("status").stdout, "pending")
     assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
@@ -506,5 +507,5 @@ def test_an_address_that_is_taken_leaves_no_mount(tmp_path: Path) -> None:
             refused = agentfsd("mount", str(tmp_path / "lower"), str(tmp_path / "mnt"), "--metrics", address, check=False)
             assert refused.returncode == 1
             assert f"metrics cannot be served at {address}: Address already in use" in refused.stderr
-            assert mounttable.mount_at(str(tmp_path / "mnt")) is None
+            assert mount_table.mount_at(str(tmp_path / "mnt")) is None
     assert (tmp_path / "file").read_text() == "mine"

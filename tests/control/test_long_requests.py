@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from agentfs_client import wire
-from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.control.asker import Asker

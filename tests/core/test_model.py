@@ -18,7 +18,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 from tests.core.model import Model, Node, Path
 from tests.rounds import rounds

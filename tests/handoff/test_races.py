@@ -15,7 +15,7 @@ import trio
 
 from agentfsd.core import data
 from agentfsd.core.inode import Inode
-from agentfsd.fuse.native.backing import Backings
+from agentfsd.fuse.native.passthrough import PassthroughFiles
 from agentfsd.handoff.forwarding import Forwarding, Wanted
 from agentfsd.handoff.views import Views
 from agentfsd.history.merge import Rules
@@ -192,7 +192,7 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
     inode = giving.file("file")
     data.open_(inode, os.O_RDWR)
     monkeypatch.setattr(fcntl, "ioctl", kernel)
-    assert Backings(-1).enter(inode, writes=True)
+    assert PassthroughFiles(-1).enter(inode, writes=True)
     monkeypatch.undo()
     before = giving.read("file")
     snapshot = giving.overlay.create_snapshot("main").name

@@ -9,7 +9,7 @@ import pytest
 from agentfsd.core import directory_entries
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.history import commit
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from tests.history.trees import commit_lower, of_lower, of_tree, plan, unlike
 from tests.overlays import Opened
 
@@ -145,16 +145,16 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     journal.mkdir()
     with opened.overlay.frozen("main") as tree:
         seen, found = tree.head, plan(opened, tree, (), "refuse")
-        writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
+        commit_writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
     for killed in (True, False):
         opened.reopen()
-        assert writer.resume(opened.lower, str(journal), clean=False)
+        assert commit_writer.resume(opened.lower, str(journal), clean=False)
         settling = commit.settle(opened.overlay, opened.overlay.default_id, seen, found.same, whole=whole, once="1")
         if killed:
             next(settling, None)
         else:
             list(settling)
-    assert writer.resume(opened.lower, str(journal))
+    assert commit_writer.resume(opened.lower, str(journal))
     commit.settle_root(opened.overlay, opened.overlay.default_id)
     assert unlike(of_tree(opened.tree()), shown) == []
     assert unlike(of_lower(opened.base / "lower"), shown) == []

@@ -15,7 +15,7 @@ from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Tree, join
 from agentfsd.history import commit
 from agentfsd.history.commit import Plan, Rule
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from tests.compare import describe
 from tests.overlays import OWNER, Opened
 
@@ -264,7 +264,7 @@ def commit_lower(
             return found
         journal = opened.base / "commit"
         journal.mkdir(exist_ok=True)
-        made = writer.stage(opened.lower, str(journal), found.steps, note={})
+        made = commit_writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
         made.apply()
         once = str(time.time_ns())

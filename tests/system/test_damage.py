@@ -30,7 +30,7 @@ from agentfsd.cli.command_base import Failure
 from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store
 from agentfsd.state.state_directory import StateDirectory

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client import mounttable
 from agentfs_client.control import ControlClient
+from agentfs_host import mount_table
 from agentfsd.backstore import ramdisk
 from agentfsd.linux import mounts
 from agentfsd.state import state_directory
@@ -46,7 +46,7 @@ def test_a_killed_daemon_loses_nothing_and_an_orderly_end_leaves_nothing(mounted
     mounted.cli("branch create", "b")
     (mounted.subtree("b") / "file").write_text("changed")
     mounted.cli("snapshot create", "s", "-b", "b")
-    shown = mounttable.mount_at(place(mounted))
+    shown = mount_table.mount_at(place(mounted))
     assert shown is not None
     assert {"nosuid", "nodev", "mode=700"} <= shown.options
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_a_larger_one_grows_what_a_killed_daemon_left(mounted: Mounted) -> None:
 def test_umount_takes_away_what_a_killed_daemon_left(mounted: Mounted) -> None:
     mounted.kill()
     assert "ramdisk" in agentfsd("umount", str(mounted.path)).stdout
-    assert mounttable.mount_at(str(mounted.path)) is None
+    assert mount_table.mount_at(str(mounted.path)) is None
     assert not os.path.exists(place(mounted))
     assert agentfsd("umount", str(mounted.path), check=False).returncode == 1
     mounted.mount()

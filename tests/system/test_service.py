@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client import ControlClient, mounttable
+from agentfs_client import ControlClient
+from agentfs_host import mount_table
 from agentfsd.linux import mounts
 from agentfsd.process import journald
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_root
@@ -123,7 +124,7 @@ def test_ready_comes_when_the_mount_answers_and_says_what_is_mounted(service: Se
     said = service.hear("STOPPING")
     assert "STATUS=unmounting" in said
     assert service.daemon.wait(20) == 0
-    assert mounttable.mount_at(str(service.path)) is None
+    assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_watchdog_is_fed_while_requests_are_answered_and_not_while_the_daemon_stands_still(service: Service) -> None:
@@ -214,7 +215,7 @@ def test_settings_that_make_no_sense_are_refused_at_the_start(service: Service) 
     done = agentfsd("mount", str(service.lower), str(service.path), *arguments, check=False)
     assert done.returncode == 1
     assert f"{service.settings}:1: " in done.stderr
-    assert mounttable.mount_at(str(service.path)) is None
+    assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_settings_that_cannot_be_read_to_their_end_change_nothing(service: Service) -> None:
@@ -280,13 +281,13 @@ def test_hangup_of_its_terminal_ends_a_daemon_in_the_foreground(tmp_path: Path) 
         arguments = ["mount", "--foreground", str(mounted.lower), str(mounted.path), "--state", str(mounted.state)]
         os.execv(AGENTFSD[0], [*AGENTFSD, *arguments])
     try:
-        wait_for(lambda: mounttable.mount_at(str(mounted.path)) is not None)
+        wait_for(lambda: mount_table.mount_at(str(mounted.path)) is not None)
         wait_for(lambda: mounted.state.joinpath("daemon.json").exists())
         while select.select([terminal], [], [], 1)[0]:  # what it had to say has been said
             os.read(terminal, 1 << 16)
         os.close(terminal)
         assert ended(child) == 0
-        assert mounttable.mount_at(str(mounted.path)) is None
+        assert mount_table.mount_at(str(mounted.path)) is None
     finally:
         mounted.end()
 
@@ -298,7 +299,7 @@ def test_stop_while_somebody_is_inside_unmounts_lazily(service: Service) -> None
         service.daemon.send_signal(signal.SIGTERM)
         service.hear("STOPPING=1")
         assert service.daemon.wait(20) == 0
-        assert mounttable.mount_at(str(service.path)) is None
+        assert mount_table.mount_at(str(service.path)) is None
     finally:
         inside.kill()
         inside.wait()
@@ -308,12 +309,12 @@ def test_stop_as_soon_as_it_is_mounted_leaves_no_dead_mount(service: Service) ->
     command = [*AGENTFSD, "mount", "--foreground", str(service.lower), str(service.path), "--state", str(service.state)]
     for delay_s in (0.0, 0.005, 0.02):
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
-            while mounttable.mount_at(str(service.path)) is None:
+            while mount_table.mount_at(str(service.path)) is None:
                 assert daemon.poll() is None
             time.sleep(delay_s)
             daemon.terminate()
             assert daemon.wait(20) == 0
-        assert mounttable.mount_at(str(service.path)) is None
+        assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_restart_after_a_kill_needs_no_repair_of_the_dead_mount(service: Service) -> None:

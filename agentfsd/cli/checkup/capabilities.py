@@ -22,7 +22,7 @@ from agentfs_client import interpose
 from agentfsd import copying, kernel, readonly
 from agentfsd.cli.checkup import remedies
 from agentfsd.cli.sandbox import confinement, namespace_trial
-from agentfsd.fuse.native.protocol import OLDEST_MINOR
+from agentfsd.fuse.native.fuse_protocol import OLDEST_MINOR
 from agentfsd.linux import mounts, namespaces
 
 _SYS_OPENAT2 = 437

@@ -8,9 +8,10 @@ import os
 import shlex
 import tempfile
 
-from agentfs_client import mounttable, registry
+from agentfs_client import registry
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
+from agentfs_host import mount_table
 from agentfsd.backstore import free_space
 from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli.checkup import remedies
@@ -50,7 +51,7 @@ def _state(parent: str) -> Finding:
 
 def _make_room(path: str) -> str:
     """What takes it is somebody's to judge; the command shows where it is."""
-    mounted = mounttable.mount_of(os.path.realpath(path))
+    mounted = mount_table.mount_of(os.path.realpath(path))
     place = shlex.quote(mounted.mountpoint if mounted is not None else path)
     return f"remove what is not needed (du -xh -d 3 {place} | sort -h | tail shows what is large), or {_ELSEWHERE}"
 
@@ -64,8 +65,8 @@ def _gain_right(path: str, code: int | None) -> str:
 
 def _dead_mounts() -> Finding:
     """Those that a killed daemon has left to us."""
-    ours = [mounted for mounted in mounttable.mount_table() if mounted.fstype == mounttable.FSTYPE]
-    dead = [mounted.mountpoint for mounted in ours if mounttable.is_dead(mounted)]
+    ours = [mounted for mounted in mount_table.mount_table() if mounted.fstype == mount_table.FSTYPE]
+    dead = [mounted.mountpoint for mounted in ours if mount_table.is_dead(mounted)]
     shown = " ".join(shlex.quote(path) for path in dead)
     detail = f"the daemon has died of {', '.join(dead)}" if dead else "none"
     cost = "programs get errors there (Transport endpoint is not connected); mounted again, it has all that was acknowledged"

@@ -13,7 +13,7 @@ from agentfsd.cli.command_base import Failure
 from agentfsd.control import text
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import state_contents
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store

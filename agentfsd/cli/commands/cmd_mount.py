@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from agentfs_client import locate, mounttable, registry, wire
+from agentfs_client import locate, registry, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
+from agentfs_host import mount_table
 from agentfsd.backstore import ramdisk
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import (
@@ -116,12 +117,12 @@ def umount(mountpoint: str, lazy: bool) -> None:
     Example:
       agentfsd umount ~/work
     """
-    resolved = mounttable.resolved(mountpoint)
+    resolved = mount_table.resolved(mountpoint)
     record = next((found for found in registry.live_daemons() if resolved in (found.mountpoint, found.lower)), None)
     if record is None:
         _umount_without_daemon(resolved, lazy)
         return
-    mounted = mounttable.mount_at(record.mountpoint)
+    mounted = mount_table.mount_at(record.mountpoint)
     device = mounted.device if mounted is not None else 0
     with contextlib.suppress(DaemonGoneError), answering(record), ControlClient.connect(record.socket, PATIENCE_S) as daemon:
         daemon.shutdown(force=lazy)
@@ -135,7 +136,7 @@ def umount(mountpoint: str, lazy: bool) -> None:
 def _await_detached(record: registry.DaemonRecord, device: int) -> None:
     """Until the mount is out of sight, and a moment more for a daemon that nobody uses."""
     deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
-    while mounttable.mount_at(record.mountpoint) is not None and record.alive() and time.monotonic() < deadline:
+    while mount_table.mount_at(record.mountpoint) is not None and record.alive() and time.monotonic() < deadline:
         time.sleep(0.02)
     deadline = time.monotonic() + _LINGER_S
     while record.alive() and time.monotonic() < deadline:
@@ -147,12 +148,12 @@ def _await_detached(record: registry.DaemonRecord, device: int) -> None:
 
 
 def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
-    mounted, left = mounttable.mount_at(mountpoint), _ramdisk_left(mountpoint)
-    is_ours = mounted is not None and mounted.fstype == mounttable.FSTYPE
+    mounted, left = mount_table.mount_at(mountpoint), _ramdisk_left(mountpoint)
+    is_ours = mounted is not None and mounted.fstype == mount_table.FSTYPE
     if not is_ours and left is None:
         raise Failure(f"{mountpoint} is no agentfsd mount", "`agentfsd status` shows where one is")
     if mounted is not None and is_ours:
-        mounts.unmount(mountpoint, lazy or mounttable.is_dead(mounted))
+        mounts.unmount(mountpoint, lazy or mount_table.is_dead(mounted))
         printing.say(f"unmounted {mountpoint}")
     if left is not None:
         with state_directory.locked(left):

@@ -13,7 +13,7 @@ import click
 from agentfs_client import interpose, locate, registry, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
-from agentfs_client.mounttable import is_within
+from agentfs_host.mount_table import is_within
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder

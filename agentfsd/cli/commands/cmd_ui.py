@@ -10,7 +10,7 @@ import click
 
 from agentfs_client import locate
 from agentfs_client.control import ControlClient
-from agentfs_client.filesystem.errors import ArchiveError
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.cli.command_base import Failure, converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing

@@ -15,7 +15,7 @@ import msgspec
 
 from agentfs_client import registry
 from agentfsd.errors import Refusal, invalid
-from agentfsd.fuse.native import device
+from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process.readiness import Readiness
 from agentfsd.state import daemon_config, state_directory
@@ -66,7 +66,7 @@ def become(orders: DaemonConfig) -> NoReturn:
         orders = msgspec.structs.replace(daemon_config.check(orders), replaces_dead=is_dead)
     finally:
         if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
-            device.mount_dead(orders.mountpoint, orders.allow_other)
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
     fd = _orders_fd(orders)
     os.set_inheritable(fd, True)
     sys.stdout.flush()

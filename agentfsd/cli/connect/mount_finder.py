@@ -5,8 +5,8 @@ import os
 
 from agentfs_client import locate
 from agentfs_client.locate import Mount as Mount
-from agentfs_client.mounttable import is_within
 from agentfs_client.registry import DaemonRecord
+from agentfs_host.mount_table import is_within
 from agentfsd.cli.connect import daemon_start
 from agentfsd.errors import Refusal
 from agentfsd.state import state_directory

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotAllowedError, NotFoundError
-from agentfs_client.trees.directory import Directory
+from agentfs_files.trees.directory_tree import Directory
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
 from agentfsd.cli.transfer.temporary_refs import fixed, is_temporary, resolve, snapshot_path
