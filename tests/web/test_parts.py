@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import wire
-from agentfs_files.archive import view
 from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfsd.web import diff_rows, display_text
-from agentfsd.web.file_view import PART_BYTES
+from agentfsd.web.file_view import PART_BYTES, view
 from agentfsd.web.guard import Keys, is_loopback
 from agentfsd.web.highlighting import coloured, text_of
 from agentfsd.web.history_columns import HistoryNode, places
