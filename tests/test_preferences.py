@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.daemon import settings_file
-from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.handoff.descriptor_forwarding import Forwarding
 from tests.overlays import Opened
 
 

@@ -21,10 +21,10 @@ from agentfs_client.control import ControlClient
 from agentfs_host import mount_table
 from agentfsd import __version__, kernel
 from agentfsd.binding.table import Bindings
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.control_socket import ControlSocketServer, listen
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
-from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import settings_file
 from agentfsd.daemon.maintenance import Maintenance
@@ -36,9 +36,9 @@ from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.mount import IO_MODES, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl
 from agentfsd.fuse.native.native_session import Unsupported
-from agentfsd.handoff.doorway import Doorway
-from agentfsd.handoff.forwarding import Forwarding
-from agentfsd.handoff.views import Views
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.handoff.descriptor_mounts import DescriptorMounts
+from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
@@ -96,13 +96,13 @@ class Daemon:
             measure=self.measure,
             open_view=self.open_view,
         )
-        self.server = SocketServer(self.service)
+        self.server = ControlSocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
         self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
             BranchMounts(orders.state),
         )  # fmt: skip
-        self.views = Views(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
+        self.views = DescriptorMounts(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
@@ -111,7 +111,7 @@ class Daemon:
             _open_files_limit() // 2,
             "ro" in orders.mount_options,
         )
-        self.doorway = Doorway(self.state.doorway, os.geteuid())
+        self.doorway = InterposeServer(self.state.doorway, os.geteuid())
         self.service.forwarding, self.service.doorway, self.service.tell_command = (
             self.forwarding,
             self.doorway,

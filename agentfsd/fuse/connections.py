@@ -19,15 +19,15 @@ from agentfsd.fuse.name_reservations import NameReservations
 from agentfsd.fuse.nodes import DirNode, TreeView
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.page_owners import PageOwners
-from agentfsd.telemetry.traffic import Traffic
-from agentfsd.telemetry.who import Identify
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import RequestCounters
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
     from agentfsd.fuse.base import Base
-    from agentfsd.handoff.doorway import Doorway
-    from agentfsd.handoff.forwarding import Forwarding
+    from agentfsd.handoff.descriptor_forwarding import Forwarding
+    from agentfsd.handoff.interpose_server import InterposeServer
 
 
 class Connections:
@@ -38,8 +38,8 @@ class Connections:
         self.owner_uid = os.geteuid()
         self.moves_atime = True
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
-        self.doorway: Doorway | None = None
-        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.doorway: InterposeServer | None = None
+        self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.locks = LockService()
         self.all: list[Base] = []
         self.contests = PageOwners()

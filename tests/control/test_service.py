@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.core import directory_entries

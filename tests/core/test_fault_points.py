@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentfsd.control.openfiles import Staged
+from agentfsd.control.conversation_files import StagedFile
 from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
 from agentfsd.core.inode_attributes import NewAttributes
@@ -91,7 +91,7 @@ def replace(path: str, content: bytes) -> Operation:
 
     def run(opened: Opened) -> None:
         tree = opened.tree()
-        staged = Staged(tree, path.encode(), "overwrite", 0o644)
+        staged = StagedFile(tree, path.encode(), "overwrite", 0o644)
         staged.write(content)
         staged.replace(tree.walk(path.encode()), Credentials(OWNER.uid, OWNER.gid, frozenset({OWNER.gid})))
 

@@ -16,7 +16,7 @@ import pytest
 from agentfs_client import wire
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
-from agentfsd.control.events import LIMIT
+from agentfsd.control.event_stream import LIMIT
 from agentfsd.state import state_directory
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 

@@ -16,7 +16,7 @@ from agentfsd.backstore import free_space
 from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli.checkup import remedies
 from agentfsd.cli.checkup.capabilities import Finding
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.daemon import state_contents
 from agentfsd.errors import NO_ROOM
 from agentfsd.state import state_directory
@@ -46,7 +46,9 @@ def _state(parent: str) -> Finding:
     found = os.statvfs(there)
     if free_space.is_full(found):
         return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
-    return Finding("state directory", True, f"{text.size(free_space.free_bytes(found))} are free in {there}", cost, "", True)
+    return Finding(
+        "state directory", True, f"{status_text.size(free_space.free_bytes(found))} are free in {there}", cost, "", True
+    )
 
 
 def _make_room(path: str) -> str:

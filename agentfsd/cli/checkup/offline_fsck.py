@@ -10,7 +10,7 @@ from agentfsd import escape
 from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.command_base import Failure
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import state_contents
 from agentfsd.lower.host_lower import HostLower
@@ -154,7 +154,7 @@ def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wante
             note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
         for one in backstore.aside():
             made = _when(one.mtime_ns / 1e9)
-            note(f"set aside: {one.path}, {text.size(one.size)}, last written {made} (--discard removes it)")
+            note(f"set aside: {one.path}, {status_text.size(one.size)}, last written {made} (--discard removes it)")
         return problems
     finally:
         store.close()

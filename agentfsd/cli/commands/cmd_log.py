@@ -9,7 +9,7 @@ from agentfsd.cli.command_base import client, converse, json_option, mount_optio
 from agentfsd.cli.commands.cmd_snapshot import show_snapshots
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import history_graph, printing, progress_bar
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 
 @click.command()
@@ -67,7 +67,9 @@ def _branch_text(found: wire.Branch) -> str:
 def _snapshot_text(found: wire.Snapshot) -> str:
     by = f" by {found.author} ({found.author_pid})" if found.author else ""
     tag = f" [{printing.printable(found.tag)}]" if found.tag else ""
-    amount = f"{printing.plural(found.file_count, 'file')}, {text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+    amount = (
+        f"{printing.plural(found.file_count, 'file')}, {status_text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+    )
     return f"{found.name}{tag}  {printing.when(found.created_ns)}  {amount}{printing.printable(by)}"
 
 
@@ -188,7 +190,7 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
     if as_json:
         printing.as_json({"objects": freed.objects, "freed_bytes": freed.freed_bytes})
     else:
-        printing.say(f"freed {text.size(freed.freed_bytes)} in {printing.plural(freed.objects, 'object')}")
+        printing.say(f"freed {status_text.size(freed.freed_bytes)} in {printing.plural(freed.objects, 'object')}")
 
 
 @click.group()

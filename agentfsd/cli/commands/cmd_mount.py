@@ -27,7 +27,7 @@ from agentfsd.cli.command_base import (
 )
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.linux import mounts, occupants
 from agentfsd.state import state_directory
 from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
@@ -207,7 +207,7 @@ def status(named: str | None, as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(found))
     else:
-        printing.say_ready(text.status(found, printing.width()).rstrip("\n"))
+        printing.say_ready(status_text.status(found, printing.width()).rstrip("\n"))
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
@@ -225,7 +225,7 @@ def _show_all(live: list[registry.DaemonRecord], as_json: bool) -> None:
     if as_json:
         printing.as_json([plain(one) for one in found])
     elif found:
-        printing.say_ready("\n\n".join(text.status(one, printing.width()).rstrip("\n") for one in found))
+        printing.say_ready("\n\n".join(status_text.status(one, printing.width()).rstrip("\n") for one in found))
     silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()

@@ -6,7 +6,7 @@ from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 
 @click.group(cls=Group)
@@ -25,7 +25,8 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
         printing.as_json(plain(found))
         return
     rows = [
-        (s.name, s.branch, str(s.file_count), text.size(s.bytes_changed), printing.when(s.created_ns), s.tag, s.id) for s in found
+        (s.name, s.branch, str(s.file_count), status_text.size(s.bytes_changed), printing.when(s.created_ns), s.tag, s.id)
+        for s in found
     ]
     printing.table(("snapshot", "branch", "files", "bytes", "created", "tag", "id"), rows)
 

@@ -15,8 +15,8 @@ from agentfsd.fuse.base import FileHandle
 from agentfsd.fuse.native.control_ioctl import done
 from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import CallContext
-from agentfsd.handoff.doorway import Conversation
-from agentfsd.handoff.forwarding import Forwarding, Given, Wanted
+from agentfsd.handoff.descriptor_forwarding import Forwarding, GivenDescriptor, WantedDescriptor
+from agentfsd.handoff.interpose_server import InterposeConversation
 
 if TYPE_CHECKING:
     from agentfsd.fuse.native.requests import Parts, Reply
@@ -42,7 +42,7 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, 
         raise OSError(errno.EINVAL, "another length")
     cookie, ticket, flags, version, _, _ = REQUEST.unpack(content)
     pid = ops.bindings.process_of(ctx.pid)
-    conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), Wanted(flags)
+    conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), WantedDescriptor(flags)
     _check_mode(ops, inode, handle, wanted, ctx, conversation)
     given = forwarding.give_at_once(inode, wanted, pid)
     if given is None:
@@ -50,7 +50,9 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, 
     return _push(given, ticket, conversation, content)
 
 
-def _check_mode(ops: Operations, inode: Inode, handle: int, wanted: Wanted, ctx: CallContext, conversation: Conversation) -> None:
+def _check_mode(
+    ops: Operations, inode: Inode, handle: int, wanted: WantedDescriptor, ctx: CallContext, conversation: InterposeConversation
+) -> None:
     """Nobody gets more than it has opened the file for; where opens are not told to us, more than it might open it for."""
     opened = ops.handles.get(handle)
     reads = wanted.flags & os.O_ACCMODE != os.O_WRONLY
@@ -68,13 +70,13 @@ def _check_mode(ops: Operations, inode: Inode, handle: int, wanted: Wanted, ctx:
 
 
 async def _push_later(
-    forwarding: Forwarding, inode: Inode, wanted: Wanted, pid: int, conversation: Conversation, content: bytes
+    forwarding: Forwarding, inode: Inode, wanted: WantedDescriptor, pid: int, conversation: InterposeConversation, content: bytes
 ) -> "Parts":
     given = await forwarding.give(inode, wanted, pid)
     return _push(given, REQUEST.unpack(content)[1], conversation, content)
 
 
-def _push(given: Given, ticket: int, conversation: Conversation, content: bytes) -> "Parts":
+def _push(given: GivenDescriptor, ticket: int, conversation: InterposeConversation, content: bytes) -> "Parts":
     try:
         found = os.fstat(given.fd)
         conversation.push(ticket, given.fd, found)

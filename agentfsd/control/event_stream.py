@@ -12,7 +12,7 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control.asker import Asker
+from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
@@ -33,7 +33,7 @@ class _Write:
         self.again: BranchEvent | None = None
 
 
-class Watcher:
+class EventWatcher:
     """Hears what happens in one branch, by id (None: in all), from start() to stop()."""
 
     def __init__(self, overlay: Overlay, branch_id: str | None) -> None:
@@ -165,20 +165,20 @@ class Watcher:
         self._next_look_s = now + _QUIET_S / 2 if self._writes else math.inf
 
 
-async def stream(watcher: Watcher, asker: Asker, bindings: Bindings) -> None:
+async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindings) -> None:
     """Until the watched branch has gone. Refusal where there is no socket, and once the caller was bound to another branch."""
-    line = asker.line
-    if line is None:
+    channel = context.channel
+    if channel is None:
         raise Refusal(
             errno.EOPNOTSUPP, "socket-only", "events are told over the daemon's socket only", "`agentfsd watch` uses it"
         )
     watcher.start()
     try:
-        await line.send(wire.EventsOk())
+        await channel.send(wire.EventsOk())
         while not watcher.is_over:
             events = await watcher.take()
-            if bindings.branch_of(asker.caller.pid) not in (None, watcher.branch_id):
+            if bindings.branch_of(context.caller.pid) not in (None, watcher.branch_id):
                 raise Refusal(errno.EPERM, "outside-branch", "you were bound to a branch since; others are not told to you")
-            await line.send(*events)
+            await channel.send(*events)
     finally:
         watcher.stop()

@@ -13,7 +13,7 @@ import struct
 from agentfs_client.interpose import HELLO, MAGIC, PARCEL, VERSION
 from agentfsd.core.permissions import Credentials
 from agentfsd.handoff.credentials import credentials_of
-from agentfsd.handoff.settings import Settings
+from agentfsd.handoff.forwarding_settings import ForwardingSettings
 from agentfsd.linux import owners_socket
 from agentfsd.types import Caller
 
@@ -23,7 +23,7 @@ _UNHEARD_MOST = 64  # who says its first word with connecting is never among the
 _OF_ONE_PROCESS = 8  # conversations; it needs one
 
 
-class Conversation:
+class InterposeConversation:
     """With one process, until it ends or becomes another program."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -67,19 +67,21 @@ class Conversation:
         self._connection.close()
 
 
-class Doorway:
+class InterposeServer:
     """All conversations of one daemon."""
 
     def __init__(self, path: str, owner_uid: int) -> None:
         self.path, self._owner_uid = path, owner_uid
         self._listener = owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
-        self._unheard: list[Conversation] = []  # who has come in and said nothing yet
-        self._conversations: dict[int, dict[int, Conversation]] = {}  # by process and cookie, the oldest of a process first
+        self._unheard: list[InterposeConversation] = []  # who has come in and said nothing yet
+        self._conversations: dict[
+            int, dict[int, InterposeConversation]
+        ] = {}  # by process and cookie, the oldest of a process first
 
     def __len__(self) -> int:
         return sum(map(len, self._conversations.values()))
 
-    def find(self, cookie: int, pid: int, version: int, settings: Settings) -> Conversation:
+    def find(self, cookie: int, pid: int, version: int, settings: ForwardingSettings) -> InterposeConversation:
         """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
         found = self._conversations.get(pid, {}).get(cookie)
         if found is None:
@@ -102,14 +104,14 @@ class Doorway:
                 connection, _ = self._listener.accept()
             except OSError:
                 break
-            conversation = Conversation(connection)
+            conversation = InterposeConversation(connection)
             if not self._hears(conversation):
                 self._unheard.append(conversation)
                 if len(self._unheard) > _UNHEARD_MOST:
                     self._unheard.pop(0).close()
         self._unheard = [conversation for conversation in self._unheard if not self._hears(conversation)]
 
-    def _hears(self, conversation: Conversation) -> bool:
+    def _hears(self, conversation: InterposeConversation) -> bool:
         """False while it has said nothing."""
         try:
             conversation.listen()

@@ -20,7 +20,7 @@ _DEFAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ForwardingSettings:
     """Source: InterposeConfig of the AgentFS specification. See wire.InterposeReply for what each one means."""
 
     enabled: bool
@@ -43,9 +43,9 @@ def texts(store: Store) -> dict[str, str]:
     return {name: store.value(f"interpose.{name}") or default for name, default in _DEFAULTS.items()}
 
 
-def load(store: Store) -> Settings:
+def load(store: Store) -> ForwardingSettings:
     found = texts(store)
-    return Settings(
+    return ForwardingSettings(
         found["enabled"] == "on", found["eager_upperization"] == "on", int(found["max_copy_bytes"]),
         found["require_reflink"] == "on", int(found["min_read_bytes"]), tuple(found["allow"].split()),
     )  # fmt: skip

@@ -11,17 +11,17 @@ from typing import TypeVar
 import trio
 import trio.lowlevel
 
-from agentfsd.control.asker import Asker
+from agentfsd.control.request_context import RequestContext
 
 _SLICE_S = 0.005  # how long others may have to wait
 
 _T = TypeVar("_T")
 
-Steps = Generator[tuple[int, int, str], None, _T]  # yields (done, total, what): see Asker.progress
+Steps = Generator[tuple[int, int, str], None, _T]  # yields (done, total, what): see RequestContext.progress
 
 
-async def drive(steps: Steps[_T], asker: Asker | None = None) -> _T:
-    """Runs *steps* to their end and returns what they return. *asker*: who is told how far they are."""
+async def drive(steps: Steps[_T], context: RequestContext | None = None) -> _T:
+    """Runs *steps* to their end and returns what they return. *context*: who is told how far they are."""
     try:
         while True:
             ends = time.monotonic() + _SLICE_S
@@ -29,8 +29,8 @@ async def drive(steps: Steps[_T], asker: Asker | None = None) -> _T:
                 at = next(steps)
                 if time.monotonic() >= ends:
                     break
-            if asker is not None:
-                asker.progress(*at)
+            if context is not None:
+                context.progress(*at)
             await trio.lowlevel.checkpoint()
     except StopIteration as end:
         result: _T = end.value

@@ -22,8 +22,8 @@ from agentfsd.core.inode_attributes import CAPABILITIES
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
-from agentfsd.handoff import settings
-from agentfsd.handoff.settings import Settings
+from agentfsd.handoff import forwarding_settings
+from agentfsd.handoff.forwarding_settings import ForwardingSettings
 from agentfsd.metadata.row_store import Transaction
 
 Source = Literal["own", "lower", "snapshot"]
@@ -36,7 +36,7 @@ _TRIES = 5
 _SOON_S = 0.0005
 
 
-class Wanted(NamedTuple):
+class WantedDescriptor(NamedTuple):
     """``flags`` of open(2). ``copies``: content may be copied up for this (but not with *require_reflink*)."""
 
     flags: int
@@ -53,14 +53,14 @@ def declined(why: str, hint: str = "use the mount", number: int = errno.EAGAIN) 
     return Refusal(number, "not-forwarded", why, hint)
 
 
-class Given(NamedTuple):
+class GivenDescriptor(NamedTuple):
     """``fd`` is the caller's to pass on and close."""
 
     fd: int
     source: Source
 
 
-class Loan:
+class ForwardedFile:
     """A file that descriptors were given out of. ``tree``: the inode's when it began. ``may_map``: perhaps somebody maps it."""
 
     __slots__ = ("may_map", "opener", "since_ns", "tree", "writes")
@@ -119,12 +119,12 @@ class Forwarding:
         has of one file, for which the event loop waits so many seconds or a little more. *most*: files at a time. *read_only*:
         nothing is to be changed here, not even where content lies."""
         self.overlay, self.why_not = overlay, why_not
-        self.settings: Settings = settings.load(overlay.store)
+        self.settings: ForwardingSettings = forwarding_settings.load(overlay.store)
         self.given = 0  # descriptors, ever
         self._write_back, self._pages_back_soon, self._most = write_back, pages_back_soon, most
         self._read_only = read_only
         self._expected: dict[int, Inode | None] = {}
-        self._loans: OrderedDict[Inode, Loan] = OrderedDict()  # the one looked at longest ago first
+        self._loans: OrderedDict[Inode, ForwardedFile] = OrderedDict()  # the one looked at longest ago first
         for inode in external_writers.left_over(overlay):
             self._enter(inode, 0, os.O_RDWR)
 
@@ -142,10 +142,10 @@ class Forwarding:
 
     def put(self, tx: Transaction, name: str, value: str) -> None:
         """Likewise, with what else the transaction changes."""
-        settings.write(self.overlay.store, name, value)
-        tx.set(self, settings=settings.load(self.overlay.store))
+        forwarding_settings.write(self.overlay.store, name, value)
+        tx.set(self, settings=forwarding_settings.load(self.overlay.store))
 
-    def check_possible(self, wanted: Wanted | None = None) -> None:
+    def check_possible(self, wanted: WantedDescriptor | None = None) -> None:
         """Refusal where nothing is given out, or nothing that is *wanted*, of whatever file."""
         if self.why_not:
             raise declined(self.why_not)
@@ -164,7 +164,7 @@ class Forwarding:
 
     # -- giving
 
-    async def give(self, inode: Inode, wanted: Wanted, opener: int) -> Given:
+    async def give(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor:
         """A descriptor like one that open(2) of the file gives. The caller has checked that *opener* may.
 
         OSError says why there is none, and nothing has changed but where content lies. EFBIG: it would have to be copied.
@@ -186,7 +186,7 @@ class Forwarding:
                 return self._reopen(inode, wanted)
         raise declined("the file is being changed", "try again")
 
-    def give_at_once(self, inode: Inode, wanted: Wanted, opener: int) -> Given | None:
+    def give_at_once(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor | None:
         """Likewise; None for what has to wait."""
         self.check(inode, wanted)
         if inode.tree.read_only:
@@ -205,25 +205,25 @@ class Forwarding:
             return None
         return self._reopen(inode, wanted)
 
-    def _limit(self, wanted: Wanted) -> int:
+    def _limit(self, wanted: WantedDescriptor) -> int:
         """How many bytes may be copied."""
         forbidden = wanted.require_reflink or self.settings.require_reflink or not wanted.copies
         return 0 if forbidden else self.settings.max_copy_bytes
 
-    def _reopen(self, inode: Inode, wanted: Wanted) -> Given:
+    def _reopen(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
         if inode.file is None:
             raise OSError(errno.ESTALE, "the file has gone meanwhile")
         if wanted.writes:
             _check_privileges(inode)  # of what was just copied up they are known now
         fd = inode.file.reopen(wanted.flags & ~_ALWAYS_OURS)
         self.given += 1
-        return Given(fd, "own")
+        return GivenDescriptor(fd, "own")
 
     @property
     def copies_for_readers(self) -> bool:
         return self.settings.eager_upperization and not self._read_only
 
-    def check(self, inode: Inode, wanted: Wanted) -> None:
+    def check(self, inode: Inode, wanted: WantedDescriptor) -> None:
         """OSError where a descriptor is not to be had of that file, whatever it costs."""
         self.check_possible(wanted)
         if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
@@ -245,7 +245,7 @@ class Forwarding:
             loan = None
         if loan is None:
             data.open_(inode, os.O_RDONLY)
-            loan = self._loans[inode] = Loan(inode.tree, opener)
+            loan = self._loans[inode] = ForwardedFile(inode.tree, opener)
             inode.tree.external_readers.add(inode)
         mode = flags & os.O_ACCMODE
         loan.may_map |= mode == os.O_RDWR
@@ -257,7 +257,7 @@ class Forwarding:
                 for listener in self.overlay.on_external_writer:
                     listener(inode)
 
-    def _give_reader(self, inode: Inode, wanted: Wanted) -> Given:
+    def _give_reader(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
         """Of what the branch does not own: through a mount that nobody can write through."""
         flags = wanted.flags & ~_ALWAYS_OURS
         if inode.content:
@@ -267,7 +267,7 @@ class Forwarding:
             finally:
                 content.close()
             self.given += 1
-            return Given(fd, "snapshot")
+            return GivenDescriptor(fd, "snapshot")
         assert inode.lower_path is not None
         there = inode.tree.identify(inode.tree.lower_stat(inode))
         fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
@@ -275,7 +275,7 @@ class Forwarding:
             os.close(fd)
             raise declined("the lower file lies in a file system of its own")
         self.given += 1
-        return Given(fd, "lower")
+        return GivenDescriptor(fd, "lower")
 
     # -- afterwards
 
@@ -322,7 +322,7 @@ class Forwarding:
             del self._loans[inode]
             self._end(inode, loan)
 
-    def _end(self, inode: Inode, loan: Loan) -> None:
+    def _end(self, inode: Inode, loan: ForwardedFile) -> None:
         loan.tree.external_readers.discard(inode)
         if loan.writes:
             external_writers.end(loan.tree, inode)

@@ -8,7 +8,7 @@ from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import Backstore
 
 
-class Views:
+class DescriptorMounts:
     """Made before there are threads, and before anything is mounted over the lower. ``why_not``: "" for nothing."""
 
     def __init__(self, lower: HostLower, lower_path: str, backstore: Backstore, objects: str) -> None:

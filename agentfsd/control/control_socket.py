@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import trio
 
 from agentfs_client import wire
-from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.peer import Peer
+from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.service import ControlService, error_reply, too_long
 from agentfsd.linux import owners_socket
 from agentfsd.types import Caller
@@ -32,7 +32,7 @@ def listen(path: str) -> trio.SocketListener:
     return trio.SocketListener(trio.socket.from_stdlib_socket(owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
 
 
-class SocketServer:
+class ControlSocketServer:
     """``clients`` counts the conversations that are open now."""
 
     def __init__(self, service: ControlService) -> None:
@@ -69,7 +69,7 @@ class SocketServer:
             if body is None:
                 return
             try:
-                reply = await self._service.answer(body, peer, Line(stream, wire.is_json(body)))
+                reply = await self._service.answer(body, peer, ProgressChannel(stream, wire.is_json(body)))
                 await _send(stream, reply, peer.outgoing)
             finally:
                 peer.drop_descriptors()

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.interpose import VERSION
-from agentfsd.handoff.doorway import Doorway
-from agentfsd.handoff.settings import load
+from agentfsd.handoff.forwarding_settings import load
+from agentfsd.handoff.interpose_server import InterposeServer
 from tests.handoff.asking import HELLO
 from tests.overlays import Opened
 
 
 @pytest.fixture
-def doorway(tmp_path: Path) -> Iterator[Doorway]:
-    made = Doorway(str(tmp_path / "handoff.sock"), os.geteuid())
+def doorway(tmp_path: Path) -> Iterator[InterposeServer]:
+    made = InterposeServer(str(tmp_path / "handoff.sock"), os.geteuid())
     yield made
     made.close()
 
 
-def connect(doorway: Doorway, said: bytes = b"") -> socket.socket:
+def connect(doorway: InterposeServer, said: bytes = b"") -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     made.connect(doorway.path)
     if said:
@@ -38,7 +38,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_whoever_connects_without_a_word_keeps_nobody_out(doorway: Doorway, tmp_path: Path) -> None:
+def test_whoever_connects_without_a_word_keeps_nobody_out(doorway: InterposeServer, tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     settings = replace(load(opened.store), enabled=True)
     opened.close()
@@ -55,7 +55,7 @@ def test_whoever_connects_without_a_word_keeps_nobody_out(doorway: Doorway, tmp_
     assert len(doorway) == 0
 
 
-def test_one_process_has_a_few_conversations_at_most(doorway: Doorway) -> None:
+def test_one_process_has_a_few_conversations_at_most(doorway: InterposeServer) -> None:
     open_now = [connect(doorway, hello(cookie)) for cookie in range(1, 101)]
     doorway.sweep()
     assert len(doorway) <= 8
@@ -66,7 +66,7 @@ def test_one_process_has_a_few_conversations_at_most(doorway: Doorway) -> None:
     assert len(doorway) == 0
 
 
-def test_who_goes_after_saying_too_much_is_let_go_all_the_same(doorway: Doorway) -> None:
+def test_who_goes_after_saying_too_much_is_let_go_all_the_same(doorway: InterposeServer) -> None:
     with connect(doorway, hello(1)) as chatty:
         chatty.send(b"and another thing")
     doorway.sweep()
@@ -75,5 +75,5 @@ def test_who_goes_after_saying_too_much_is_let_go_all_the_same(doorway: Doorway)
 
 
 def test_the_door_goes_with_the_daemon(tmp_path: Path) -> None:
-    Doorway(str(tmp_path / "handoff.sock"), os.geteuid()).close()
+    InterposeServer(str(tmp_path / "handoff.sock"), os.geteuid()).close()
     assert not (tmp_path / "handoff.sock").exists()

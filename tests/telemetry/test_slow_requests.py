@@ -1,16 +1,16 @@
-"""Slow requests are counted all, logged up to a number, and kept for status."""
+"""SlowOperation requests are counted all, logged up to a number, and kept for status."""
 
 import logging
 
 import pytest
 
-from agentfsd.telemetry.slow import NEVER_NS, Slow, SlowLog
+from agentfsd.telemetry.slow_requests import NEVER_NS, SlowOperation, SlowOperationLog
 
-SLOW = Slow(1, 2_500_000_000, "write", "src/big", "one", "id", 42, "cp")
+SLOW = SlowOperation(1, 2_500_000_000, "write", "src/big", "one", "id", 42, "cp")
 
 
 def test_a_line_says_what_where_who_and_how_long(caplog: pytest.LogCaptureFixture) -> None:
-    log = SlowLog()
+    log = SlowOperationLog()
     log.note(SLOW)
     assert caplog.messages == ["slow: write src/big took 2.500 s in branch one, for process 42 cp"]
     assert caplog.records[0].levelno == logging.WARNING
@@ -18,7 +18,7 @@ def test_a_line_says_what_where_who_and_how_long(caplog: pytest.LogCaptureFixtur
 
 
 def test_there_are_only_so_many_lines(caplog: pytest.LogCaptureFixture) -> None:
-    log = SlowLog()
+    log = SlowOperationLog()
     for _ in range(1000):
         log.note(SLOW)
     assert len(caplog.messages) == 20
@@ -29,7 +29,7 @@ def test_there_are_only_so_many_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_zero_is_off() -> None:
-    log = SlowLog()
+    log = SlowOperationLog()
     log.set_limit(250)
     assert log.limit_ns == 250_000_000
     log.set_limit(0)

@@ -11,8 +11,8 @@ import msgspec
 import trio
 
 from agentfs_client import wire
-from agentfsd.control.asker import Asker
-from agentfsd.control.slices import drive
+from agentfsd.control.cooperative import drive
+from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history import compare, patch
@@ -34,7 +34,7 @@ def check(request: wire.DiffPatch) -> None:
 
 
 async def make(
-    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, asker: Asker, state: str
+    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, context: RequestContext, state: str
 ) -> list[wire.FilePatch]:
     """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large.
 
@@ -43,9 +43,9 @@ async def make(
     old, new = overlay.side(a), overlay.side(b)
     wanted = parse(asked_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
-        changes = await drive(overlay.diffing(old, new), asker)
-        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), asker)
-        asker.progress(0, 0, "comparing")
+        changes = await drive(overlay.diffing(old, new), context)
+        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
+        context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:
             outcome = compare.compare(job, spool.fileno())

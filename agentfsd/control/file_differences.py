@@ -4,7 +4,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
-from agentfsd.control.slices import Steps
+from agentfsd.control.cooperative import Steps
 from agentfsd.core.inode import Inode
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.core.tree_diff import pairs_in_steps

@@ -9,7 +9,7 @@ REFUSED = "refused"  # the kind for what somebody may not ask for
 _NAMES = 5
 
 
-class Note(NamedTuple):
+class AuditNote(NamedTuple):
     """``branch``: a ref, None for none."""
 
     kind: str
@@ -17,16 +17,16 @@ class Note(NamedTuple):
     branch: str | None = None
 
 
-def note_of(request: wire.AnyRequest, reply: wire.AnyReply) -> Note | None:
+def note_of(request: wire.AnyRequest, reply: wire.AnyReply) -> AuditNote | None:
     """What was done, where that is to be noted."""
     make = _NOTES.get(type(request))
     return None if make is None else make(request, reply)
 
 
-def refusal_of(request: wire.AnyRequest) -> Note:
+def refusal_of(request: wire.AnyRequest) -> AuditNote:
     """What was asked for in vain."""
     tag = str(type(request).__struct_config__.tag)
-    return Note(REFUSED, f"{tag} {subject(request)}".rstrip())
+    return AuditNote(REFUSED, f"{tag} {subject(request)}".rstrip())
 
 
 def subject(request: wire.AnyRequest) -> str:
@@ -41,27 +41,27 @@ def subject(request: wire.AnyRequest) -> str:
 _SUBJECTS = ("path", "ref", "branch", "name", "sources", "pid")  # fields of requests that say what they are about
 
 
-def _setting(kind: str) -> Callable[[Any, Any], Note]:
-    return lambda request, reply: Note(kind, f"{request.name} = {request.value}")
+def _setting(kind: str) -> Callable[[Any, Any], AuditNote]:
+    return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
 
 
-def _prune(request: wire.Prune, reply: wire.SnapshotsReply) -> Note | None:
+def _prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
     if request.dry_run or not reply.snapshots:
         return None
     names = [found.name for found in reply.snapshots]
     more = f" and {len(names) - _NAMES} others" if len(names) > _NAMES else ""
-    return Note("prune", ", ".join(names[:_NAMES]) + more, request.branch)
+    return AuditNote("prune", ", ".join(names[:_NAMES]) + more, request.branch)
 
 
-def _commit_end(request: wire.CommitEnd, reply: wire.MergeReply) -> Note | None:
+def _commit_end(request: wire.CommitEnd, reply: wire.MergeReply) -> AuditNote | None:
     """One that is finished is told as a commit."""
-    return Note("commit-aborted", reply.into) if request.abort and not reply.conflicts else None
+    return AuditNote("commit-aborted", reply.into) if request.abort and not reply.conflicts else None
 
 
-_NOTES: dict[type[wire.Request], Callable[[Any, Any], Note | None]] = {
+_NOTES: dict[type[wire.Request], Callable[[Any, Any], AuditNote | None]] = {
     wire.PolicySet: _setting("policy"), wire.InterposeSet: _setting("interpose"), wire.Prune: _prune,
     wire.CommitEnd: _commit_end,
-    wire.CollectGarbage: lambda request, reply: Note("gc", "what undo needs too" if request.forget_undo else ""),
-    wire.Shutdown: lambda request, reply: Note("unmount", "by force" if request.force else ""),
-    wire.ViewOpen: lambda request, reply: Note("attached", f"a private mount ({reply.io})", request.branch),
+    wire.CollectGarbage: lambda request, reply: AuditNote("gc", "what undo needs too" if request.forget_undo else ""),
+    wire.Shutdown: lambda request, reply: AuditNote("unmount", "by force" if request.force else ""),
+    wire.ViewOpen: lambda request, reply: AuditNote("attached", f"a private mount ({reply.io})", request.branch),
 }  # fmt: skip

@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS changed (              -- when each branch was last c
 """
 
 
-class Record(NamedTuple):
+class AuditRecord(NamedTuple):
     """See the table; ``id`` 0 before it was written."""
 
     time_ns: int
@@ -67,7 +67,7 @@ class Record(NamedTuple):
     id: int = 0
 
 
-class Question(NamedTuple):
+class AuditQuery(NamedTuple):
     """Which records: all that is given must hold. ``branch_id`` or, of one that is gone, ``branch``; ``after``: an id."""
 
     branch_id: str = ""
@@ -79,7 +79,7 @@ class Question(NamedTuple):
     after: int = 0
 
 
-class Trail:
+class AuditDatabase:
     """Refusal when it cannot be opened. ``gap``: why records from before it was opened may be missing, KILLED or UNREADABLE; else
     ""."""
 
@@ -145,7 +145,7 @@ class Trail:
                 self._database.execute("PRAGMA user_version = 0")
             self._database.close()
 
-    def write(self, records: Sequence[Record], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
+    def write(self, records: Sequence[AuditRecord], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
         """All of it in one transaction; the oldest go when there is no room. *gone*: ids of branches that are no more.
         sqlite3.Error."""
         with self._held():
@@ -162,7 +162,7 @@ class Trail:
                 raise
             self._trim()
 
-    def _insert(self, records: Sequence[Record]) -> None:
+    def _insert(self, records: Sequence[AuditRecord]) -> None:
         rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(records))
         values = [value for record in records for value in record[:-1]]
         self._database.execute(f"INSERT INTO record ({_COLUMNS}) VALUES {rows}", values)
@@ -190,7 +190,7 @@ class Trail:
         with self._held():
             return dict(self._database.execute("SELECT branch_id, time_ns FROM changed"))
 
-    def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
+    def read(self, question: AuditQuery, keep: Callable[[AuditRecord], bool], limit: int) -> list[AuditRecord]:
         """At most *limit* of those that *keep* lets through: with ``after`` the first that follow, else the last. In order.
 
         Gaps come along whatever is asked for: who sees a part of the trail is to know that some of it is missing. sqlite3.Error.
@@ -204,7 +204,7 @@ class Trail:
         if not question.kind:  # gaps come whatever else is asked for
             wanted += " OR kind = ? AND time_ns BETWEEN ? AND ?"
             values += [LOST, question.since_ns, question.until_ns or _EVER]
-        found: list[Record] = []
+        found: list[AuditRecord] = []
         forward, at = bool(question.after), question.after or _EVER
         query = (
             f"SELECT {_COLUMNS}, id FROM record WHERE id {'>' if forward else '<'} ? AND ({wanted})"
@@ -212,7 +212,7 @@ class Trail:
         )
         while len(found) < limit:
             with self._held():
-                page = [Record(*row) for row in self._database.execute(query, (at, *values))]
+                page = [AuditRecord(*row) for row in self._database.execute(query, (at, *values))]
             found += [record for record in page if record.kind == LOST or keep(record)]
             if len(page) < _PAGE:
                 break
@@ -221,9 +221,9 @@ class Trail:
         return found if forward else found[::-1]
 
 
-def lost(what: str) -> Record:
+def lost(what: str) -> AuditRecord:
     """*what*: how many, or why nobody knows."""
-    return Record(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", what)
+    return AuditRecord(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", what)
 
 
 def _is_damaged(exc: sqlite3.Error) -> bool:

@@ -14,7 +14,7 @@ _LINES, _SPAN_S = 20, 60.0  # so many lines in so long: the log is for other thi
 NEVER_NS = 1 << 62
 
 
-class Slow(NamedTuple):
+class SlowOperation(NamedTuple):
     """``where``: a path from the branch's root, or what a control request is about. ``branch``, ``branch_id``: "" for none."""
 
     time_ns: int
@@ -27,13 +27,13 @@ class Slow(NamedTuple):
     command: str
 
 
-class SlowLog:
+class SlowOperationLog:
     """``limit_ns``: what takes longer is slow. ``recent``: the newest last."""
 
     def __init__(self) -> None:
         self.limit_ns = NEVER_NS
         self.count = 0
-        self.recent: deque[Slow] = deque(maxlen=_KEPT)
+        self.recent: deque[SlowOperation] = deque(maxlen=_KEPT)
         self._span_began_s = 0.0
         self._lines = self._left_out = 0
 
@@ -41,7 +41,7 @@ class SlowLog:
         """In ms; 0: nothing is slow."""
         self.limit_ns = limit_ms * 1_000_000 or NEVER_NS
 
-    def note(self, slow: Slow) -> None:
+    def note(self, slow: SlowOperation) -> None:
         self.count += 1
         self.recent.append(slow)
         now = time.monotonic()

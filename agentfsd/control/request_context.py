@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 
-from agentfsd.control.line import Line
 from agentfsd.control.peer import Peer
+from agentfsd.control.progress_channel import ProgressChannel
 from agentfsd.types import Caller
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """The one who asks, the branch id it is bound to, and the name of the branch that it means when it names none. ``line`` is
+class RequestContext:
+    """The one who asks, the branch id it is bound to, and the name of the branch that it means when it names none. ``channel`` is
     None on the control file."""
 
     peer: Peer
     bound_to: str | None
     branch: str
-    line: Line | None = None
+    channel: ProgressChannel | None = None
     wants_progress: bool = False
 
     @property
@@ -29,5 +29,5 @@ class Asker:
 
     def progress(self, done: int, total: int, what: str) -> None:
         """*done* of *total* (0: nobody knows) of *what*. Cheap enough for every step; may be called in any thread."""
-        if self.wants_progress and self.line is not None:
-            self.line.progress(done, total, what)
+        if self.wants_progress and self.channel is not None:
+            self.channel.progress(done, total, what)

@@ -14,7 +14,7 @@ _SAME_S = 0.0003  # so soon after it was asked no process has begun another prog
 _KNOWN_MAX = 64
 
 
-class Who(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """``pid`` 0: the kernel's own, or a process that has ended or is not to be seen here."""
 
     pid: int
@@ -33,19 +33,19 @@ class _Person:
         self.asked_s = self.until_s = 0.0
 
 
-class Identify:
+class ProcessIdentifier:
     """Asks /proc. What it takes to ask again is kept: most of what is told comes from few processes, some microseconds apart."""
 
     def __init__(self, bindings: Bindings, overlay: Overlay) -> None:
         self._bindings, self._overlay = bindings, overlay
         self._known: dict[int, _Person] = {}
 
-    def of_thread(self, tid: int, tree_id: str) -> Who:
+    def of_thread(self, tid: int, tree_id: str) -> ProcessIdentity:
         """*tree_id*: the branch or snapshot that it looked at, "" for its own."""
         pid = self._bindings.process_of(tid) if tid else 0
         branch_id = tree_id or (self._bindings.branch_of(tid) if tid else None) or self._overlay.default_id
         uid, command = self.of_process(pid)
-        return Who(pid, branch_id, command, uid)
+        return ProcessIdentity(pid, branch_id, command, uid)
 
     def of_process(self, pid: int) -> tuple[int, str]:
         """Its effective uid and its command, as they are now; UNKNOWN_UID and "" for one that nobody knows."""

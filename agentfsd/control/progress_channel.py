@@ -24,7 +24,7 @@ class ClientGone(Exception):
     """Whoever asked has closed its end: nobody waits for the answer."""
 
 
-class Line:
+class ProgressChannel:
     """One request's."""
 
     def __init__(self, stream: trio.SocketStream, as_json: bool) -> None:

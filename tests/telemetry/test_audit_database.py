@@ -7,60 +7,60 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE, Question, Record, Trail
+from agentfsd.telemetry.audit_database import KILLED, LOST, UNREADABLE, AuditDatabase, AuditQuery, AuditRecord
 
 SOME_BYTES = 1 << 18
-ALL = Question()
+ALL = AuditQuery()
 
 
 @pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    made = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+def trail(tmp_path: Path) -> Iterator[AuditDatabase]:
+    made = AuditDatabase(str(tmp_path / "audit.db"), SOME_BYTES)
     yield made
     made.close()
 
 
-def record(number: int, **other: object) -> Record:
-    return Record(number, "id", "one", 0, 7, "sh", "created", b"f%d" % number, b"", "")._replace(**other)  # type: ignore[arg-type]
+def record(number: int, **other: object) -> AuditRecord:
+    return AuditRecord(number, "id", "one", 0, 7, "sh", "created", b"f%d" % number, b"", "")._replace(**other)  # type: ignore[arg-type]
 
 
-def times(trail: Trail, question: Question = ALL, limit: int = 1000) -> list[int]:
+def times(trail: AuditDatabase, question: AuditQuery = ALL, limit: int = 1000) -> list[int]:
     return [found.time_ns for found in trail.read(question, lambda _: True, limit)]
 
 
-def test_the_last_come_in_the_order_in_which_they_happened(trail: Trail) -> None:
+def test_the_last_come_in_the_order_in_which_they_happened(trail: AuditDatabase) -> None:
     trail.write([record(number) for number in range(1, 3001)], {})
     assert times(trail, limit=3) == [2998, 2999, 3000]
     assert len(times(trail, limit=2500)) == 2500
-    seen = trail.read(Question(), lambda _: True, 10)
-    assert times(trail, Question(after=seen[-2].id)) == [3000]
+    seen = trail.read(AuditQuery(), lambda _: True, 10)
+    assert times(trail, AuditQuery(after=seen[-2].id)) == [3000]
 
 
-def test_only_what_is_asked_for_comes(trail: Trail) -> None:
+def test_only_what_is_asked_for_comes(trail: AuditDatabase) -> None:
     others = [record(2, pid=8), record(3, kind="deleted"), record(4, branch_id="other", branch="two"), record(5)]
     trail.write([record(1), *others], {})
-    assert times(trail, Question(pid=8)) == [2]
-    assert times(trail, Question(kind="deleted")) == [3]
-    assert times(trail, Question(branch="two")) == [4]
-    assert times(trail, Question(branch_id="id", since_ns=3)) == [3, 5]
-    assert [found.time_ns for found in trail.read(Question(), lambda one: one.path == b"f4", 10)] == [4]
+    assert times(trail, AuditQuery(pid=8)) == [2]
+    assert times(trail, AuditQuery(kind="deleted")) == [3]
+    assert times(trail, AuditQuery(branch="two")) == [4]
+    assert times(trail, AuditQuery(branch_id="id", since_ns=3)) == [3, 5]
+    assert [found.time_ns for found in trail.read(AuditQuery(), lambda one: one.path == b"f4", 10)] == [4]
 
 
-def test_a_span_of_time_has_two_ends(trail: Trail) -> None:
+def test_a_span_of_time_has_two_ends(trail: AuditDatabase) -> None:
     trail.write([record(number) for number in range(1, 10)], {})
-    assert times(trail, Question(since_ns=3, until_ns=5)) == [3, 4, 5]
+    assert times(trail, AuditQuery(since_ns=3, until_ns=5)) == [3, 4, 5]
 
 
-def test_who_asks_for_a_part_is_told_that_some_is_missing(trail: Trail) -> None:
+def test_who_asks_for_a_part_is_told_that_some_is_missing(trail: AuditDatabase) -> None:
     trail.write([record(1), record(2, kind=LOST, branch_id="", branch="", pid=0, name="7"), record(3, branch_id="other")], {})
-    assert times(trail, Question(branch_id="id")) == [1, 2]
-    assert times(trail, Question(pid=7, since_ns=2)) == [2, 3]
-    assert times(trail, Question(until_ns=1)) == [1]
-    assert times(trail, Question(kind="created")) == [1, 3]
-    assert [found.time_ns for found in trail.read(Question(), lambda one: False, 10)] == [2]
+    assert times(trail, AuditQuery(branch_id="id")) == [1, 2]
+    assert times(trail, AuditQuery(pid=7, since_ns=2)) == [2, 3]
+    assert times(trail, AuditQuery(until_ns=1)) == [1]
+    assert times(trail, AuditQuery(kind="created")) == [1, 3]
+    assert [found.time_ns for found in trail.read(AuditQuery(), lambda one: False, 10)] == [2]
 
 
-def test_it_stays_within_its_bounds_and_keeps_the_newest(trail: Trail, tmp_path: Path) -> None:
+def test_it_stays_within_its_bounds_and_keeps_the_newest(trail: AuditDatabase, tmp_path: Path) -> None:
     for begin in range(0, 20_000, 1000):
         trail.write([record(number, path=b"p" * 100) for number in range(begin, begin + 1000)], {"id": begin})
         assert trail.size_bytes() <= SOME_BYTES
@@ -71,7 +71,7 @@ def test_it_stays_within_its_bounds_and_keeps_the_newest(trail: Trail, tmp_path:
     assert trail.changed() == {"id": 19_000}
 
 
-def test_less_room_takes_effect_at_the_next_write(trail: Trail, tmp_path: Path) -> None:
+def test_less_room_takes_effect_at_the_next_write(trail: AuditDatabase, tmp_path: Path) -> None:
     trail.write([record(number) for number in range(2000)], {})
     trail.max_bytes = 1 << 16
     trail.write([record(2000)], {})
@@ -82,7 +82,7 @@ def test_less_room_takes_effect_at_the_next_write(trail: Trail, tmp_path: Path) 
 def test_what_cannot_be_read_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "audit.db"
     path.write_bytes(b"no database" * 1000)
-    trail = Trail(str(path), SOME_BYTES)
+    trail = AuditDatabase(str(path), SOME_BYTES)
     trail.write([record(1)], {})
     assert times(trail) == [1]
     trail.close()
@@ -91,16 +91,16 @@ def test_what_cannot_be_read_is_moved_aside(tmp_path: Path, caplog: pytest.LogCa
     assert (tmp_path / "audit.db.unreadable").read_bytes().startswith(b"no database")
 
 
-@pytest.mark.parametrize("use", [times, lambda trail: trail.write([record(2)], {}), Trail.changed])
-def test_damage_within_is_an_error_once_and_then_a_gap(use: Callable[[Trail], object], tmp_path: Path) -> None:
-    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+@pytest.mark.parametrize("use", [times, lambda trail: trail.write([record(2)], {}), AuditDatabase.changed])
+def test_damage_within_is_an_error_once_and_then_a_gap(use: Callable[[AuditDatabase], object], tmp_path: Path) -> None:
+    trail = AuditDatabase(str(tmp_path / "audit.db"), SOME_BYTES)
     trail.write([record(number) for number in range(1000)], {"id": 7})
     trail.close()
     with open(tmp_path / "audit.db", "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
-    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    trail = AuditDatabase(str(tmp_path / "audit.db"), SOME_BYTES)
     with pytest.raises(sqlite3.DatabaseError):
         use(trail)
     trail.write([record(3)], {})
@@ -110,23 +110,23 @@ def test_damage_within_is_an_error_once_and_then_a_gap(use: Callable[[Trail], ob
 
 def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
     """Whoever is killed closes nothing: its log is read by the next."""
-    trail = Trail(str(tmp_path / "audit.db"), SOME_BYTES)
+    trail = AuditDatabase(str(tmp_path / "audit.db"), SOME_BYTES)
     trail.write([record(1)], {})
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in tmp_path.glob("audit.db*"):
         (copy / path.name).write_bytes(path.read_bytes())
-    again = Trail(str(copy / "audit.db"), SOME_BYTES)
+    again = AuditDatabase(str(copy / "audit.db"), SOME_BYTES)
     assert times(again) == [1]
     assert (trail.gap, again.gap) == ("", KILLED)
     again.close()
     trail.close()
-    ended = Trail(str(copy / "audit.db"), SOME_BYTES)
+    ended = AuditDatabase(str(copy / "audit.db"), SOME_BYTES)
     assert ended.gap == ""
     ended.close()
 
 
-def test_a_failed_write_leaves_no_half_of_it(trail: Trail) -> None:
+def test_a_failed_write_leaves_no_half_of_it(trail: AuditDatabase) -> None:
     with pytest.raises(sqlite3.Error):
         trail.write([record(1), record(2, kind=None)], {})
     assert times(trail) == []

@@ -3,7 +3,7 @@
 import trio
 
 from agentfs_client import wire
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.types import Caller
@@ -15,18 +15,18 @@ class ControlFile:
     def __init__(self, service: ControlService) -> None:
         self._service = service
 
-    def open(self, caller: Caller) -> "Channel":
-        return Channel(self._service, Peer(caller))
+    def open(self, caller: Caller) -> "ControlFileHandle":
+        return ControlFileHandle(self._service, Peer(caller))
 
     async def status_text(self, caller: Caller) -> bytes:
         found = await self._service.status(self._service.bindings.branch_of(caller.pid))
-        return (await trio.to_thread.run_sync(text.status, found)).encode()
+        return (await trio.to_thread.run_sync(status_text.status, found)).encode()
 
     async def status_json(self, caller: Caller) -> bytes:
         return wire.encode(await self._service.status(self._service.bindings.branch_of(caller.pid)), json=True)
 
 
-class Channel:
+class ControlFileHandle:
     """One open: a request is one whole write; its reply is read from where the last read ended. A new one replaces it."""
 
     def __init__(self, service: ControlService, peer: Peer) -> None:

@@ -7,7 +7,7 @@ import trio
 
 from agentfs_client import wire
 from agentfs_host import mount_table
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import DamagedContent
 from agentfsd.types import Backstore

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 
-from agentfsd.control.slices import Steps
+from agentfsd.control.cooperative import Steps
 from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
 from agentfsd.core.content_objects import create_object
 from agentfsd.core.directory_entries import Owner
@@ -18,7 +18,7 @@ _STEP_BYTES = 1 << 20
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
-class Reading:
+class OpenedFile:
     """A handle of the kind that the kernel has: it follows its file, and stays with the state in which it was opened."""
 
     def __init__(self, inode: Inode) -> None:
@@ -32,7 +32,7 @@ class Reading:
         data.release(self.inode)
 
 
-class Staged:
+class StagedFile:
     """Content that is to become the file at *path* of a branch, or to be appended to it. No row refers to it before; with
     close() it goes, unless it has become a file's."""
 

@@ -14,8 +14,8 @@ import trio
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.telemetry.trail import LOST, Question, Record, Trail, lost
-from agentfsd.telemetry.who import UNKNOWN_UID, Identify
+from agentfsd.telemetry.audit_database import LOST, AuditDatabase, AuditQuery, AuditRecord, lost
+from agentfsd.telemetry.process_identity import UNKNOWN_UID, ProcessIdentifier
 from agentfsd.types import Caller
 
 log = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ _EVERY_S = 1.0
 _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes", "restore", "merge", "commit", "undo", "discard"})
 
 
-class Audit:
+class AuditTrail:
     """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records
     could not be kept since the daemon began."""
 
-    def __init__(self, overlay: Overlay, identify: Identify, path: str) -> None:
+    def __init__(self, overlay: Overlay, identify: ProcessIdentifier, path: str) -> None:
         self._overlay, self._identify, self._path = overlay, identify, path
-        self._trail: Trail | None = None
-        self._waiting: list[Record] = []
+        self._trail: AuditDatabase | None = None
+        self._waiting: list[AuditRecord] = []
         self._written: set[tuple[str, int, int]] = (
             set()
         )  # branch, file and process of the writes since the last flush; no Inode: it holds content
@@ -52,7 +52,7 @@ class Audit:
         if not enabled:
             self.close()
         elif self._trail is None:
-            trail = Trail(self._path, max_bytes)
+            trail = AuditDatabase(self._path, max_bytes)
             gap = trail.gap
             try:
                 self.changed = trail.changed()
@@ -99,7 +99,7 @@ class Audit:
         branch = told.branch or self._name(told.branch_id)
         name = self._process(told.pid) if told.by not in (0, told.pid) else told.name
         self._waiting.append(
-            Record(now_ns, told.branch_id, branch, uid, told.by or told.pid, command, told.kind, path, told.old_path, name)
+            AuditRecord(now_ns, told.branch_id, branch, uid, told.by or told.pid, command, told.kind, path, told.old_path, name)
         )
 
     def note(self, kind: str, caller: Caller, branch_id: str = "", name: str = "") -> None:
@@ -113,7 +113,7 @@ class Audit:
         uid, command = self._identify.of_process(caller.pid)
         uid = caller.uid if uid == UNKNOWN_UID else uid
         branch = self._name(branch_id) if branch_id else ""
-        self._waiting.append(Record(time.time_ns(), branch_id, branch, uid, caller.pid, command, kind, b"", b"", name))
+        self._waiting.append(AuditRecord(time.time_ns(), branch_id, branch, uid, caller.pid, command, kind, b"", b"", name))
 
     def _process(self, pid: int) -> str:
         return f"process {pid} {self._identify.of_process(pid)[1]}".rstrip()
@@ -124,7 +124,7 @@ class Audit:
             name = self._names[branch_id] = self._identify.branch_name(branch_id)
         return name
 
-    def _take(self) -> list[Record]:
+    def _take(self) -> list[AuditRecord]:
         records, self._waiting = self._waiting, []
         self._written.clear()
         self._names.clear()
@@ -134,7 +134,7 @@ class Audit:
             self._lost = 0
         return records
 
-    def _write(self, trail: Trail, records: list[Record]) -> None:
+    def _write(self, trail: AuditDatabase, records: list[AuditRecord]) -> None:
         if not records:
             return
         gone = [record.branch_id for record in records if record.kind == "branch-deleted"]
@@ -163,7 +163,7 @@ class Audit:
             await trio.sleep(_EVERY_S)
             await self.flush()
 
-    async def read(self, question: Question, keep: Callable[[Record], bool], limit: int) -> list[Record]:
+    async def read(self, question: AuditQuery, keep: Callable[[AuditRecord], bool], limit: int) -> list[AuditRecord]:
         """At most *limit*; nothing while it is switched off. Refusal."""
         await self.flush()
         trail = self._trail

@@ -12,18 +12,18 @@ import trio
 
 from agentfsd.binding.table import Bindings
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.telemetry import audit as auditing
-from agentfsd.telemetry.audit import Audit
-from agentfsd.telemetry.trail import Question, Record
-from agentfsd.telemetry.who import Identify
+from agentfsd.telemetry import audit_trail as auditing
+from agentfsd.telemetry.audit_database import AuditQuery, AuditRecord
+from agentfsd.telemetry.audit_trail import AuditTrail
+from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.types import Caller
 from tests.overlays import Opened
 
 
 @pytest.fixture
-def audit(opened: Opened, tmp_path: Path) -> Iterator[Audit]:
+def audit(opened: Opened, tmp_path: Path) -> Iterator[AuditTrail]:
     bindings = Bindings()
-    made = Audit(opened.overlay, Identify(bindings, opened.overlay), str(tmp_path / "audit.db"))
+    made = AuditTrail(opened.overlay, ProcessIdentifier(bindings, opened.overlay), str(tmp_path / "audit.db"))
     made.set(enabled=True, max_bytes=1 << 20)
     yield made
     made.close()
@@ -35,11 +35,11 @@ def tell(opened: Opened, kind: EventKind, path: bytes, pid: int = os.getpid()) -
     opened.overlay.tell(BranchEvent(kind, opened.overlay.default_id, pid, opened.tree().root, path))
 
 
-def records(audit: Audit) -> list[Record]:
-    return trio.run(audit.read, Question(), lambda _: True, 1000)
+def records(audit: AuditTrail) -> list[AuditRecord]:
+    return trio.run(audit.read, AuditQuery(), lambda _: True, 1000)
 
 
-def test_each_record_says_who_and_where(audit: Audit, opened: Opened) -> None:
+def test_each_record_says_who_and_where(audit: AuditTrail, opened: Opened) -> None:
     tell(opened, "created", b"d/f")
     (found,) = records(audit)
     assert (found.branch, found.kind, found.path) == ("main", "created", b"d/f")
@@ -48,7 +48,7 @@ def test_each_record_says_who_and_where(audit: Audit, opened: Opened) -> None:
     assert audit.changed == {opened.overlay.default_id: found.time_ns}
 
 
-def test_writes_to_one_file_are_one_record_for_each_process(audit: Audit, opened: Opened) -> None:
+def test_writes_to_one_file_are_one_record_for_each_process(audit: AuditTrail, opened: Opened) -> None:
     other = subprocess.Popen(["sleep", "60"])
     for _ in range(100):
         tell(opened, "modified", b"f")
@@ -60,7 +60,7 @@ def test_writes_to_one_file_are_one_record_for_each_process(audit: Audit, opened
     assert len(records(audit)) == 3
 
 
-def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: Audit, opened: Opened) -> None:
+def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: AuditTrail, opened: Opened) -> None:
     """Overlay.last_write spares a single listener what it knows."""
     inode, heard = opened.write("f", b"x"), list[BranchEvent]()
 
@@ -80,7 +80,7 @@ def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: Audit, 
     assert len(records(audit)) == 2
 
 
-def test_a_binding_is_of_whoever_asked_for_it(audit: Audit, opened: Opened) -> None:
+def test_a_binding_is_of_whoever_asked_for_it(audit: AuditTrail, opened: Opened) -> None:
     other = subprocess.Popen(["sleep", "60"])
     while Path(f"/proc/{other.pid}/comm").read_text() != "sleep\n":
         time.sleep(0.01)
@@ -94,13 +94,13 @@ def test_a_binding_is_of_whoever_asked_for_it(audit: Audit, opened: Opened) -> N
     ]
 
 
-def test_who_cannot_be_seen_here_has_at_least_a_user(audit: Audit) -> None:
+def test_who_cannot_be_seen_here_has_at_least_a_user(audit: AuditTrail) -> None:
     audit.note("policy", Caller(0, 1234, 0), name="a = b")
     (found,) = records(audit)
     assert (found.pid, found.uid, found.command, found.branch, found.name) == (0, 1234, "", "", "a = b")
 
 
-def test_what_is_too_much_is_counted(audit: Audit, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_much_is_counted(audit: AuditTrail, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "WAITING_MAX", 2)
     for number in range(5):
         tell(opened, "created", b"%d" % number)
@@ -109,7 +109,7 @@ def test_what_is_too_much_is_counted(audit: Audit, opened: Opened, monkeypatch: 
 
 
 def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
-    audit: Audit, opened: Opened, caplog: pytest.LogCaptureFixture
+    audit: AuditTrail, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = audit._trail
     assert trail is not None
@@ -126,7 +126,7 @@ def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
     assert audit.lost == 4000
 
 
-def test_switched_off_nothing_listens_and_what_was_written_stays(audit: Audit, opened: Opened, tmp_path: Path) -> None:
+def test_switched_off_nothing_listens_and_what_was_written_stays(audit: AuditTrail, opened: Opened, tmp_path: Path) -> None:
     tell(opened, "created", b"f")
     audit.set(enabled=False, max_bytes=1 << 20)
     assert opened.overlay.listeners == []
@@ -137,7 +137,7 @@ def test_switched_off_nothing_listens_and_what_was_written_stays(audit: Audit, o
     assert [found.path for found in records(audit)] == [b"f"]
 
 
-def test_trail_that_is_damaged_within_is_no_reason_not_to_begin(audit: Audit, opened: Opened, tmp_path: Path) -> None:
+def test_trail_that_is_damaged_within_is_no_reason_not_to_begin(audit: AuditTrail, opened: Opened, tmp_path: Path) -> None:
     tell(opened, "created", b"f")
     audit.close()
     path = tmp_path / "audit.db"
