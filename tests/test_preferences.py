@@ -18,7 +18,12 @@ async def nothing() -> None:
 def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     forwarding = Forwarding(opened.overlay, nothing, lambda *_: True, "", 1000)
-    before = opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
+    before = (
+        opened.overlay.policy.values(),
+        forwarding.settings,
+        opened.overlay.parts.copyup_policy.rules,
+        logging.getLogger().level,
+    )
     opened.store.db.execute(
         f"CREATE TEMP TRIGGER full BEFORE INSERT ON fact WHEN NEW.key = '{refused}' BEGIN SELECT RAISE(FAIL, 'no room'); END"
     )
@@ -30,6 +35,6 @@ def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_
     with pytest.raises(OSError):
         settings_file.apply(settings_file.read(str(settings)), opened.overlay, forwarding)
     assert before == (
-        opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
+        opened.overlay.policy.values(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
     )  # fmt: skip
     opened.close()

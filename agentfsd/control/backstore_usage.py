@@ -15,7 +15,7 @@ from agentfsd.types import Backstore
 
 async def backstore_status(overlay: Overlay, info: DaemonInfo) -> wire.BackstoreReply:
     """Every object is looked at, in a thread."""
-    store, garbage = overlay.backstore, overlay.garbage()
+    store, garbage = overlay.backstore, overlay.layers.garbage()
     usage, freed = await trio.to_thread.run_sync(lambda: (store.usage(), _amount(store, garbage)))
     room, mounted = store.statvfs(), mount_table.mount_of(os.path.realpath(store.place))
     return wire.BackstoreReply(

@@ -198,7 +198,7 @@ class Daemon:
         processes, others = self.bindings.seen()
         return {
             "rss_bytes": rss_pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
-            **self.mount.measure(), "inodes": self.overlay.loaded(), "processes": processes, "threads": others,
+            **self.mount.measure(), "inodes": self.overlay.trees.loaded(), "processes": processes, "threads": others,
             "database_bytes": self.store.size_bytes(), "forwarded": len(self.forwarding), "forwardings": self.forwarding.given,
         }  # fmt: skip
 
@@ -233,7 +233,7 @@ class Daemon:
         mounts.read_far_ahead(root.st_dev)
         daemon_records.publish(self.record())
         log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
-        notices = [self.held.notice, *self.overlay.findings()]
+        notices = [self.held.notice, *self.overlay.damage_notes()]
         ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True
@@ -309,7 +309,7 @@ class Daemon:
             self.forwarding.sweep()
             self.doorway.sweep()
             try:
-                while self.overlay.reap():
+                while self.overlay.layers.reap():
                     await trio.lowlevel.checkpoint()
                 self.store.commit()
                 self.store.reserve.keep()

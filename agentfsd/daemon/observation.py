@@ -47,7 +47,7 @@ class Observation:
 
     def follow_policy(self) -> None:
         """At the start, and whenever a setting was changed. What cannot be observed is no reason not to work."""
-        policy = self._overlay.policy()
+        policy = self._overlay.policy.values()
         self.traffic.slow.set_limit(int(policy["log.slow_ms"]))
         try:
             self.audit.set(enabled=policy["audit.enabled"] == "yes", max_bytes=parse_bytes(policy["audit.max_bytes"]))
@@ -115,7 +115,9 @@ class Observation:
                 "open_files": (taken["handles"], "Opens that the kernel has told of."),
                 "nodes": (taken["nodes"], "Files and directories that the kernel knows."),
                 "pending_notifications": (taken["notifications"], "Changes that the kernel has not been told of yet."),
-                "garbage_objects": (len(self._overlay.garbage()), "Contents that nothing refers to and are yet to be freed."),
+                "garbage_objects": (
+                    len(self._overlay.layers.garbage()), "Contents that nothing refers to and are yet to be freed.",
+                ),
                 "resident_memory_bytes": (taken["rss_bytes"], "Memory of the daemon."),
                 "open_descriptors": (taken["descriptors"], "Descriptors of the daemon."),
                 "database_bytes": (taken["database_bytes"], "The metadata database."),

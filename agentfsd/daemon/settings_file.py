@@ -88,7 +88,7 @@ def apply(found: list[SettingLine], overlay: Overlay, forwarding: Forwarding) ->
             if name.startswith(_INTERPOSE):
                 forwarding.put(tx, name.removeprefix(_INTERPOSE), value)
             elif name != _LEVEL:
-                overlay.put_policy(tx, name, value)
+                overlay.policy.put(tx, name, value)
     for name, value in found:
         if name == _LEVEL:
             logging.getLogger().setLevel(value.upper())

@@ -53,7 +53,7 @@ class FuseMount:
         self._native: native.NativeSession | None = None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
-        overlay.on_replaced.append(self._tree_replaced)
+        overlay.events.on_replaced.append(self._tree_replaced)
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
         self.runs = BranchConnections(
@@ -134,7 +134,7 @@ class FuseMount:
             log.warning("no connections for single branches: %s", exc.strerror)
 
     def _tree_replaced(self, tree: Tree) -> None:
-        if not self.connections.overlay.has_tree(tree.id):
+        if not self.connections.overlay.refs.exists(tree.id):
             self.runs.branch_gone(tree.id)
 
     # -- living

@@ -241,7 +241,7 @@ def try_opening(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) ->
     try:
         with opened(crashed, mounted.state) as overlay:
             failed, wrong = read_all(overlay, crashed)
-            told = [*overlay.findings(), *overlay.fsck(scrub=True)]
+            told = [*overlay.damage_notes(), *overlay.fsck(scrub=True)]
     except Refusal as exc:
         assert exc.code == "state-corrupt", where
         assert metadata_of(mounted.state) == before, where
@@ -262,7 +262,7 @@ def opened(crashed: Crashed, state: Path) -> Iterator[Overlay]:
         store = Store.open(str(state / "meta.db"), str(crashed.lower))
         closing.callback(store.close)
         overlay = Overlay(store, lower, backstore)
-        while overlay.reap():
+        while overlay.layers.reap():
             pass
         yield overlay
 
@@ -275,7 +275,7 @@ def read_all(overlay: Overlay, crashed: Crashed) -> tuple[list[str], list[str]]:
             if name in crashed.under_way:
                 continue
             try:
-                inode = overlay.tree(branch).walk(name.encode())
+                inode = overlay.trees.of(branch).walk(name.encode())
                 data.open_(inode, os.O_RDONLY)
                 if data.read(inode, 1 << 20, 0) != text.encode():
                     wrong.append(name)

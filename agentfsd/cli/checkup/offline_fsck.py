@@ -140,11 +140,11 @@ def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wante
         overlay = Overlay(store, lower, backstore)
         if wanted.repair:
             _take_back(overlay, note)
-        while overlay.reap():
+        while overlay.layers.reap():
             pass
         if wanted.discard:
             backstore.discard_aside()
-        problems = _drive(overlay.checking(scrub=wanted.scrub, alone=True), tell)
+        problems = _drive(overlay.fsck_in_steps(scrub=wanted.scrub, alone=True), tell)
         for sentence in overlay.recovered.notes:
             note(sentence)
         if wanted.repair and overlay.recovered.lost:
