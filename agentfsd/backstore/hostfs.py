@@ -109,7 +109,7 @@ class HostBackstore:
         self._no_reflink: set[int] | None = set() if native_snapshots else None
         self.reader_root = (
             self.writer_root
-        ) = -1  # the same directory as given-away descriptors see it: see readonly.py; not ours to close
+        ) = -1  # the same directory as given-away descriptors see it: see readonly_mounts.py; not ours to close
         self._synced: set[str] = set()  # shards ("" the root) all of whose names are known to be on the disk
         self._syncing = threading.Lock()
 

@@ -8,7 +8,6 @@ from typing import Protocol
 import trio
 
 from agentfs_client import wire
-from agentfsd import runtime
 from agentfsd.binding.table import Bindings
 from agentfsd.control.cooperative import drive
 from agentfsd.control.daemon_info import DaemonInfo
@@ -20,6 +19,7 @@ from agentfsd.core.retention import Retention
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Author
+from agentfsd.linux import process_info
 from agentfsd.types import SnapshotInfo
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class HistoryHandlers:
 
 
 def author_of(context: RequestContext) -> Author:
-    return Author(context.caller.pid, runtime.command_of(context.caller.pid) if context.caller.pid else "")
+    return Author(context.caller.pid, process_info.command_of(context.caller.pid) if context.caller.pid else "")
 
 
 def asked_paths(request: wire.Restore | wire.Commit) -> list[bytes]:

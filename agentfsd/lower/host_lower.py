@@ -49,7 +49,7 @@ class HostLower:
         self._masks: dict[bytes, _Directory] = {}  # the longest path first
         self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # the longest unused first
         self._lock = threading.Lock()
-        self.reader_root = -1  # the root as given-away descriptors see it: see readonly.py; not ours to close
+        self.reader_root = -1  # the root as given-away descriptors see it: see readonly_mounts.py; not ours to close
         for path in masks:
             self.mask(path)
 

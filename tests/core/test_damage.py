@@ -14,13 +14,13 @@ import trio
 import trio.lowlevel
 
 from agentfs_host import copying
-from agentfsd import keeping
 from agentfsd.backstore.hostfs import HostBackstore, HostFile
 from agentfsd.core import consistency_check, content_checksums, data, directory_entries, recovery
 from agentfsd.core.content_comparison import run_to_end
+from agentfsd.daemon import maintenance
 from agentfsd.metadata import checksum_rows, inspection
 from agentfsd.metadata.row_store import Store
-from agentfsd.runtime import State
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import needs_root
 from tests.overlays import OWNER, Opened
 
@@ -293,8 +293,8 @@ def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, mo
     opened.write("file", b"content")
     opened.overlay.snapshots.create("main", "one")
     os.truncate(path_of(opened, "file"), 16 << 20)  # 64 parts
-    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
-    monkeypatch.setattr(keeping, "_BYTES_PER_S", 2 << 20)
+    monkeypatch.setattr(maintenance, "_BEGIN_S", 0)
+    monkeypatch.setattr(maintenance, "_BYTES_PER_S", 2 << 20)
     opened.overlay.recovered.notes.append("no copy is made of metadata about which there is something to say")
     parts, begun = list[int](), threading.Event()
     real = HostFile.pread
@@ -308,7 +308,7 @@ def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, mo
 
     async def end_early() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(keeping.Keeping(opened.store, opened.overlay, State(str(opened.base))).run)
+            nursery.start_soon(maintenance.Maintenance(opened.store, opened.overlay, StateDirectory(str(opened.base))).run)
             await trio.to_thread.run_sync(begun.wait, 20)
             nursery.cancel_scope.cancel()
 
@@ -319,7 +319,7 @@ def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, mo
 def test_who_ends_while_the_metadata_is_copied_keeps_the_copy_there_was(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = opened.base / "meta.db-clean"
     kept.write_bytes(b"of an earlier start")
-    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
+    monkeypatch.setattr(maintenance, "_BEGIN_S", 0)
     monkeypatch.setattr(copying, "_HAND_CHUNK", 4096)
     monkeypatch.setattr(copying, "_CHUNK", 4096)
     real, begun, ended, parts = copying.copy_part, threading.Event(), threading.Event(), []
@@ -335,13 +335,13 @@ def test_who_ends_while_the_metadata_is_copied_keeps_the_copy_there_was(opened: 
 
     async def end_early() -> None:
         async with trio.open_nursery() as nursery:
-            at_work = keeping.Keeping(opened.store, opened.overlay, State(str(opened.base)))
+            at_work = maintenance.Maintenance(opened.store, opened.overlay, StateDirectory(str(opened.base)))
             nursery.start_soon(at_work.run)
             await trio.to_thread.run_sync(begun.wait, 20)
             nursery.start_soon(let_go, at_work)
             nursery.cancel_scope.cancel()
 
-    async def let_go(at_work: keeping.Keeping) -> None:
+    async def let_go(at_work: maintenance.Maintenance) -> None:
         with trio.CancelScope(shield=True):
             for _ in range(100):  # what comes after the order to end
                 await trio.lowlevel.checkpoint()

@@ -25,15 +25,15 @@ import pytest
 
 from agentfs_client.control import ControlClient
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.cli.common import Failure
-from agentfsd.cli.repairing import Wanted, check_state
+from agentfsd.cli.checkup.offline_fsck import Wanted, check_state
+from agentfsd.cli.command_base import Failure
 from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store
-from agentfsd.runtime import State
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import Mounted, agentfsd, needs_fuse
 from tests.rounds import rounds, seed
 
@@ -290,7 +290,7 @@ def read_all(overlay: Overlay, crashed: Crashed) -> tuple[list[str], list[str]]:
 
 def repair(state: Path, *, repairs: bool = False, from_copy: bool = False) -> list[str]:
     wanted = Wanted(repair=repairs, from_copy=from_copy, scrub=False, discard=False)
-    return check_state(State(str(state)), wanted, lambda *told: None, lambda said: None)
+    return check_state(StateDirectory(str(state)), wanted, lambda *told: None, lambda said: None)
 
 
 def repair_by(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> str:
