@@ -36,8 +36,8 @@ class CommitHandlers(HistoryHandlers):
     _committing = False
 
     async def _commit(self, request: wire.Commit, context: RequestContext) -> wire.MergeReply:
-        branch = self.overlay.branch_row(request.branch or context.branch)
-        parent = self.overlay.parent_of(branch.id)
+        branch = self.overlay.refs.branch(request.branch or context.branch)
+        parent = self.overlay.branches.parent(branch.id)
         wanted = paths.parse(asked_paths(request))
         await self._flush(branch.id)
         if parent is None:
@@ -61,7 +61,7 @@ class CommitHandlers(HistoryHandlers):
             hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
             raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
         self._check_place(into)
-        with self.overlay.frozen(branch.id) as tree:
+        with self.overlay.trees.frozen(branch.id) as tree:
             plan = await drive(commit.plan(self.overlay, tree, wanted, rule), context)
             if plan.conflicts or request.dry_run or not plan.steps:
                 how = "lower" if plan.steps else "nothing"
@@ -128,7 +128,7 @@ class CommitHandlers(HistoryHandlers):
             old = LowerIdentity(found.ino, 0, found.size, found.mtime_ns, found.ctime_ns)
             if now != old and now._replace(ctime_ns=old.ctime_ns) == old:
                 touched[old] = now
-        self.overlay.lower_touched(touched)
+        self.overlay.lower_changes.touched(touched)
 
     async def _keep_up(
         self, note: Mapping[str, str], same: list[commit.Same], whole: bool, clean: Callable[[], object], context: RequestContext
@@ -171,8 +171,8 @@ class CommitHandlers(HistoryHandlers):
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note["same"], type=list[commit.Same])
             await self._keep_up(note, same, whole, lambda: commit_writer.resume(lower, state), context)
-            if self.overlay.has_tree(note["branch"]):
-                self._tell("commit", note["branch"], context.caller.pid, name=self.overlay.branch_row(note["branch"]).name)
+            if self.overlay.refs.exists(note["branch"]):
+                self._tell("commit", note["branch"], context.caller.pid, name=self.overlay.refs.branch(note["branch"]).name)
         else:
             self._know_again(originals)
         await self._settle()

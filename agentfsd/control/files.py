@@ -45,7 +45,7 @@ class FileHandlers:
         return path_resolution.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
 
     def _place(self, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:
-        tree = self.overlay.tree(request.branch or context.branch)
+        tree = self.overlay.trees.of(request.branch or context.branch)
         return self._find(tree, path_of(request.path, request.raw_path), context.peer.credentials(), follow=follow)
 
     def _place_to_change(self, request: wire.FileRequest, context: RequestContext) -> ResolvedPath:
@@ -64,8 +64,8 @@ class FileHandlers:
     def _tell_file(
         self, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
     ) -> None:
-        if self.overlay.listeners:
-            self.overlay.tell(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
+        if self.overlay.events.listeners:
+            self.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
     # -- looking
 
@@ -88,7 +88,7 @@ class FileHandlers:
 
     async def _file_count(self, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
         directory = existing(self._place(request, context, follow=True))
-        with self.overlay.frozen(directory.tree.id) as tree:
+        with self.overlay.trees.frozen(directory.tree.id) as tree:
             return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
 
     def _listing(self, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
@@ -203,7 +203,9 @@ class FileHandlers:
         who = context.peer.credentials()
         place = self._place_of(staged, who)
         if place.inode is not None:
-            self.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
+            self.overlay.events.file_changed(
+                place.inode, data=True
+            )  # what was written through a mapping comes before this, not after
             await self._write_back()
             place = self._place_of(staged, who)
         while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
@@ -212,7 +214,7 @@ class FileHandlers:
         if place.inode is None:
             made = staged.become(place.directory, place.name, context.peer.creator())
             self._tell_file("created", made, context)
-            self.overlay.names_changed(place.directory, place.name)
+            self.overlay.events.names_changed(place.directory, place.name)
             return made
         found = place.inode
         if staged.mode == "append":
@@ -222,7 +224,7 @@ class FileHandlers:
         else:
             staged.replace(found, who)
         self._tell_file("modified", found, context)
-        self.overlay.file_changed(found, data=True)
+        self.overlay.events.file_changed(found, data=True)
         return found
 
     async def _pour(self, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
@@ -230,11 +232,11 @@ class FileHandlers:
         try:
             await drive(steps, context)
         except BaseException:
-            self.overlay.file_changed(inode, data=True)
+            self.overlay.events.file_changed(inode, data=True)
             raise
 
     def _place_of(self, staged: StagedFile, who: Credentials) -> ResolvedPath:
-        place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
+        place = self._find(self.overlay.trees.by_id(staged.tree_id), staged.path, who, follow=staged.mode != "create")
         self._check_writable(place, staged.mode, who)
         return place
 
@@ -249,7 +251,7 @@ class FileHandlers:
         permissions.check(directory, WRITE | EXECUTE, who)
         made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
         self._tell_file("created", made, context)
-        self.overlay.names_changed(directory, place.name)
+        self.overlay.events.names_changed(directory, place.name)
         await self._settle()
         return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
 
@@ -271,10 +273,10 @@ class FileHandlers:
         directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
         if new.inode is not source:
             self._tell_file("renamed", source, context, paths[1], paths[0])
-        self.overlay.names_changed(old.directory, old.name)
-        self.overlay.names_changed(new.directory, new.name)
+        self.overlay.events.names_changed(old.directory, old.name)
+        self.overlay.events.names_changed(new.directory, new.name)
         if new.inode is not None:
-            self.overlay.file_changed(new.inode, data=False)
+            self.overlay.events.file_changed(new.inode, data=False)
         await self._settle()
         return wire.Done()
 
@@ -311,9 +313,9 @@ class FileHandlers:
         else:
             directory_entries.unlink(found.tree, directory, name)
         self._tell_file("deleted", found, context, join(directory.path, name))
-        self.overlay.names_changed(directory, name)
+        self.overlay.events.names_changed(directory, name)
         if not found.is_dir:
-            self.overlay.file_changed(found, data=False)
+            self.overlay.events.file_changed(found, data=False)
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:

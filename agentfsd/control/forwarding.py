@@ -82,7 +82,7 @@ class ForwardHandlers(FileHandlers):
         owner = Owner(who.uid, who.gid, who.umask)
         made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
         self._tell_file("created", made, context)
-        self.overlay.names_changed(place.directory, place.name)
+        self.overlay.events.names_changed(place.directory, place.name)
         return made
 
     def _open_existing(self, found: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
@@ -101,7 +101,7 @@ class ForwardHandlers(FileHandlers):
 
     async def _empty(self, inode: Inode, context: RequestContext) -> None:
         """O_TRUNC, as of somebody who writes."""
-        self.overlay.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
+        self.overlay.events.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
         await self._write_back()
         copyup.check_writable(inode.tree)
         inode_attributes.truncate(inode, 0)
@@ -109,7 +109,7 @@ class ForwardHandlers(FileHandlers):
         if not context.peer.credentials().privileged:
             inode_attributes.drop_setid(inode)
         self._tell_file("modified", inode, context)
-        self.overlay.file_changed(inode, data=True)
+        self.overlay.events.file_changed(inode, data=True)
 
     # -- by another descriptor
 
@@ -147,7 +147,9 @@ class ForwardHandlers(FileHandlers):
         if inode is None or flags & os.O_PATH:
             raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
         bound = context.bound_to
-        if bound not in (None, inode.tree.id) and not (inode.tree.read_only and self.overlay.in_history(bound, inode.tree.id)):
+        if bound not in (None, inode.tree.id) and not (
+            inode.tree.read_only and self.overlay.snapshots.in_history(bound, inode.tree.id)
+        ):
             raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
         return inode, flags
 

@@ -57,7 +57,7 @@ class ObserveHandlers:
         branches, and nobody else's."""
         info, usage = self.info, await trio.to_thread.run_sync(self.overlay.backstore.usage)
         branches = await self._branches()
-        damage = [] if bound_to else await trio.to_thread.run_sync(self.overlay.findings)
+        damage = [] if bound_to else await trio.to_thread.run_sync(self.overlay.damage_notes)
         return wire.StatusReply(
             daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
             session=info.session, backstore=info.backstore, started_ns=info.started_ns,
@@ -81,7 +81,8 @@ class ObserveHandlers:
         return {
             **self._measure(), "disk_free_bytes": room.f_bavail * room.f_frsize,
             "disk_total_bytes": room.f_blocks * room.f_frsize,
-            "disk_full": int(self.overlay.backstore.persistent and is_full(room)), "garbage_objects": len(self.overlay.garbage()),
+            "disk_full": int(self.overlay.backstore.persistent and is_full(room)),
+            "garbage_objects": len(self.overlay.layers.garbage()),
             "slow_requests": self.traffic.slow.count, "requests": sum(tally.count for tally in self.traffic.tallies.values()),
             "lag_us": int(max(self.traffic.lags_s) * 1e6),
         }  # fmt: skip
@@ -113,7 +114,7 @@ class ObserveHandlers:
         return self.identify.branch_name(branch_id) or _GONE
 
     def _wire_branch(self, info: BranchInfo, processes: int = 0) -> wire.Branch:
-        last = self.overlay.snapshot_row(info.last) if info.last else None
+        last = self.overlay.refs.snapshot(info.last) if info.last else None
         return wire.Branch(
             name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes,
             last=info.last, last_name=last.name if last is not None else "", last_ns=last.created_ns if last is not None else 0,
@@ -122,7 +123,7 @@ class ObserveHandlers:
 
     async def _branches(self) -> list[wire.Branch]:
         busy = Counter(binding.branch_id for binding in self.bindings.bindings())
-        found = await drive(self.overlay.describing())
+        found = await drive(self.overlay.branches.describe_in_steps())
         return [self._wire_branch(info, busy[info.id]) for info in found]
 
     def _bindings(self) -> list[wire.Binding]:
@@ -176,25 +177,25 @@ class ObserveHandlers:
         if ref is None:
             return "", ""
         try:
-            return self.overlay.branch_row(ref).id, ""
+            return self.overlay.refs.branch(ref).id, ""
         except Refusal:
             return "", ref
 
     def _note(self, note: audit_notes.AuditNote | None, context: RequestContext) -> None:
         if note is None or self.audit is None:
             return
-        branch_id = context.bound_to or "" if note.branch is None else self.overlay.branch_row(note.branch).id
+        branch_id = context.bound_to or "" if note.branch is None else self.overlay.refs.branch(note.branch).id
         self.audit.note(note.kind, context.caller, branch_id, note.name)
 
     # -- settings
 
     async def _policy_get(self, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
-        return wire.PolicyReply(policy=self.overlay.policy())
+        return wire.PolicyReply(policy=self.overlay.policy.values())
 
     async def _policy_set(self, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
         """One that begins the audit trail is its first entry, one that ends it the last."""
-        self.overlay.set_policy(request.name, request.value)
-        reply, is_on = wire.PolicyReply(policy=self.overlay.policy()), self.audit is not None and self.audit.is_on
+        self.overlay.policy.set(request.name, request.value)
+        reply, is_on = wire.PolicyReply(policy=self.overlay.policy.values()), self.audit is not None and self.audit.is_on
         if not is_on:
             self.follow_policy()
         self._note(audit_notes.note_of(request, reply), context)

@@ -133,7 +133,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
 
     def _pin(self, ref: str | None) -> str | None:
         """The id: what was authorized is what is done, though names move while we wait."""
-        return None if ref is None else self.overlay.find(ref).id
+        return None if ref is None else self.overlay.refs.find(ref).id
 
     # -- the daemon
 
@@ -149,14 +149,14 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return await backstore_status(self.overlay, self.info)
 
     async def _fsck(self, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
-        return wire.ProblemsReply(problems=await drive(self.overlay.checking(scrub=request.scrub), context))
+        return wire.ProblemsReply(problems=await drive(self.overlay.fsck_in_steps(scrub=request.scrub), context))
 
     async def _shut(self, request: wire.Shutdown, context: RequestContext) -> wire.Done:
         await self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
     async def _events(self, request: wire.Events, context: RequestContext) -> wire.Done:
-        branch_id = self.overlay.branch_row(request.branch).id if request.branch is not None else context.bound_to
+        branch_id = self.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
         await stream(EventWatcher(self.overlay, branch_id), context, self.bindings)
         return wire.Done(message="the branch has gone")
 
@@ -165,7 +165,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     async def _branch_create(self, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
         source = self._pin(request.source)
         await self._flush()
-        made = self.overlay.create_branch(request.name, source, temporary=request.temporary)
+        made = self.overlay.branches.create(request.name, source, temporary=request.temporary)
         context.peer.temporary |= {made.id} if request.temporary else set()
         self._tell("branch-created", made.id, context.caller.pid, name=made.base)
         return wire.BranchReply(branch=self._wire_branch(made))
@@ -174,35 +174,35 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return wire.BranchesReply(branches=await self._branches())
 
     async def _branch_show(self, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
-        info = self.overlay.branch_info(request.ref or context.branch)
+        info = self.overlay.branches.info(request.ref or context.branch)
         busy = sum(binding.branch_id == info.id for binding in self.bindings.bindings())
         return wire.BranchReply(branch=self._wire_branch(info, busy))
 
     async def _branch_rename(self, request: wire.BranchRename, context: RequestContext) -> wire.BranchReply:
-        old = self.overlay.branch_row(request.ref).name
-        renamed = self.overlay.rename_branch(request.ref, request.new_name)
+        old = self.overlay.refs.branch(request.ref).name
+        renamed = self.overlay.branches.rename(request.ref, request.new_name)
         self._tell("branch-renamed", renamed.id, context.caller.pid, name=old)
         return wire.BranchReply(branch=self._wire_branch(renamed))
 
     async def _branch_delete(self, request: wire.BranchDelete, context: RequestContext) -> wire.Done:
         row = self._unused(request.ref)
-        self.overlay.delete_branch(row.id)
+        self.overlay.branches.delete(row.id)
         self._tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"deleted branch {request.ref}")
 
     async def _discard(self, request: wire.Discard, context: RequestContext) -> wire.Done:
         row = self._unused(request.ref)
-        self.overlay.discard(row.id, keep=request.keep)
+        self.overlay.branches.discard(row.id, keep=request.keep)
         self._tell("discard", row.id, context.caller.pid, branch=row.name)
-        if not self.overlay.has_tree(row.id):
+        if not self.overlay.refs.exists(row.id):
             self._tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"discarded {request.ref}")
 
     def _unused(self, ref: str) -> BranchRow:
         """A branch in which no process is."""
-        row = self.overlay.branch_row(ref)
+        row = self.overlay.refs.branch(ref)
         pids = [binding.pid for binding in self.bindings.bindings() if binding.branch_id == row.id]
         if pids:
             shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")
@@ -213,7 +213,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return row
 
     async def _bind(self, request: wire.BranchBind, context: RequestContext) -> wire.Done:
-        row = self.overlay.branch_row(request.branch)
+        row = self.overlay.refs.branch(request.branch)
         if request.pid == self.info.pid:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
         try:
@@ -229,7 +229,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
     async def _view_open(self, request: wire.ViewOpen, context: RequestContext) -> wire.ViewReply:
-        row = self.overlay.branch_row(request.branch)
+        row = self.overlay.refs.branch(request.branch)
         if self._open_view is None or context.channel is None:
             raise Refusal(errno.EOPNOTSUPP, "no-views", "the control file carries no mounts", "ask over the daemon's socket")
         if context.caller.uid != self.info.owner_uid:
@@ -256,35 +256,35 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
     # -- snapshots
 
     async def _snapshot_create(self, request: wire.SnapshotCreate, context: RequestContext) -> wire.SnapshotReply:
-        branch = self.overlay.branch_row(request.branch or context.branch).id
+        branch = self.overlay.refs.branch(request.branch or context.branch).id
         await self._flush(branch)
         author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
-        made = self.overlay.create_snapshot(
+        made = self.overlay.snapshots.create(
             branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
         )
         context.peer.temporary |= {made.id} if request.temporary else set()
-        self.overlay.apply_retention(branch)
+        self.overlay.retention.apply(branch)
         self._tell("snapshot", branch, author.pid, name=made.name)
         return wire.SnapshotReply(snapshot=wire_snapshot(made))
 
     async def _snapshot_list(self, request: wire.SnapshotList, context: RequestContext) -> wire.SnapshotsReply:
         branch = request.branch if context.bound_to is None else context.branch
-        found = self.overlay.list_snapshots(branch)
-        return wire.SnapshotsReply(snapshots=[wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
+        found = self.overlay.snapshots.all(branch)
+        return wire.SnapshotsReply(snapshots=[wire_snapshot(self.overlay.snapshots.count(info.id)) for info in found])
 
     async def _snapshot_show(self, request: wire.SnapshotShow, context: RequestContext) -> wire.SnapshotReply:
-        return wire.SnapshotReply(snapshot=wire_snapshot(self.overlay.count_snapshot(request.ref)))
+        return wire.SnapshotReply(snapshot=wire_snapshot(self.overlay.snapshots.count(request.ref)))
 
     async def _snapshot_delete(self, request: wire.SnapshotDelete, context: RequestContext) -> wire.Done:
-        row = self.overlay.snapshot_row(request.ref)
-        self.overlay.delete_snapshot(row.id)
-        branch = "" if self.overlay.has_tree(row.branch_id) else row.branch
+        row = self.overlay.refs.snapshot(request.ref)
+        self.overlay.snapshots.delete(row.id)
+        branch = "" if self.overlay.refs.exists(row.branch_id) else row.branch
         self._tell("snapshot-deleted", row.branch_id, context.caller.pid, branch=branch, name=row.name)
         await self._settle()
         return wire.Done(message=f"deleted snapshot {row.name}")
 
     async def _temporary_keep(self, request: wire.TemporaryKeep, context: RequestContext) -> wire.Done:
-        self.overlay.keep_temporary(context.peer.temporary)
+        self.overlay.temporary.keep(context.peer.temporary)
         context.peer.temporary.clear()
         return wire.Done()
 
@@ -292,7 +292,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         """After the last request of a conversation: what it had for the time being goes, unless a process works in it."""
         busy = {binding.branch_id for binding in self.bindings.bindings()} if peer.temporary else set()
         try:
-            for row in self.overlay.drop_temporary(peer.temporary - busy):
+            for row in self.overlay.temporary.drop(peer.temporary - busy):
                 kind, branch_id = ("discard", row.id) if isinstance(row, BranchRow) else ("snapshot-deleted", row.branch_id)
                 of = row.name if isinstance(row, BranchRow) else row.branch
                 name = "" if isinstance(row, BranchRow) else row.name
@@ -301,20 +301,22 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             log.warning("what a client has left behind stays for now: %s", exc)
 
     async def _log(self, request: wire.Log, context: RequestContext) -> wire.SnapshotsReply:
-        return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in self.overlay.log(request.ref or context.branch)])
+        return wire.SnapshotsReply(
+            snapshots=[wire_snapshot(info) for info in self.overlay.snapshots.log(request.ref or context.branch)]
+        )
 
     async def _diff(self, request: wire.Diff, context: RequestContext) -> wire.ChangesReply:
         wanted = parse(diff_patches.asked_paths(request))
         a, b = self._pin(request.a), self._pin(request.b or context.branch)
         await self._flush()
-        with self.overlay.made_from(b) if request.own and b is not None else nullcontext(self.overlay.side(a)) as old:
-            found = await drive(self.overlay.diffing(old, self.overlay.side(b)), context)
+        with self.overlay.trees.made_from(b) if request.own and b is not None else nullcontext(self.overlay.trees.side(a)) as old:
+            found = await drive(self.overlay.comparison.diff_in_steps(old, self.overlay.trees.side(b)), context)
         return wire.ChangesReply(changes=[_wire_change(change) for change in among(found, wanted)])
 
     async def _diff_files(self, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
         a, b = self._pin(request.a), self._pin(request.b or context.branch)
         await self._flush()
-        with self.overlay.frozen(a) as old, self.overlay.frozen(b) as new:
+        with self.overlay.trees.frozen(a) as old, self.overlay.trees.frozen(b) as new:
             return await drive(file_differences.files(self.overlay.parts, old, new, count=request.count), context)
 
     async def _diff_patch(self, request: wire.DiffPatch, context: RequestContext) -> wire.PatchesReply:

@@ -25,7 +25,7 @@ def to_ids(request: wire.AnyRequest, bound_to: str | None, overlay: Overlay) -> 
     if type(request) not in _REFS:
         return request
     fields, concerned = _REFS[type(request)]
-    find: _Find = overlay.snapshot_row if isinstance(request, wire.SnapshotShow | wire.SnapshotDelete) else overlay.find
+    find: _Find = overlay.refs.snapshot if isinstance(request, wire.SnapshotShow | wire.SnapshotDelete) else overlay.refs.find
     changed: dict[str, Any] = {}
     for field in fields:
         value = getattr(request, field)
@@ -48,12 +48,12 @@ def _is_known(ref: str, find: _Find) -> bool:
 
 def _branches(request: wire.AnyRequest, fields: tuple[str, ...], overlay: Overlay) -> list[str]:
     refs = [getattr(request, field) for field in fields]
-    return [overlay.branch_row(ref).id for ref in refs if ref and _is_branch(ref, overlay)]
+    return [overlay.refs.branch(ref).id for ref in refs if ref and _is_branch(ref, overlay)]
 
 
 def _is_branch(ref: str, overlay: Overlay) -> bool:
     try:
-        overlay.branch_row(ref)
+        overlay.refs.branch(ref)
     except Refusal:
         return False
     return True
@@ -61,5 +61,5 @@ def _is_branch(ref: str, overlay: Overlay) -> bool:
 
 def _tagged(ref: str, branches: list[str], bound_to: str | None, overlay: Overlay) -> str:
     """*ref* itself where it is no tag either: whoever looks it up says so."""
-    found = overlay.tagged(ref, branches, bound_to)
+    found = overlay.snapshots.tagged(ref, branches, bound_to)
     return ref if found is None else found.id

@@ -63,7 +63,7 @@ class Agents:
 
     def branch(self, *names: str) -> None:
         for name in names:
-            self.opened.overlay.create_branch(name)
+            self.opened.overlay.branches.create(name)
 
     def work(self, name: str) -> Path:
         place = self.base / "work" / name

@@ -49,10 +49,10 @@ def test_lines_that_clash_refuse_and_nothing_changes(agents: Agents) -> None:
     agents.branch("one", "two")
     agents.commit("one", {"text": lines(l3="one")}, "one")
     agents.commit("two", {"text": lines(l3="two"), "new": "new\n"}, "two")
-    before = agents.opened.overlay.diff(None, "one")
+    before = agents.opened.overlay.comparison.diff(None, "one")
     merged = agents.merge("two", into="one")
     assert [(conflict.path, conflict.kind) for conflict in merged.conflicts] == [(b"text", "content")]
-    assert agents.opened.overlay.diff(None, "one") == before
+    assert agents.opened.overlay.comparison.diff(None, "one") == before
 
 
 def test_markers_leave_a_merge_that_git_knows(agents: Agents) -> None:
