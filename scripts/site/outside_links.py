@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links that lead out of docs/ (the client's README, the units) become plain text, for the site does not hold those files."""
+"""A hook of mkdocs: links that lead out of docs/ become plain text, because the site does not hold those files."""
 
 import os
 import re
