@@ -98,7 +98,7 @@ def own_snapshot(request: wire.SnapshotShow, claim: Claim) -> None:
 
 def own_made_snapshot(request: wire.SnapshotDelete, claim: Claim) -> None:
     """Hold a bound process to the snapshots that this conversation has made."""
-    if claim.bound_to is not None and claim.overlay.snapshot_row(request.ref).id not in claim.peer.made:
+    if claim.bound_to is not None and claim.overlay.refs.snapshot(request.ref).id not in claim.peer.made:
         raise _outside("to delete a snapshot that this conversation has not made")
 
 
@@ -107,7 +107,11 @@ def own_handle(request: wire.HandleRequest, claim: Claim) -> None:
     if claim.bound_to is None:
         return
     opened = claim.peer.files.get(request.handle)
-    if opened is not None and opened.tree_id != claim.bound_to and not claim.overlay.in_history(claim.bound_to, opened.tree_id):
+    if (
+        opened is not None
+        and opened.tree_id != claim.bound_to
+        and not claim.overlay.snapshots.in_history(claim.bound_to, opened.tree_id)
+    ):
         raise _outside("what was opened in another branch")
 
 
@@ -118,20 +122,20 @@ def own_process(request: wire.BranchBind, claim: Claim) -> None:
 
 
 def _check_own(ref: str | None, bound_to: str, overlay: Overlay) -> None:
-    if ref is not None and overlay.resolve(ref) != ("branch", bound_to):
+    if ref is not None and overlay.refs.resolve(ref) != ("branch", bound_to):
         raise _outside(f"{ref!r}")
 
 
 def _check_history(ref: str | None, bound_to: str, overlay: Overlay) -> None:
     if ref is None:
         return
-    kind, number = overlay.resolve(ref)
-    if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.in_history(bound_to, number)):
+    kind, number = overlay.refs.resolve(ref)
+    if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.snapshots.in_history(bound_to, number)):
         raise _outside(f"{ref!r}")
 
 
 def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
-    if not overlay.in_history(bound_to, overlay.snapshot_row(ref).id):
+    if not overlay.snapshots.in_history(bound_to, overlay.refs.snapshot(ref).id):
         raise _outside(f"{ref!r}")
 
 

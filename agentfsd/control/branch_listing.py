@@ -10,7 +10,7 @@ from agentfsd.types import BranchInfo
 
 def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wire.Branch:
     """Describe a branch in which that many processes are."""
-    last = services.overlay.snapshot_row(info.last) if info.last else None
+    last = services.overlay.refs.snapshot(info.last) if info.last else None
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes,
         last=info.last, last_name=last.name if last is not None else "", last_ns=last.created_ns if last is not None else 0,
@@ -21,7 +21,7 @@ def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wir
 async def wire_branches(services: Services) -> list[wire.Branch]:
     """Describe every branch. Others are served meanwhile."""
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
-    found = await drive(services.overlay.describing())
+    found = await drive(services.overlay.branches.describe_in_steps())
     return [wire_branch(services, info, busy[info.id]) for info in found]
 
 

@@ -22,7 +22,7 @@ def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, 
 
 def place_of(services: Services, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:
     """Walk the path of a request, in the branch or snapshot that it names. OSError."""
-    tree = services.overlay.tree(request.branch or context.branch)
+    tree = services.overlay.trees.of(request.branch or context.branch)
     return find_path(services, tree, path_of(request.path, request.raw_path), context.peer.credentials(), follow=follow)
 
 
@@ -46,8 +46,8 @@ def tell_file(
     services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
 ) -> None:
     """Tell the listeners of a change to a file. *path* None: where the file is now."""
-    if services.overlay.listeners:
-        services.overlay.tell(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
+    if services.overlay.events.listeners:
+        services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:

@@ -22,7 +22,7 @@ async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
     """
     info, usage = services.info, await trio.to_thread.run_sync(services.overlay.backstore.usage)
     branches = await wire_branches(services)
-    damage = [] if bound_to else await trio.to_thread.run_sync(services.overlay.findings)
+    damage = [] if bound_to else await trio.to_thread.run_sync(services.overlay.damage_notes)
     return wire.StatusReply(
         daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
         session=info.session, backstore=info.backstore, started_ns=info.started_ns,
@@ -45,7 +45,7 @@ def _resources(services: Services) -> dict[str, int]:
         **services.measure(), "disk_free_bytes": room.f_bavail * room.f_frsize,
         "disk_total_bytes": room.f_blocks * room.f_frsize,
         "disk_full": int(services.overlay.backstore.persistent and is_full(room)),
-        "garbage_objects": len(services.overlay.garbage()),
+        "garbage_objects": len(services.overlay.layers.garbage()),
         "slow_requests": services.traffic.slow.count, "requests": sum(tally.count for tally in services.traffic.tallies.values()),
         "lag_us": int(max(services.traffic.lags_s) * 1e6),
     }  # fmt: skip

@@ -46,10 +46,10 @@ async def make(
     Raises:
         Refusal: The patch is too large.
     """
-    old, new = overlay.side(a), overlay.side(b)
+    old, new = overlay.trees.side(a), overlay.trees.side(b)
     wanted = parse(requested_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
-        changes = await drive(overlay.diffing(old, new), context)
+        changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
         pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
         context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)

@@ -121,7 +121,7 @@ class Services:
 
     def pin(self, ref: str | None) -> str | None:
         """Return the id that *ref* means now: what was authorized is what is done, though names may move while we wait."""
-        return None if ref is None else self.overlay.find(ref).id
+        return None if ref is None else self.overlay.refs.find(ref).id
 
     def tell(self, kind: EventKind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
         """Tell the listeners and the log what has happened in a branch. Call it before anything is awaited.
@@ -134,15 +134,15 @@ class Services:
             name: See BranchEvent.
             by: Likewise.
         """
-        self.overlay.tell(BranchEvent(kind, branch_id, pid, branch=branch, name=name, by=by))
+        self.overlay.events.publish(BranchEvent(kind, branch_id, pid, branch=branch, name=name, by=by))
         level = logging.INFO if kind in _LOGGED_AT_INFO else logging.DEBUG
         if log.isEnabledFor(level):
-            of = branch or (self.overlay.branch_row(branch_id).name if self.overlay.has_tree(branch_id) else branch_id)
+            of = branch or (self.overlay.refs.branch(branch_id).name if self.overlay.refs.exists(branch_id) else branch_id)
             log.log(level, "%s: %s%s, by process %d", of, kind, f" {name}" if name else "", pid, extra={"branch": of})
 
     def note(self, note: AuditNote | None, context: RequestContext) -> None:
         """Write a note to the audit trail, where there is one. None: there is nothing to note."""
         if note is None or self.audit is None:
             return
-        branch_id = context.bound_to or "" if note.branch is None else self.overlay.branch_row(note.branch).id
+        branch_id = context.bound_to or "" if note.branch is None else self.overlay.refs.branch(note.branch).id
         self.audit.note(note.kind, context.caller, branch_id, note.name)

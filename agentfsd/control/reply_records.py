@@ -4,12 +4,12 @@ import stat
 from typing import Literal
 
 from agentfs_client import wire
-from agentfsd import runtime
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import Attributes
 from agentfsd.history import merging
 from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
+from agentfsd.linux import process_info
 from agentfsd.types import Change, SnapshotInfo
 
 
@@ -51,7 +51,7 @@ def info_of(path: bytes, attributes: Attributes, is_link: bool = False, target: 
 
 def author_of(context: RequestContext) -> Author:
     """Return who is to be named as the author of a snapshot."""
-    return Author(context.caller.pid, runtime.command_of(context.caller.pid) if context.caller.pid else "")
+    return Author(context.caller.pid, process_info.command_of(context.caller.pid) if context.caller.pid else "")
 
 
 def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:

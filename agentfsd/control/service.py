@@ -101,7 +101,7 @@ class ControlService:
         """End a conversation: what it had for the time being goes, unless a process works in it."""
         busy = {binding.branch_id for binding in self.services.bindings.bindings()} if peer.temporary else set()
         try:
-            for row in self.services.overlay.drop_temporary(peer.temporary - busy):
+            for row in self.services.overlay.temporary.drop(peer.temporary - busy):
                 kind, branch_id = ("discard", row.id) if isinstance(row, BranchRow) else ("snapshot-deleted", row.branch_id)
                 of = row.name if isinstance(row, BranchRow) else row.branch
                 name = "" if isinstance(row, BranchRow) else row.name

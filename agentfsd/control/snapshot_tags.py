@@ -43,7 +43,7 @@ def to_ids(request: wire.Request, refs: SnapshotRefs | None, bound_to: str | Non
     """
     if refs is None:
         return request
-    find: _Find = overlay.snapshot_row if refs.snapshots_only else overlay.find
+    find: _Find = overlay.refs.snapshot if refs.snapshots_only else overlay.refs.find
     changed: dict[str, Any] = {}
     for field in refs.fields:
         value = getattr(request, field)
@@ -66,12 +66,12 @@ def _is_known(ref: str, find: _Find) -> bool:
 
 def _branches(request: wire.Request, fields: tuple[str, ...], overlay: Overlay) -> list[str]:
     refs = [getattr(request, field) for field in fields]
-    return [overlay.branch_row(ref).id for ref in refs if ref and _is_branch(ref, overlay)]
+    return [overlay.refs.branch(ref).id for ref in refs if ref and _is_branch(ref, overlay)]
 
 
 def _is_branch(ref: str, overlay: Overlay) -> bool:
     try:
-        overlay.branch_row(ref)
+        overlay.refs.branch(ref)
     except Refusal:
         return False
     return True
@@ -79,5 +79,5 @@ def _is_branch(ref: str, overlay: Overlay) -> bool:
 
 def _tagged(ref: str, branches: list[str], bound_to: str | None, overlay: Overlay) -> str:
     """*ref* itself where it is no tag either: whoever looks it up says so."""
-    found = overlay.tagged(ref, branches, bound_to)
+    found = overlay.snapshots.tagged(ref, branches, bound_to)
     return ref if found is None else found.id

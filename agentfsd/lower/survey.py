@@ -13,8 +13,8 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host.plain_paths import is_plain
-from agentfsd import mounts
 from agentfsd.errors import Refusal, invalid
+from agentfsd.linux import mounts
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import Change, Times
 from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, Identity, Put, Remove, Step

@@ -23,7 +23,7 @@ from agentfsd.types import DEFAULT_BRANCH
 
 @control_operation(wire.BranchBind, permission=own_process, note=told_as_event)
 async def bind_process(services: Services, request: wire.BranchBind, context: RequestContext) -> wire.Done:
-    row = services.overlay.branch_row(request.branch)
+    row = services.overlay.refs.branch(request.branch)
     if request.pid == services.info.pid:
         raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
     try:
@@ -41,7 +41,7 @@ async def bind_process(services: Services, request: wire.BranchBind, context: Re
 
 @control_operation(wire.ViewOpen, permission=unbound_only, note=noted_view)
 async def open_view(services: Services, request: wire.ViewOpen, context: RequestContext) -> wire.ViewReply:
-    row = services.overlay.branch_row(request.branch)
+    row = services.overlay.refs.branch(request.branch)
     if services.open_view is None or context.channel is None:
         raise Refusal(errno.EOPNOTSUPP, "no-views", "the control file carries no mounts", "ask over the daemon's socket")
     if context.caller.uid != services.info.owner_uid:

@@ -24,7 +24,7 @@ from agentfsd.metadata.rows import BranchRow
 async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
     source = services.pin(request.source)
     await services.flush()
-    made = services.overlay.create_branch(request.name, source, temporary=request.temporary)
+    made = services.overlay.branches.create(request.name, source, temporary=request.temporary)
     context.peer.temporary |= {made.id} if request.temporary else set()
     services.tell("branch-created", made.id, context.caller.pid, name=made.base)
     return wire.BranchReply(branch=wire_branch(services, made))
@@ -37,15 +37,15 @@ async def list_branches(services: Services, request: wire.BranchList, context: R
 
 @control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)
 async def show_branch(services: Services, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
-    info = services.overlay.branch_info(request.ref or context.branch)
+    info = services.overlay.branches.info(request.ref or context.branch)
     busy = sum(binding.branch_id == info.id for binding in services.bindings.bindings())
     return wire.BranchReply(branch=wire_branch(services, info, busy))
 
 
 @control_operation(wire.BranchRename, permission=unbound_only, note=told_as_event)
 async def rename_branch(services: Services, request: wire.BranchRename, context: RequestContext) -> wire.BranchReply:
-    old = services.overlay.branch_row(request.ref).name
-    renamed = services.overlay.rename_branch(request.ref, request.new_name)
+    old = services.overlay.refs.branch(request.ref).name
+    renamed = services.overlay.branches.rename(request.ref, request.new_name)
     services.tell("branch-renamed", renamed.id, context.caller.pid, name=old)
     return wire.BranchReply(branch=wire_branch(services, renamed))
 
@@ -53,7 +53,7 @@ async def rename_branch(services: Services, request: wire.BranchRename, context:
 @control_operation(wire.BranchDelete, permission=unbound_only, note=told_as_event)
 async def delete_branch(services: Services, request: wire.BranchDelete, context: RequestContext) -> wire.Done:
     row = _unused(services, request.ref)
-    services.overlay.delete_branch(row.id)
+    services.overlay.branches.delete(row.id)
     services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
     await services.settle()
     return wire.Done(message=f"deleted branch {request.ref}")
@@ -62,9 +62,9 @@ async def delete_branch(services: Services, request: wire.BranchDelete, context:
 @control_operation(wire.Discard, permission=unbound_only, note=told_as_event)
 async def discard_branch(services: Services, request: wire.Discard, context: RequestContext) -> wire.Done:
     row = _unused(services, request.ref)
-    services.overlay.discard(row.id, keep=request.keep)
+    services.overlay.branches.discard(row.id, keep=request.keep)
     services.tell("discard", row.id, context.caller.pid, branch=row.name)
-    if not services.overlay.has_tree(row.id):
+    if not services.overlay.refs.exists(row.id):
         services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
     await services.settle()
     return wire.Done(message=f"discarded {request.ref}")
@@ -72,7 +72,7 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
 
 def _unused(services: Services, ref: str) -> BranchRow:
     """Find a branch in which no process is. Refusal where there is one."""
-    row = services.overlay.branch_row(ref)
+    row = services.overlay.refs.branch(ref)
     pids = [binding.pid for binding in services.bindings.bindings() if binding.branch_id == row.id]
     if pids:
         shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")

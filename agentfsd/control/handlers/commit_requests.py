@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 @control_operation(wire.Commit, permission=unbound_only, note=told_as_event, cancellable=True)
 async def commit_branch(services: Services, request: wire.Commit, context: RequestContext) -> wire.MergeReply:
-    branch = services.overlay.branch_row(request.branch or context.branch)
-    parent = services.overlay.parent_of(branch.id)
+    branch = services.overlay.refs.branch(request.branch or context.branch)
+    parent = services.overlay.branches.parent(branch.id)
     wanted = paths.parse(requested_paths(request))
     await services.flush(branch.id)
     if parent is None:
@@ -68,7 +68,7 @@ async def _commit_to_lower(
         hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
         raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
     _check_place(services, into)
-    with services.overlay.frozen(branch.id) as tree:
+    with services.overlay.trees.frozen(branch.id) as tree:
         plan = await drive(commit.plan(services.overlay, tree, wanted, rule), context)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
@@ -138,7 +138,7 @@ def _know_again(services: Services, originals: list[tuple[bytes, Identity]]) -> 
         old = LowerIdentity(found.ino, 0, found.size, found.mtime_ns, found.ctime_ns)
         if now != old and now._replace(ctime_ns=old.ctime_ns) == old:
             touched[old] = now
-    services.overlay.lower_touched(touched)
+    services.overlay.lower_changes.touched(touched)
 
 
 async def _keep_up(
@@ -191,8 +191,8 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
         whole = bool(note["whole"]) and not _in_use(services, note["branch"])
         same = msgspec.json.decode(note["same"], type=list[commit.Same])
         await _keep_up(services, note, same, whole, lambda: commit_writer.resume(lower, state), context)
-        if services.overlay.has_tree(note["branch"]):
-            services.tell("commit", note["branch"], context.caller.pid, name=services.overlay.branch_row(note["branch"]).name)
+        if services.overlay.refs.exists(note["branch"]):
+            services.tell("commit", note["branch"], context.caller.pid, name=services.overlay.refs.branch(note["branch"]).name)
     else:
         _know_again(services, originals)
     await services.settle()

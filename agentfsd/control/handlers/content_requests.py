@@ -125,7 +125,9 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
     who = context.peer.credentials()
     place = _place_of(services, staged, who)
     if place.inode is not None:
-        services.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
+        services.overlay.events.file_changed(
+            place.inode, data=True
+        )  # what was written through a mapping comes before this, not after
         await services.write_back()
         place = _place_of(services, staged, who)
     while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
@@ -134,7 +136,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
     if place.inode is None:
         made = staged.become(place.directory, place.name, context.peer.creator())
         tell_file(services, "created", made, context)
-        services.overlay.names_changed(place.directory, place.name)
+        services.overlay.events.names_changed(place.directory, place.name)
         return made
     found = place.inode
     if staged.mode == "append":
@@ -144,7 +146,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
     else:
         staged.replace(found, who)
     tell_file(services, "modified", found, context)
-    services.overlay.file_changed(found, data=True)
+    services.overlay.events.file_changed(found, data=True)
     return found
 
 
@@ -153,12 +155,12 @@ async def _pour(services: Services, steps: Steps[None], inode: Inode, context: R
     try:
         await drive(steps, context)
     except BaseException:
-        services.overlay.file_changed(inode, data=True)
+        services.overlay.events.file_changed(inode, data=True)
         raise
 
 
 def _place_of(services: Services, staged: StagedFile, who: Credentials) -> ResolvedPath:
-    place = find_path(services, services.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
+    place = find_path(services, services.overlay.trees.by_id(staged.tree_id), staged.path, who, follow=staged.mode != "create")
     _check_writable(services, place, staged.mode, who)
     return place
 

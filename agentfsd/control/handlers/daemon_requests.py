@@ -41,7 +41,7 @@ async def show_backstore(services: Services, request: wire.BackstoreStatus, cont
 
 @control_operation(wire.Fsck, permission=unbound_only, note=changes_nothing, cancellable=True)
 async def check(services: Services, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
-    return wire.ProblemsReply(problems=await drive(services.overlay.checking(scrub=request.scrub), context))
+    return wire.ProblemsReply(problems=await drive(services.overlay.fsck_in_steps(scrub=request.scrub), context))
 
 
 @control_operation(wire.Shutdown, permission=unbound_only, note=noted_shutdown)
@@ -54,8 +54,8 @@ async def shut_down(services: Services, request: wire.Shutdown, context: Request
 async def collect_garbage(services: Services, request: wire.CollectGarbage, context: RequestContext) -> wire.FreedReply:
     before = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     if request.forget_undo:
-        services.overlay.forget_undo()
-    await drive(services.overlay.collecting(), context)
+        services.overlay.undo_log.forget_all()
+    await drive(services.overlay.layers.reap_in_steps(), context)
     after = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
     return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])
@@ -66,14 +66,14 @@ _noted_policy = noted_setting("policy")
 
 @control_operation(wire.PolicyGet, permission=unbound_only, note=changes_nothing)
 async def get_policy(services: Services, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
-    return wire.PolicyReply(policy=services.overlay.policy())
+    return wire.PolicyReply(policy=services.overlay.policy.values())
 
 
 @control_operation(wire.PolicySet, permission=unbound_only, note=noted_by_handler)
 async def set_policy(services: Services, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
     """A setting that begins the audit trail is its first entry, one that ends it the last."""
-    services.overlay.set_policy(request.name, request.value)
-    reply, is_on = wire.PolicyReply(policy=services.overlay.policy()), services.audit is not None and services.audit.is_on
+    services.overlay.policy.set(request.name, request.value)
+    reply, is_on = wire.PolicyReply(policy=services.overlay.policy.values()), services.audit is not None and services.audit.is_on
     if not is_on:
         services.follow_policy()
     services.note(_noted_policy(request, reply), context)

@@ -82,7 +82,7 @@ def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, conte
     owner = Owner(who.uid, who.gid, who.umask)
     made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
     tell_file(services, "created", made, context)
-    services.overlay.names_changed(place.directory, place.name)
+    services.overlay.events.names_changed(place.directory, place.name)
     return made
 
 
@@ -103,7 +103,7 @@ def _open_existing(services: Services, found: Inode, place: ResolvedPath, flags:
 
 async def _empty(services: Services, inode: Inode, context: RequestContext) -> None:
     """O_TRUNC, as of somebody who writes."""
-    services.overlay.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
+    services.overlay.events.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
     await services.write_back()
     copyup.check_writable(inode.tree)
     inode_attributes.truncate(inode, 0)
@@ -111,7 +111,7 @@ async def _empty(services: Services, inode: Inode, context: RequestContext) -> N
     if not context.peer.credentials().privileged:
         inode_attributes.drop_setid(inode)
     tell_file(services, "modified", inode, context)
-    services.overlay.file_changed(inode, data=True)
+    services.overlay.events.file_changed(inode, data=True)
 
 
 @control_operation(wire.FdDup, permission=everybody, note=changes_nothing)
@@ -152,7 +152,9 @@ async def _file_of(services: Services, forwarding: Forwarding, context: RequestC
     if inode is None or flags & os.O_PATH:
         raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
     bound = context.bound_to
-    if bound not in (None, inode.tree.id) and not (inode.tree.read_only and services.overlay.in_history(bound, inode.tree.id)):
+    if bound not in (None, inode.tree.id) and not (
+        inode.tree.read_only and services.overlay.snapshots.in_history(bound, inode.tree.id)
+    ):
         raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
     return inode, flags
 

@@ -25,8 +25,12 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with services.overlay.made_from(b) if request.own and b is not None else nullcontext(services.overlay.side(a)) as old:
-        found = await drive(services.overlay.diffing(old, services.overlay.side(b)), context)
+    with (
+        services.overlay.trees.made_from(b)
+        if request.own and b is not None
+        else nullcontext(services.overlay.trees.side(a)) as old
+    ):
+        found = await drive(services.overlay.comparison.diff_in_steps(old, services.overlay.trees.side(b)), context)
     return wire.ChangesReply(changes=[wire_change(change) for change in among(found, wanted)])
 
 
@@ -40,7 +44,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
 async def diff_files(services: Services, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with services.overlay.frozen(a) as old, services.overlay.frozen(b) as new:
+    with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
         return await drive(file_differences.files(services.overlay.parts, old, new, count=request.count), context)
 
 

@@ -60,7 +60,7 @@ async def list_directory(services: Services, request: wire.FileList, context: Re
 @control_operation(wire.FileCount, permission=own_history("branch"), note=changes_nothing, cancellable=True)
 async def count_files(services: Services, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
     directory = existing(place_of(services, request, context, follow=True))
-    with services.overlay.frozen(directory.tree.id) as tree:
+    with services.overlay.trees.frozen(directory.tree.id) as tree:
         return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
 
 
@@ -113,7 +113,7 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
     permissions.check(directory, WRITE | EXECUTE, who)
     made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
     tell_file(services, "created", made, context)
-    services.overlay.names_changed(directory, place.name)
+    services.overlay.events.names_changed(directory, place.name)
     await services.settle()
     return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
 
@@ -137,10 +137,10 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
     directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
     if new.inode is not source:
         tell_file(services, "renamed", source, context, paths[1], paths[0])
-    services.overlay.names_changed(old.directory, old.name)
-    services.overlay.names_changed(new.directory, new.name)
+    services.overlay.events.names_changed(old.directory, old.name)
+    services.overlay.events.names_changed(new.directory, new.name)
     if new.inode is not None:
-        services.overlay.file_changed(new.inode, data=False)
+        services.overlay.events.file_changed(new.inode, data=False)
     await services.settle()
     return wire.Done()
 
@@ -151,14 +151,14 @@ async def delete_file(services: Services, request: wire.FileDelete, context: Req
     existing(place)
     check_not_root(place)
     try:
-        await drive(_deleting(services, place, request.recursive, context), context)
+        await drive(deleting(services, place, request.recursive, context), context)
     finally:
         with trio.CancelScope(shield=True):
             await services.settle()
     return wire.Done()
 
 
-def _deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
+def deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
     """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
     todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
     while todo:
@@ -181,9 +181,9 @@ def _remove(services: Services, directory: Inode, name: bytes, found: Inode, con
     else:
         directory_entries.unlink(found.tree, directory, name)
     tell_file(services, "deleted", found, context, join(directory.path, name))
-    services.overlay.names_changed(directory, name)
+    services.overlay.events.names_changed(directory, name)
     if not found.is_dir:
-        services.overlay.file_changed(found, data=False)
+        services.overlay.events.file_changed(found, data=False)
 
 
 def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:

@@ -26,9 +26,9 @@ from agentfsd.history.merge import Rules
     wire.Merge, permission=unbound_only, note=told_as_event, cancellable=True, refs=SnapshotRefs(("sources",), ("target",))
 )
 async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
-    target = services.overlay.branch_row(request.target or context.branch)
-    sources = [services.overlay.find(source).id for source in request.sources]
-    names = [services.overlay.find(source).name for source in sources]
+    target = services.overlay.refs.branch(request.target or context.branch)
+    sources = [services.overlay.refs.find(source).id for source in request.sources]
+    names = [services.overlay.refs.find(source).name for source in sources]
     rules = Rules(request.favor, request.whole_files, request.markers)
     await services.flush()
     steps = merging.merge_branches(services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run)
@@ -47,7 +47,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     refs=SnapshotRefs(("ref",), ("branch",)),
 )
 async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
-    found, branch = services.overlay.find(request.ref), services.overlay.branch_row(request.branch or context.branch)
+    found, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
     author, wanted = author_of(context), paths.parse(requested_paths(request))
     await services.flush()
     if wanted:
@@ -57,7 +57,7 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
             services.tell("restore", branch.id, author.pid, name=found.name)
         message = f"as in {found.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
     else:
-        services.overlay.restore(branch.id, found.id, author.pid, author.command)
+        services.overlay.branches.restore(branch.id, found.id, author.pid, author.command)
         services.tell("restore", branch.id, author.pid, name=found.name)
         message = f"{branch.name} is at {found.name} again"
     await services.settle()
@@ -68,7 +68,7 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
 async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.DeedsReply:
     author = author_of(context)
     await services.flush()
-    undone = services.overlay.undo(author.pid, author.command)
+    undone = services.overlay.undo_log.undo(author.pid, author.command)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
     return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
@@ -76,5 +76,5 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.DeedsReply:
-    found = services.overlay.undo_entries()
+    found = services.overlay.undo_log.entries()
     return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])

@@ -31,7 +31,7 @@ _MOST_ENTRIES = 10_000
 
 @control_operation(wire.Events, permission=own_branch("branch"), note=changes_nothing, cancellable=True, waits=True)
 async def watch_events(services: Services, request: wire.Events, context: RequestContext) -> wire.Done:
-    branch_id = services.overlay.branch_row(request.branch).id if request.branch is not None else context.bound_to
+    branch_id = services.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
     await stream(EventWatcher(services.overlay, branch_id), context, services.bindings)
     return wire.Done(message="the branch has gone")
 
@@ -80,7 +80,7 @@ def _asked_branch(services: Services, ref: str | None, context: RequestContext) 
     if ref is None:
         return "", ""
     try:
-        return services.overlay.branch_row(ref).id, ""
+        return services.overlay.refs.branch(ref).id, ""
     except Refusal:
         return "", ref
 
