@@ -106,7 +106,7 @@ async def _write(
 
     originals: list[tuple[bytes, Identity]] = []
 
-    def write() -> commit_writer.Commit:
+    def write() -> commit_writer.LowerCommit:
         made = commit_writer.stage(
             _lower(services), services.info.state, plan.steps, note=note, cancelled=cancelled,
             progress=lambda done, total, size: context.progress(done, total, "writing"),
