@@ -10,6 +10,7 @@ from agentfsd.history import merging
 from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
+from agentfsd.repositories.layout import is_internal
 from agentfsd.types import Change, SnapshotInfo
 
 
@@ -59,8 +60,10 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
     return wire.MergeReply(
         how=merged.how,
         into=into,
-        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed))],
+        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed)) if not is_internal(path)],
         conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+        said=merged.said,
+        internal=sum(is_internal(path) for path in set(merged.changed)),
     )
 
 

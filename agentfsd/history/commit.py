@@ -5,7 +5,7 @@ The steps are taken by lower/commit_writer.py, in another thread: nothing here w
 
 import os
 import stat
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
@@ -21,9 +22,20 @@ from agentfsd.history.paths import touches
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import OriginRow
+from agentfsd.repositories.before import OriginBefore
+from agentfsd.repositories.fitting import Fitted, Sides, fit
+from agentfsd.repositories.joining import Manner
+from agentfsd.repositories.reading import at
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
+
+_REAL = "the real directory"
+LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # of the branch's name, and of whether only its git branches come
+    "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
+    "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
+    "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
+}
 
 
 class Same(NamedTuple):
@@ -43,10 +55,16 @@ class Plan:
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories of git
 
 
-def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
-    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
+def plan(
+    overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule, *, name: str = "the branch", as_branches: bool = False
+) -> Generator[tuple[int, int, str], None, Plan]:  # fmt: skip
+    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any.
+
+    *name*: the branch's. *as_branches*: nothing but its git branches, beside those of the lower.
+    """
     pairs: dict[bytes, EntryPair] = {}
     for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True):
         if pair is not None:
@@ -55,6 +73,13 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
             yield len(pairs), 0, "changes"
     chosen = _with_directories(pairs, wanted) if wanted else pairs
     planner = _Planner(tree, rule, pairs.values())
+    if not wanted:
+        manner = LOWER_MANNERS[rule](name, as_branches)
+        moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
+        sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
+        fitted = yield from fit(overlay.parts, sides, moved, pairs, manner, always=True)
+        planner.add_fits(fitted)
+        chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
         yield done, len(chosen), "comparing with the lower"
@@ -114,7 +139,7 @@ class _Planner:
         path = pair.path
         if "content" in pair.what and tree_diff.only_lower_moved(pair):
             return
-        if self._rule == "force" or not self._moved(pair):
+        if self._rule == "force" or not self.has_moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
             return
@@ -132,7 +157,11 @@ class _Planner:
 
     # -- what moved
 
-    def _moved(self, pair: EntryPair) -> bool:
+    def origin_of(self, path: bytes) -> OriginRow | None:
+        """What the lower had at *path* when the branch changed that."""
+        return self._origins.get(path)
+
+    def has_moved(self, pair: EntryPair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
         path, now = pair.path, _in_lower(pair)
         row = self._origins.get(path)
@@ -199,6 +228,38 @@ class _Planner:
             return file.read()
 
     # -- steps
+
+    def add_fits(self, fitted: Fitted) -> None:
+        """Steps for what was decided of repositories: nothing that the lower has is removed with its directory."""
+        self.plan.conflicts += [Conflict(*clash) for clash in fitted.clashes]
+        self.plan.said += fitted.said
+        for one in sorted(fitted.fits, key=lambda one: one.path):
+            expected = _identity(origin.now_in_lower(self._tree, one.path))
+            if one.source is None:
+                if expected != ABSENT:
+                    self._note(one.path, None)
+                    self.plan.steps.append(Remove(one.path, expected))
+                continue
+            self._make_directories(one.path)
+            if one.content is None:
+                self._note(one.path, one.source)
+                self._put(one.path, one.source, expected, None)
+            else:
+                self._note(one.path, None, same=False)
+                look = one.look or attributes_of(one.source)
+                told = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected)
+                self.plan.steps.append(self._puts[one.path])
+
+    def _make_directories(self, path: bytes) -> None:
+        """Those above *path* that the lower has not: as in the branch, or else as the directory above."""
+        like: Inode = self._tree.root
+        for directory in _directories(path):
+            found = at(self._tree, directory)
+            like = found if found is not None and found.is_dir else like
+            if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
+                self._note(directory, found)
+                self._put(directory, like, ABSENT, None)
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
         self.plan.changed.append(path)
@@ -269,8 +330,8 @@ class _Planner:
         told = {step.path for step in self.plan.steps}
         above = {path.rpartition(b"/")[0] for path in told if path}
         for path in sorted(above - told):
-            if path not in differing:
-                node = self._tree.walk(path)
+            node = at(self._tree, path)
+            if path not in differing and node is not None:
                 self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         self.plan.steps.sort(key=lambda step: step.path)

@@ -24,6 +24,7 @@ from agentfsd.history import renames
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
+from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.joining import Manner, Way
 
 TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
@@ -103,8 +104,8 @@ def merge(
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        fitted = yield from fitting.fit(parts, fitting.Sides(base, ours, theirs), mine, his, manner)
-    for path in fitted.decided:
+        fitted = yield from fitting.fit(parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+    for path in list(his) if rules.way == "beside" else fitted.decided:
         mine.pop(path, None)
         his.pop(path, None)
     merger = _Merger(rules, mine, his)

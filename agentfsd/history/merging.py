@@ -85,7 +85,7 @@ def _attempt(
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
-            fits = base_layer == seen and now is ours and not wanted
+            fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _must_be_joined(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
@@ -103,7 +103,7 @@ def _attempt(
             merged.append((source, theirs.head))
         if result.how == "nothing" or result.conflicts or dry_run:
             return result
-        merged = [] if wanted else merged
+        merged = [] if wanted or rules.way == "beside" else merged
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 

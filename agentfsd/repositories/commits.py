@@ -90,6 +90,10 @@ class Commits:
         """``NAME <ADDRESS>`` of whoever committed it."""
         return self._field(commit, b"committer").rpartition(b">")[0] + b">"
 
+    def title(self, commit: bytes) -> bytes:
+        """The first line of its message."""
+        return self._workshop.read(commit)[1].partition(b"\n\n")[2].partition(b"\n")[0]
+
     def blob(self, oid: bytes) -> bytes:
         """A file's content."""
         return self._workshop.read(oid)[1]

@@ -6,7 +6,7 @@ It decides and changes nothing. Whatever it decides, the plain merge of files le
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import logs_of_refs, reading
+from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import Checkout
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.joining import Joined, Joiner, Manner, Moved
@@ -50,40 +51,47 @@ class Fitted:
 
 
 class Sides(NamedTuple):
-    """The three trees of a merge."""
+    """What a merge is of."""
 
-    base: Tree
+    base: Before
     ours: Tree
     theirs: Tree
 
 
-def fit(parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner) -> Generator[Progress, None, Fitted]:
+def fit(
+    parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
+) -> Generator[Progress, None, Fitted]:  # fmt: skip
     """What becomes of the databases that both sides have, and of the working files that these track.
 
-    *mine* and *his*: what each side changed since the base, by path. The trees must hold still.
+    *mine* and *his*: what each side changed since the base, by path. The trees must hold still. *always*: also where the plain
+    merge of files would do, since only they changed the database.
     """
     fitted = Fitted()
     for database, inside in (yield from _databases(sides, his)).items():
         if all(kind_of(name) in ("index", "passing", "settings", "other") for name in inside):
             continue
         touched = {path[len(database) + 1 :] for path in mine if path.startswith(database + b"/")}
-        found = []
-        for tree in sides:
-            made = Database(database)
-            for made_so_far in reading.database(tree, database):
-                made = made_so_far or made
-                yield 0, 0, "reading refs"
-            found.append(made)
-        base, ours, theirs = found
+        ours = yield from _read(reading.database(sides.ours, database))
+        theirs = yield from _read(reading.database(sides.theirs, database))
         if not (ours.head and theirs.head):
             continue
+        base = yield from _read(sides.base.database(ours, theirs))
         obstacles = _obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
-        elif touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
+        elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
             yield from _Fitter(parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
+
+
+def _read(steps: Iterator[Database | None]) -> Generator[Progress, None, Database]:
+    """The database that comes last; an empty one where there is none."""
+    made = None
+    for found in steps:
+        made = found or made
+        yield 0, 0, "reading refs"
+    return made or Database(b"")
 
 
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
@@ -112,7 +120,7 @@ def _obstacles(base: Database, ours: Database, theirs: Database, manner: Manner)
             found.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
     if ours.format != theirs.format:
         found.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return found
+    return list({clash.path: clash for clash in reversed(found)}.values())  # a branch shows the lower's locks, too
 
 
 class _Fitter:
@@ -143,14 +151,15 @@ class _Fitter:
         if joined.clashes:
             self._decide(inside)
             for clash in joined.clashes:
-                path = join(work_tree, clash.path) if work_tree is not None else self._path
+                path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
                 self._fitted.clashes.append(clash._replace(path=path))
                 self._fitted.decided.add(path)
             return
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
         self._take_logs(inside, touched, joined)
-        self._take_index(inside, touched, joined)
+        if manner.way != "beside":
+            self._take_index(inside, touched, joined)
         self._take_rest(inside, touched)
         self._decide(inside)
         self._fitted.said += joined.said
@@ -174,8 +183,9 @@ class _Fitter:
         self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
 
     def _join(self, manner: Manner) -> Generator[Progress, None, Joined]:
-        bundle = yield from bundle_of(self._sides, self._path)
-        lowers = lower_objects(self._parts, self._sides, self._path)
+        trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
+        bundle = yield from bundle_of(trees, self._path)
+        lowers = lower_objects(self._parts, trees, self._path)
         sides = (self._base, self._ours, self._theirs)
 
         def work() -> Joined:
@@ -214,8 +224,11 @@ class _Fitter:
             gone = self._mine[join(self._path, name)].new is None
             if gone and old is not None and old.is_file and not name.startswith((b"objects/info/", b"objects/pack/multi-pack")):
                 self._fitted.fits.append(Fit(join(self._path, name), old))  # we threw away what they may have built on
+        there = {one.path for one in self._fitted.fits}
         for name, data in joined.made.items():
-            self._write(b"objects/" + name, data, stat.S_IFREG | 0o444)
+            path = join(self._path, b"objects/" + name)
+            if path not in there and not reading.has(self._sides.ours, path):
+                self._write(b"objects/" + name, data, stat.S_IFREG | 0o444)
 
     def _take_refs(self, joined: Joined) -> None:
         gone = {name for name, moved in joined.refs.items() if not moved.new}
@@ -242,12 +255,13 @@ class _Fitter:
             moved[b"logs/HEAD"] = Moved(joined.was, joined.now, why)
         names = {name for name in inside if kind_of(name) == "log"} | moved.keys()
         for name in sorted(names):
-            base, ours, theirs = (reading.text(tree, join(self._path, name), reading.REFS_BYTES) for tree in self._sides)
+            path = join(self._path, name)
+            ours, theirs = (reading.text(tree, path, reading.REFS_BYTES) for tree in (self._sides.ours, self._sides.theirs))
             if moved.get(name) and not moved[name].new:
                 made = None
             else:
                 entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
-                made = logs_of_refs.join(base, ours, theirs, entry, under=name == b"logs/refs/stash")
+                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=name == b"logs/refs/stash")
             if made is None and ours is not None:
                 self._remove(name)
             elif made is not None and made != ours:

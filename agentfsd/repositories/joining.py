@@ -19,13 +19,15 @@ _MERGEABLE = (b"refs/heads/", b"refs/notes/")
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How histories are to be joined. ``names``: the two branches of the overlay, ours first. ``favor`` and ``markers`` as for
-    files; ``whole_files``: a file that both changed clashes, whatever lines that were."""
+    files; ``whole_files``: a file that both changed clashes, whatever lines that were; ``only_forward``: histories that have
+    parted clash."""
 
     names: tuple[str, str] = ("ours", "theirs")
     way: Way = "merge"
     favor: str = ""
     markers: bool = False
     whole_files: bool = False
+    only_forward: bool = False
 
 
 class Moved(NamedTuple):
@@ -118,6 +120,9 @@ class Joiner:
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
         """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts."""
+        if self._manner.only_forward:
+            self._refuse_parted(name, mine, his)
+            return b""
         try:
             merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))
         except Unrelated:
@@ -174,12 +179,22 @@ class Joiner:
             self._take_in(head)
         if joined.now != joined.was:
             why = f"merge {self._manner.names[1]}"
+            joined.said.append(self._told(name))
             if name:
                 self._move(name, joined.now, why)
             else:
                 joined.head = joined.now
         if joined.now:
             joined.who = self._commits.who(joined.now)
+
+    def _told(self, name: bytes) -> str:
+        joined = self.joined
+        if not joined.was:
+            return f"{_short(name)}: new, at {joined.now[:7].decode()}"
+        said = self._workshop.git("rev-list", "--left-right", "--count", joined.was + b"..." + joined.now).split()
+        behind, ahead = int(said[0]), int(said[1])
+        text = f"{_short(name or b'HEAD')}: {ahead} commit{'' if ahead == 1 else 's'} of {self._manner.names[1]}"
+        return text + (f", {behind} left behind" if behind else "")
 
     def _beside_detached(self) -> None:
         head = self._theirs.resolve(b"HEAD")
@@ -209,8 +224,17 @@ class Joiner:
             else:
                 self._merge(mine, his)
 
+    def _refuse_parted(self, name: bytes, mine: bytes, his: bytes) -> None:
+        there, here = ((commit[:7] + b" " + self._commits.title(commit)).decode("utf-8", "replace") for commit in (mine, his))
+        ours, theirs = self._manner.names
+        text = f"{_short(name or b'HEAD')} has moved on in {ours} ({there}) and in {theirs} ({here})"
+        self.joined.clashes.append(Clash(b"", "history", text))
+
     def _merge(self, mine: bytes, his: bytes) -> None:
         joined, manner = self.joined, self._manner
+        if manner.only_forward:
+            self._refuse_parted(self._ours.branch, mine, his)
+            return
         try:
             merged = self._commits.merge(mine, his, manner.names)
         except Unrelated:

@@ -68,6 +68,12 @@ def is_of_one_checkout(path: bytes) -> bool:
     return kind_of(inside) in ("head", "state", "lock")
 
 
+def is_internal(path: bytes) -> bool:
+    """Whether a path of the workspace is what git keeps for itself, and no setting, hook or file that people write."""
+    _, found, inside = (b"/" + path).rpartition(b"/.git/")
+    return bool(found) and kind_of(inside) != "settings"
+
+
 class Finder:
     """Tells of paths which database they are in. *has* says whether a path leads to something, in any tree of interest."""
 

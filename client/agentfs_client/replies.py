@@ -138,13 +138,16 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed.
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed. ``said``: of git's histories, a sentence for each thing
+    done; ``internal``: how many files of git's databases changed, which are not in ``changed``.
     """
 
     how: str
     into: str
     changed: list[PathName]
     conflicts: list[Conflict]
+    said: list[str] = []
+    internal: int = 0
 
 
 class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):

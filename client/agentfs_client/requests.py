@@ -201,7 +201,8 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
 
     ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
-    the files.
+    the files. ``histories``: how git's histories come together where they have parted: a merge commit, their commits again, one
+    commit, or side by side as branches ``agentfsd/NAME/BRANCH``, and then nothing else is merged.
     """
 
     sources: list[str]
@@ -210,12 +211,14 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     whole_files: bool = False
     markers: bool = False
     dry_run: bool = False
+    histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     """Applies a branch to the branch that it was made from, or to the lower when that is what it was made from.
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
+    ``as_branches``: nothing but its git branches, as ``agentfsd/NAME/BRANCH`` beside those that are there.
     """
 
     branch: str | None = None
@@ -224,6 +227,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     force: bool = False
     merge: bool = False
     dry_run: bool = False
+    as_branches: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):
