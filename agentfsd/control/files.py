@@ -21,11 +21,11 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, data, directory_entries, path_resolution, permissions
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
-from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.inode import Attributes
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.descriptor_forwarding import copy_up
 from agentfsd.types import CONTROL_DIR
