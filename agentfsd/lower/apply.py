@@ -12,7 +12,7 @@ from itertools import groupby
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import Change, Journal, Move, Times
@@ -94,7 +94,7 @@ class Moves:
             self._expected(move, fd, name)
         for _ in range(_TRIES):
             try:
-                kernel.rename(self._staging, move.staged, fd, name, kernel.EXCHANGE if replace else kernel.NOREPLACE)
+                syscalls.rename(self._staging, move.staged, fd, name, syscalls.EXCHANGE if replace else syscalls.NOREPLACE)
                 break
             except OSError as exc:
                 if exc.errno not in (errno.ENOENT, errno.EEXIST):
@@ -158,7 +158,7 @@ class Moves:
 
     def _rename_new(self, source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
         if self._journal.exchange:
-            kernel.rename(source_fd, source, target_fd, target, kernel.NOREPLACE)
+            syscalls.rename(source_fd, source, target_fd, target, syscalls.NOREPLACE)
         elif _look(target_fd, target) is None:
             os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
         else:
@@ -222,7 +222,7 @@ class Moves:
     def _put_back(self, move: Move, fd: int, there: os.stat_result | None, original: os.stat_result) -> bool:
         name, out = name_of(move.path), self._original(move)
         if there is not None and self._journal.exchange:
-            kernel.rename(self._staging, out, fd, name, kernel.EXCHANGE)
+            syscalls.rename(self._staging, out, fd, name, syscalls.EXCHANGE)
             return True
         if there is not None and not _either_is_directory(there, original):
             os.rename(out, name, src_dir_fd=self._staging, dst_dir_fd=fd)

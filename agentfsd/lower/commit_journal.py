@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syncing
 from agentfsd.errors import Refusal
 from agentfsd.lower.commit_plan import Attributes, Identity
 
@@ -100,7 +100,7 @@ class JournalFile:
         """Survives the loss of power when this returns."""
         os.rename(_path(self._directory, self.phase), _path(self._directory, phase))
         self.phase = phase
-        kernel.sync_directory(self._directory)
+        syncing.sync_directory(self._directory)
 
     def remove(self) -> None:
         for name in ("new", *reversed(_PHASES)):  # the one that counts goes last
@@ -139,7 +139,7 @@ def _write(directory: str, phase: Phase, journal: Journal) -> None:
     try:
         _write_new(directory, journal)
         os.rename(_path(directory, "new"), _path(directory, phase))
-        kernel.sync_directory(directory)
+        syncing.sync_directory(directory)
     except OSError as exc:
         raise Refusal(
             exc.errno or errno.EIO, "journal-failed",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_journal, lower_control
 from agentfsd.lower.apply import Moves
@@ -82,7 +82,7 @@ class Commit:
             moves, changes = _stage_tops(survey, staging, telling)
             staging.put_inside(survey.inside, telling.step)
             staging.finish()
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
             telling.tell()
         finally:
             os.close(fd)
@@ -114,7 +114,7 @@ class Commit:
         fd = self._open_staging()
         try:
             Moves(self._lower, found, fd).apply(again, telling.steps)
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
         except Drifted:
             self._back(None)
             raise
@@ -134,7 +134,7 @@ class Commit:
             if self._file.phase != "undoing":
                 self._file.enter("undoing")
             Moves(self._lower, found, fd).undo(telling.steps)
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
         finally:
             os.close(fd)
         self._lower.forget()

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from agentfs_host import xattrs
 from agentfsd.lower.commit_plan import Attributes
 
 Where = int | bytes
@@ -28,7 +29,9 @@ def held(directory_fd: int, name: bytes) -> Iterator[tuple[bytes, os.stat_result
 
 
 def read(where: Where, info: os.stat_result) -> Attributes:
-    return Attributes(info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, _xattrs(where))
+    return Attributes(
+        info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, xattrs.read_all(where, follow=True)
+    )
 
 
 def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) -> None:
@@ -47,7 +50,7 @@ def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
     """For any file; what is right already is not touched."""
     owner = (info.st_uid, info.st_gid)
     changed = (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner)
-    has = _xattrs(where)
+    has = xattrs.read_all(where, follow=True)
     for name in has.keys() - wanted.xattrs.keys():
         _remove_xattr(where, name)
         changed = True
@@ -73,23 +76,6 @@ def _own(where: Where, wanted: Attributes, owner: tuple[int, int]) -> bool:
     except PermissionError:
         return False
     return True
-
-
-def _xattrs(where: Where) -> dict[bytes, bytes]:
-    try:
-        names = [os.fsencode(name) for name in os.listxattr(where)]
-    except OSError as exc:
-        if exc.errno == errno.ENOTSUP:
-            return {}
-        raise
-    found = {}
-    for name in names:
-        try:
-            found[name] = os.getxattr(where, name)
-        except OSError as exc:
-            if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES):
-                raise
-    return found
 
 
 def _set_xattr(where: Where, name: bytes, value: bytes) -> None:

@@ -9,8 +9,8 @@ import stat
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
+from agentfs_host import copying, syscalls
 from agentfs_host.plain_paths import directory_beneath
-from agentfsd import copying, kernel
 from agentfsd.errors import Refusal, invalid
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_plan import Content, Put
@@ -53,7 +53,7 @@ class Staging:
         self._owner = (info.st_uid, info.st_gid)
         self._umask = 0o777 & ~info.st_mode
         try:
-            kernel.rename(self.fd, b"one", self.fd, b"two", kernel.EXCHANGE)
+            syscalls.rename(self.fd, b"one", self.fd, b"two", syscalls.EXCHANGE)
         except OSError:
             return False
         finally:
@@ -164,7 +164,7 @@ class Staging:
             copying.copy_content(source, fd, self._no_reflink)
             size = os.fstat(fd).st_size
             if size >= _LARGE:
-                kernel.start_writeback(fd)
+                syscalls.start_writeback(fd)
             return size
         finally:
             os.close(source)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from agentfs_files.archive.members import too_large
 from agentfs_files.archive.unpack import Archive
-from agentfs_files.trees.tree_source import Chunks, Entry, join, walk
+from agentfs_files.trees.tree_source import Chunks, Entry, walk
+from agentfs_host.descent import join
 
 _MAX_HOPS = 40  # as the kernel has it
 

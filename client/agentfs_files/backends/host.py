@@ -15,7 +15,7 @@ from uuid import UUID
 
 from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.backends.host_files import FileSource, NamedSink, about, open_regular, sink_for
-from agentfs_files.backends.host_removal import remove_tree
+from agentfs_files.backends.host_removal import remove_directory
 from agentfs_files.filesystem.file_results import FileEntry, FileStat, WriteMode
 from agentfs_files.filesystem.file_streams import Sink, Source
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError
@@ -29,7 +29,7 @@ from agentfs_files.filesystem.records import (
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of, refusal
 from agentfs_host.beneath import Beneath
-from agentfs_host.birth import birth_time
+from agentfs_host.syscalls import birth_time
 
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
@@ -176,7 +176,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _remove_tree(self, path: str) -> None:
         if path:
-            self._in_parent(path, remove_tree)
+            self._in_parent(path, remove_directory)
             return
         for entry in list(self._names("")):
             remove = self._remove_tree if entry.is_dir(follow_symlinks=False) else self._remove_file

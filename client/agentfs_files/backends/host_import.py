@@ -12,8 +12,9 @@ import unicodedata
 from agentfs_files.archive.permitted import Permitted
 from agentfs_files.archive.unpack import Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
-from agentfs_files.trees.equal_trees import make_equal, remove_tree
+from agentfs_files.trees.equal_trees import make_equal
 from agentfs_files.trees.tree_source import Tree, walk
+from agentfs_host.removal import remove_tree
 
 _STAGE = ".agentfs-import-"
 _NEW, _OLD = "new", "old"

@@ -20,8 +20,9 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.places import new_place, read_manifest, remove_place, write_manifest
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan, capture
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host.descent import Descent
 
 _NAME = "workspace.tar.gz"
 _LEVEL: Final = 3  # a third of the time of gzip's own 9, for a few per cent of the size
@@ -35,7 +36,7 @@ class ArchiveStrategy(IndexedStrategy):
     def __init__(self, home: str) -> None:
         self.home = home
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
         with new_place(self.home, snapshot_id) as place:
             entries = _write(os.path.join(place, _NAME), beneath, index)
             write_manifest(place, entries)
@@ -71,7 +72,7 @@ class ArchiveStrategy(IndexedStrategy):
         return entry.content == other.content
 
 
-def _write(path: str, beneath: Beneath, index: Index) -> list[Entry]:
+def _write(path: str, beneath: Descent, index: Index) -> list[Entry]:
     entries = []
     firsts: dict[int, Entry] = {}
     with tarfile.open(path, "w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as tar:
@@ -83,7 +84,7 @@ def _write(path: str, beneath: Beneath, index: Index) -> list[Entry]:
     return entries
 
 
-def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, firsts: dict[int, Entry]) -> Entry | None:
+def _add(tar: tarfile.TarFile, beneath: Descent, entry: Entry, horizon_ns: int, firsts: dict[int, Entry]) -> Entry | None:
     """The entry as it went into the tar file; None when it was gone."""
     first = firsts.get(entry.group)
     if first is not None:
@@ -101,7 +102,7 @@ def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, 
     return kept
 
 
-def _add_file(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int) -> Entry | None:
+def _add_file(tar: tarfile.TarFile, beneath: Descent, entry: Entry, horizon_ns: int) -> Entry | None:
     def add(fd: int) -> tuple[bytes, int]:
         info = _header(entry)
         info.size = os.fstat(fd).st_size

@@ -6,7 +6,8 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry
+from agentfs_files.snapshots.snapshot_tree import Entry
+from agentfs_host.descent import Descent
 
 Into = Callable[[Entry], contextlib.AbstractContextManager[int]]  # opens the empty file that an entry's content goes to
 
@@ -17,7 +18,7 @@ class Builder:
     ``made``: the files that were filled, as they were when they were complete.
     """
 
-    def __init__(self, target: Beneath, place: Callable[[bytes], bytes] = lambda path: path) -> None:
+    def __init__(self, target: Descent, place: Callable[[bytes], bytes] = lambda path: path) -> None:
         self._target, self._place = target, place
         self.made: dict[bytes, os.stat_result] = {}
 

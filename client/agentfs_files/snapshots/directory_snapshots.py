@@ -23,9 +23,10 @@ from agentfs_files.snapshots.index import forget_index
 from agentfs_files.snapshots.restore import Comparison
 from agentfs_files.snapshots.snapshot_retention import dropped
 from agentfs_files.snapshots.snapshot_store import DirectorySnapshotStore
-from agentfs_files.snapshots.snapshot_tree import Entry, Scan, opened
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan
 from agentfs_files.snapshots.strategy import Strategy
-from agentfs_files.snapshots.swap import remove_tree
+from agentfs_host.descent import opened
+from agentfs_host.removal import remove_tree
 
 _RECORDS = "records"
 

@@ -20,8 +20,9 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.git_names import MANIFEST, to_git
 from agentfs_files.snapshots.index import Index, decode, encode
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan, capture
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host.descent import Descent
 
 _Items = dict[bytes, tuple[int, bytes]]  # name in git -> (mode in git, object)
 _DIRECTORY, _FILE, _PROGRAM, _LINK = 0o040000, 0o100644, 0o100755, 0o120000
@@ -52,7 +53,7 @@ class GitStrategy(IndexedStrategy):
         os.makedirs(self.home, mode=0o700, exist_ok=True)
         self._kept: dict[str, set[bytes]] = {}  # commit -> its objects
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
         entries, top = self._write_trees(self._write_files(beneath, index))
         top[MANIFEST] = (_FILE, self._git.create_blob(encode(entries)).raw)
         tree = self._git.write(_TREE_OBJECT, _tree(top))
@@ -103,7 +104,7 @@ class GitStrategy(IndexedStrategy):
 
     # -- writing
 
-    def _write_files(self, beneath: Beneath, index: Index) -> list[Entry]:
+    def _write_files(self, beneath: Descent, index: Index) -> list[Entry]:
         """What is there, with the contents of files and symlinks in the repository."""
         scan = Scan(beneath, index.known())
         entries = []

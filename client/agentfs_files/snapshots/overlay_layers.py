@@ -15,10 +15,11 @@ from agentfs_files.filesystem.filesystem_errors import SnapshotError
 from agentfs_files.snapshots import overlay_mounts as mounts
 from agentfs_files.snapshots.index import write_file
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.snapshot_tree import Entry, horizon, make_entry, opened
-from agentfs_files.snapshots.swap import remove_tree
-from agentfs_host import kernel_calls
+from agentfs_files.snapshots.snapshot_tree import Entry, horizon, make_entry
+from agentfs_host import syscalls
+from agentfs_host.descent import opened
 from agentfs_host.mount_table import Mounted, is_within, mount_at, mount_of
+from agentfs_host.removal import remove_tree
 
 _MOST_LAYERS = 200  # in a page of mount options, each as /proc/self/fd/NNN
 _LOWEST = ""  # the directory itself
@@ -126,7 +127,7 @@ class Stack:
             try:
                 yield view
             finally:
-                kernel_calls.unmount(os.fsencode(view))
+                syscalls.unmount(os.fsencode(view))
         finally:
             os.rmdir(view)
 
@@ -144,9 +145,9 @@ class Stack:
         base = os.fsencode(self._base)
         os.makedirs(self._base, mode=0o700, exist_ok=True)
         with _explained(f"{self._root} cannot be mounted elsewhere"):
-            kernel_calls.mount(os.fsencode(self._root), base, None, kernel_calls.MS_BIND)
+            syscalls.mount(os.fsencode(self._root), base, None, syscalls.MS_BIND)
         try:
-            kernel_calls.mount(b"none", base, None, kernel_calls.MS_PRIVATE)
+            syscalls.mount(b"none", base, None, syscalls.MS_PRIVATE)
             self._mount(state)
         except BaseException:
             self._uncover_base()
@@ -156,7 +157,7 @@ class Stack:
 
     def _uncover_base(self) -> None:
         if mount_at(self._base) is not None:
-            kernel_calls.unmount(os.fsencode(self._base))
+            syscalls.unmount(os.fsencode(self._base))
 
     def _replace(self, state: State, new: State, top: Entry) -> State:
         new.upper = self._make(top)
@@ -189,9 +190,9 @@ class Stack:
             options += b"follow" if upper is None else b"on"
             if upper is not None:
                 options += b",upperdir=%s,workdir=%s" % (name(self._tree(upper)), name(self._work(upper)))
-            flags = kernel_calls.MS_RDONLY if upper is None else 0
+            flags = syscalls.MS_RDONLY if upper is None else 0
             with _explained(f"an overlayfs cannot have its layers in {self._home}"):
-                kernel_calls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
+                syscalls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
 
     def _detach(self, state: State) -> None:
         """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
@@ -199,17 +200,17 @@ class Stack:
         if mount is None:
             raise SnapshotError(f"the layers are not what is mounted on {self._root}")
         root = os.fsencode(self._root)
-        held = kernel_calls.pick_mount(root)
+        held = syscalls.copy_mount(root)
         try:
             try:
-                kernel_calls.unmount(root)
+                syscalls.unmount(root)
             except OSError as exc:
                 if exc.errno != errno.EBUSY:
                     raise
                 raise SnapshotError(f"it is in use: {mounts.user_of(self._root) or 'something is mounted in it'}") from exc
             process = next((process for process, other in mounts.everybodys_mounts() if other.device == mount.device), None)
             if process is not None:
-                kernel_calls.place_mount(held, root)
+                syscalls.place_mount(held, root)
                 raise SnapshotError(f"it is also mounted in another mount namespace, that of process {process}")
         finally:
             os.close(held)

@@ -27,9 +27,10 @@ from agentfs_files.snapshots.index import Index, write_file
 from agentfs_files.snapshots.overlay_layers import Stack, State
 from agentfs_files.snapshots.places import all_places, new_place, read_manifest, remove_place, write_manifest
 from agentfs_files.snapshots.restore import restore
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, opened
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan
 from agentfs_files.snapshots.strategy import Strategy
 from agentfs_files.snapshots.tree_strategy import fill_from, is_same_in, kept
+from agentfs_host.descent import Descent, opened
 
 _NOW = ""  # the ref of what is in the directory at present
 
@@ -90,7 +91,7 @@ class OverlayStrategy(Strategy):
 
     # -- contents
 
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, Entry]:
         state = self._stack.load()
         return {} if state is None else self._known(state)
 

@@ -14,14 +14,15 @@ from agentfs_files.snapshots.build import Builder
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.kept_attributes import settle
 from agentfs_files.snapshots.restore_plan import Plan, make_plan
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, horizon, is_settled, open_file
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan, horizon, is_settled, open_file
 from agentfs_files.snapshots.swap import HalfDoneError, Stage, swap
+from agentfs_host.descent import Descent
 
 if TYPE_CHECKING:
     from agentfs_files.snapshots.strategy import Strategy
 
 
-def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
+def restore(beneath: Descent, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
     """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
@@ -47,7 +48,7 @@ def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> l
 class Comparison:
     """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
 
-    def __init__(self, beneath: Beneath, strategy: "Strategy", ref: str) -> None:
+    def __init__(self, beneath: Descent, strategy: "Strategy", ref: str) -> None:
         self._beneath, self._strategy, self._ref = beneath, strategy, ref
 
     def is_same(self, wanted: Entry, present: Entry) -> bool:
@@ -81,7 +82,7 @@ def _prepare(stage: Stage, strategy: "Strategy", ref: str, plan: Plan) -> dict[b
     if not plan.replace:
         return {}
     places = {entry.path: stage.name(top) + entry.path[len(top) :] for top, entries in plan.replace.items() for entry in entries}
-    with Beneath(stage.fd) as target:
+    with Descent(stage.fd) as target:
         builder = Builder(target, places.__getitem__)
         builder.build([entry for entries in plan.replace.values() for entry in entries], partial(strategy.fill, ref))
     return builder.made

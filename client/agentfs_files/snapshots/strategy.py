@@ -10,7 +10,8 @@ from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index, load_index, save_index
 from agentfs_files.snapshots.restore import restore
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, opened
+from agentfs_files.snapshots.snapshot_tree import Entry
+from agentfs_host.descent import Descent, opened
 
 
 class Strategy(ABC):
@@ -32,7 +33,7 @@ class Strategy(ABC):
         """SnapshotRestoreError or OSError, and the root is as it was, unless the message says otherwise."""
 
     @abstractmethod
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, Entry]:
         """What is known of the root from when it was last looked at."""
 
     @abstractmethod
@@ -80,9 +81,9 @@ class IndexedStrategy(Strategy):
                 entries = restore(beneath, self, ref, index)
             save_index(self.home, Index(index.root, ref, entries))
 
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, Entry]:
         return load_index(self.home, beneath.fd(b"")).known()
 
     @abstractmethod
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
         """Takes a snapshot of an open directory."""

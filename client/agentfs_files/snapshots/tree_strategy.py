@@ -17,8 +17,10 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Builder, Into
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.places import is_place, new_place, read_manifest, remove_place, write_manifest
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture, open_file, opened
+from agentfs_files.snapshots.snapshot_tree import Entry, Scan, capture, open_file
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host import copying
+from agentfs_host.descent import Descent, opened
 
 
 class TreeStrategy(IndexedStrategy):
@@ -31,7 +33,7 @@ class TreeStrategy(IndexedStrategy):
     def clone(self, source: int, target: int) -> None:
         """Fills an empty file of the storage with one of the root."""
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
         with new_place(self.home, snapshot_id) as place:
             tree = os.path.join(place, "tree")
             os.mkdir(tree, 0o700)
@@ -47,7 +49,7 @@ class TreeStrategy(IndexedStrategy):
         remove_place(self.home, ref)
 
     @contextlib.contextmanager
-    def _base(self, index: Index) -> Iterator[Beneath | None]:
+    def _base(self, index: Index) -> Iterator[Descent | None]:
         """The tree of the snapshot that the index is about."""
         tree = os.path.join(index.ref, "tree")
         if not is_place(self.home, index.ref) or not os.path.isdir(tree):
@@ -71,7 +73,7 @@ class _Taking:
     """One snapshot while it is taken."""
 
     def __init__(
-        self, strategy: TreeStrategy, beneath: Beneath, target: Beneath, base: Beneath | None, index: Index, snapshot_id: UUID
+        self, strategy: TreeStrategy, beneath: Descent, target: Descent, base: Descent | None, index: Index, snapshot_id: UUID
     ) -> None:
         self._strategy, self._beneath, self._target, self._base = strategy, beneath, target, base
         self._scan = Scan(beneath, index.known())
@@ -141,7 +143,7 @@ def fill_from(tree: str, files: Sequence[Entry], into: Into) -> None:
     with opened(tree) as beneath:
         for entry in files:
             with into(entry) as target, _kept(beneath, entry) as source:
-                file_contents.share_or_copy(source, target)
+                copying.share_or_copy(source, target)
                 if os.fstat(target).st_size != entry.size:
                     raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is damaged in {tree}")
 
@@ -159,7 +161,7 @@ def kept(tree: str, entry: Entry) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _kept(tree: Beneath, entry: Entry) -> Iterator[int]:
+def _kept(tree: Descent, entry: Entry) -> Iterator[int]:
     fd = open_file(tree, entry.path)
     if fd is None:
         raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is missing in the snapshot")

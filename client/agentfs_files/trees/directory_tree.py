@@ -1,17 +1,16 @@
 """A directory as a source: types, modes, owners, times, xattrs, ACLs, hard links and holes, read without following a symlink."""
 
-import errno
 import os
 import stat
 from collections.abc import Callable
 from types import TracebackType
 
-from agentfs_files.trees.descent import Descent
-from agentfs_files.trees.tree_source import Chunks, Entry, join
+from agentfs_files.trees.tree_source import Chunks, Entry
+from agentfs_host import xattrs
+from agentfs_host.descent import Descent, join
 from agentfs_host.extents import extents
 
 CHUNK = 1 << 20
-_NO_XATTRS = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
 
 
 class Directory:
@@ -82,21 +81,8 @@ def count(root: str) -> int:
 
 
 def read_xattrs(where: bytes) -> dict[str, bytes]:
-    """All that may be read; ACLs are among them."""
-    found = {}
-    try:
-        names = os.listxattr(where, follow_symlinks=False)
-    except OSError as exc:
-        if exc.errno in _NO_XATTRS:
-            return {}
-        raise
-    for name in names:
-        try:
-            found[name] = os.getxattr(where, name, follow_symlinks=False)
-        except OSError as exc:
-            if exc.errno not in _NO_XATTRS:
-                raise
-    return found
+    """Return the extended attributes that may be read, ACLs among them; a symlink's own."""
+    return {os.fsdecode(name): value for name, value in xattrs.read_all(where, follow=False).items()}
 
 
 def _read(fd: int, start: int, end: int) -> Chunks:

@@ -9,9 +9,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from agentfs_files.trees.descent import Descent
 from agentfs_files.trees.directory_tree import CHUNK, read_xattrs
-from agentfs_files.trees.tree_source import Chunks, Entry, Step, Tree, join
+from agentfs_files.trees.tree_source import Chunks, Entry, Step, Tree
+from agentfs_host.descent import Descent, join
 from agentfs_host.extents import extents
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -252,18 +252,6 @@ class _Writer:
 
     def _remove(self, entry: Entry) -> None:
         _remove_at(self._way.fd(entry.parent), entry.path, self._keep)
-
-
-def remove_tree(path: str) -> None:
-    """Removes a directory with all that is in it, whatever the modes inside; one that is not there is no error."""
-    directory, name = os.path.split(os.path.abspath(path))
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _remove_at(fd, os.fsencode(name), lambda path: False)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(fd)
 
 
 def _remove_at(dir_fd: int, path: bytes, keep: Callable[[bytes], bool]) -> None:

@@ -78,7 +78,3 @@ def walk(tree: Tree) -> Iterator[Entry]:
         yield entry
         if entry.is_dir:
             stack.append(iter(tree.children(entry)))
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name
