@@ -12,7 +12,7 @@ import msgspec
 
 from agentfs_host import syncing
 from agentfsd.errors import Refusal
-from agentfsd.lower.commit_plan import Attributes, Identity
+from agentfsd.lower.commit_plan import FileAttributes, Identity
 
 Phase = Literal["staging", "applying", "undoing", "committed", "undone"]
 
@@ -43,14 +43,14 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     strict: bool  # anything else there at the last moment is drift
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class AttributeChange(msgspec.Struct, frozen=True, array_like=True):
     """Attributes to set once all names are right. ``old`` is None for what is new."""
 
     path: bytes
     found: Identity
     strict: bool
-    old: Attributes | None
-    new: Attributes
+    old: FileAttributes | None
+    new: FileAttributes
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +68,7 @@ class Journal(msgspec.Struct, frozen=True):
     note: Mapping[str, str]
     exchange: bool = True  # whether the file system knows RENAME_EXCHANGE and RENAME_NOREPLACE
     moves: list[Move] = []
-    changes: list[Change] = []
+    changes: list[AttributeChange] = []
     directories: list[Times] = []  # as they were: those above the moves, and those that are moved
     paths: int = 0  # with those inside of new directories
     size_bytes: int = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentfs_host import xattrs
-from agentfsd.lower.commit_plan import Attributes
+from agentfsd.lower.commit_plan import FileAttributes
 
 Where = int | bytes
 
@@ -28,13 +28,13 @@ def held(directory_fd: int, name: bytes) -> Iterator[tuple[bytes, os.stat_result
         os.close(fd)
 
 
-def read(where: Where, info: os.stat_result) -> Attributes:
-    return Attributes(
+def read(where: Where, info: os.stat_result) -> FileAttributes:
+    return FileAttributes(
         info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, xattrs.read_all(where, follow=True)
     )
 
 
-def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) -> None:
+def give(where: Where, wanted: FileAttributes, owner: tuple[int, int], mode: int) -> None:
     """For a new file, which has *owner* and the permission bits *mode* (-1: not known) and no extended attributes."""
     if (wanted.uid, wanted.gid) != owner:
         _own(where, wanted, owner)  # before the mode: it clears setuid
@@ -46,7 +46,7 @@ def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) ->
     os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
 
 
-def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
+def adjust(where: Where, wanted: FileAttributes, info: os.stat_result) -> None:
     """For any file; what is right already is not touched."""
     owner = (info.st_uid, info.st_gid)
     changed = (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner)
@@ -64,7 +64,7 @@ def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
         os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
 
 
-def _own(where: Where, wanted: Attributes, owner: tuple[int, int]) -> bool:
+def _own(where: Where, wanted: FileAttributes, owner: tuple[int, int]) -> bool:
     """Who may not give files away keeps them, and gives them a group that they are in: as cp -a and rsync -a do."""
     if os.geteuid() == 0:
         os.chown(where, wanted.uid, wanted.gid)

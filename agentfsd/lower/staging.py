@@ -13,7 +13,7 @@ from agentfs_host import copying, syscalls
 from agentfs_host.plain_paths import directory_beneath
 from agentfsd.errors import Refusal, invalid
 from agentfsd.lower import lower_attributes
-from agentfsd.lower.commit_plan import Content, Put
+from agentfsd.lower.commit_plan import ContentSource, Put
 from agentfsd.lower.survey import name_of, parent_of
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -144,7 +144,7 @@ class Staging:
         finally:
             os.close(fd)
 
-    def _fill(self, content: Content, fd: int) -> int:
+    def _fill(self, content: ContentSource, fd: int) -> int:
         """Bytes of the content; the caller's word for its size is checked."""
         size = content.size
         if size == 0:

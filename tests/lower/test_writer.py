@@ -16,7 +16,7 @@ import pytest
 from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_writer
-from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.lower.host_lower import HostLower
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted, steps_between
@@ -52,7 +52,7 @@ class Workspace:
         self.lower = HostLower(str(self.root))
         return self
 
-    def stage(self, *steps: Step, **options: object) -> commit_writer.Commit:
+    def stage(self, *steps: Step, **options: object) -> commit_writer.LowerCommit:
         return commit_writer.stage(self.lower, str(self.state), steps, note={"branch": "b"}, **options)  # type: ignore[arg-type]
 
     def commit(self, *steps: Step) -> None:
@@ -90,9 +90,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     made.lower.close()
 
 
-def attributes(mode: int = FILE, **changes: int) -> Attributes:
+def attributes(mode: int = FILE, **changes: int) -> FileAttributes:
     found = {"uid": os.geteuid(), "gid": os.getegid(), "atime_ns": WHEN, "mtime_ns": WHEN + 1} | changes
-    return Attributes(mode, **found)
+    return FileAttributes(mode, **found)
 
 
 def put(path: str, content: bytes = b"new", **options: object) -> Put:

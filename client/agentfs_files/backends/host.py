@@ -34,7 +34,7 @@ from agentfs_host.syscalls import birth_time
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
     from agentfs_files.snapshots.directory_snapshots import DirectorySnapshots
-    from agentfs_files.trees.tree_source import Tree
+    from agentfs_files.trees.tree_source import TreeSource
 
 _WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # meanwhile; or it is nobody's business
 
@@ -207,7 +207,7 @@ class HostFilesystem(BaseFilesystem):
         return os.fsencode(where[len(root) + 1 :]) if where.startswith(root + "/") else None
 
     @contextmanager
-    def _archive_tree(self) -> "Iterator[Tree]":
+    def _archive_tree(self) -> "Iterator[TreeSource]":
         from agentfs_files.trees.directory_tree import Directory
 
         with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}") as directory:

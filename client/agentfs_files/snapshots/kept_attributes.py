@@ -11,7 +11,7 @@ from agentfs_host import xattrs
 _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
 
 
-class Attributes(Protocol):
+class KeptAttributes(Protocol):
     """*mode* includes the type."""
 
     @property
@@ -30,7 +30,7 @@ class Attributes(Protocol):
     def xattrs(self) -> dict[bytes, bytes]: ...
 
 
-def settle(fd: int, wanted: Attributes) -> None:
+def settle(fd: int, wanted: KeptAttributes) -> None:
     """Gives what *fd* (also one of O_PATH) stands for owner, xattrs, mode and time, as far as that is permitted.
 
     In this order, since a new owner clears setuid bits and capabilities.

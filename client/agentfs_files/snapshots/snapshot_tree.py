@@ -22,7 +22,7 @@ _SETTLED_NS: Final = 100_000_000  # a change time moves at least this often, wha
 _SECOND_NS: Final = 1_000_000_000
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
 
     *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together are a signature: a file that still has them is the same in content
@@ -82,7 +82,7 @@ class Scan:
     subvolume begins; these are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
     """
 
-    def __init__(self, beneath: Descent, known: Mapping[bytes, Entry] | None = None, *, is_lenient: bool = False) -> None:
+    def __init__(self, beneath: Descent, known: Mapping[bytes, SnapshotEntry] | None = None, *, is_lenient: bool = False) -> None:
         self._beneath, self._known, self._is_lenient = beneath, known or {}, is_lenient
         root = os.fstat(beneath.fd(b""))
         self._device = root.st_dev
@@ -91,7 +91,7 @@ class Scan:
         self.unreadable: set[bytes] = set()
         self._root = self._entry(b"", root, b"/proc/self/fd/%d/." % beneath.fd(b""))
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[SnapshotEntry]:
         stack = [iter([self._root])]
         while stack:
             entry = next(stack[-1], None)
@@ -103,7 +103,7 @@ class Scan:
                 yield entry
                 stack.append(iter(children))
 
-    def _children(self, directory: Entry) -> list[Entry] | None:
+    def _children(self, directory: SnapshotEntry) -> list[SnapshotEntry] | None:
         try:
             return self._list(directory.path)
         except PermissionError as exc:
@@ -116,7 +116,7 @@ class Scan:
                 return None
             raise named(exc, directory.path) from exc
 
-    def _list(self, path: bytes) -> list[Entry]:
+    def _list(self, path: bytes) -> list[SnapshotEntry]:
         fd = self._beneath.fd(path)
         found = []
         with os.scandir(fd) as names:
@@ -140,19 +140,19 @@ class Scan:
                 continue
         return entries
 
-    def _entry(self, path: bytes, info: os.stat_result, where: bytes) -> Entry:
+    def _entry(self, path: bytes, info: os.stat_result, where: bytes) -> SnapshotEntry:
         known = self._known.get(path)
         if known is not None and is_signature(known, info) and not known.is_dir:
             return known
         return make_entry(path, info, where, self.horizon_ns)
 
 
-def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> Entry:
+def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> SnapshotEntry:
     """*where*: a path to read what stat does not say, or the descriptor of a file. What was changed after *horizon_ns* gets no
     signature."""
     is_file = stat.S_ISREG(info.st_mode)
     is_node = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
-    return Entry(
+    return SnapshotEntry(
         path, info.st_mode, info.st_uid, info.st_gid,
         info.st_size if is_file else 0,
         info.st_mtime_ns, info.st_ino,
@@ -175,7 +175,7 @@ def is_settled(ctime_ns: int, horizon_ns: int) -> bool:
     return ctime_ns < horizon_ns - (0 if ctime_ns % _SECOND_NS else 2 * _SECOND_NS)
 
 
-def is_signature(entry: Entry, info: os.stat_result) -> bool:
+def is_signature(entry: SnapshotEntry, info: os.stat_result) -> bool:
     return (
         entry.ctime_ns == info.st_ctime_ns != 0
         and entry.inode == info.st_ino
@@ -202,7 +202,7 @@ def open_file(beneath: Descent, path: bytes) -> int | None:
 
 def capture(
     beneath: Descent, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
-) -> Entry | None:
+) -> SnapshotEntry | None:
     """A regular file as it is while *read* reads it by descriptor, and says its content's name and size; None when it is gone.
 
     *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a

@@ -12,8 +12,8 @@ from functools import partial
 
 from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.restore_plan import Plan
-from agentfs_files.snapshots.snapshot_tree import Entry, named
+from agentfs_files.snapshots.restore_plan import RestorePlan
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, named
 from agentfs_host import syscalls
 from agentfs_host.descent import Descent
 from agentfs_host.removal import remove_at
@@ -86,7 +86,9 @@ def _mount_number(fd: int) -> bytes:
         return next(line for line in lines if line.startswith(b"mnt_id:"))
 
 
-def swap(beneath: Descent, stage: Stage, plan: Plan, present: dict[bytes, Entry], wanted: dict[bytes, Entry]) -> None:
+def swap(
+    beneath: Descent, stage: Stage, plan: RestorePlan, present: dict[bytes, SnapshotEntry], wanted: dict[bytes, SnapshotEntry]
+) -> None:
     """HalfDoneError when an undo failed as well."""
     swapping = _Swap(beneath, stage, present)
     touched = plan.touched()
@@ -109,7 +111,7 @@ def swap(beneath: Descent, stage: Stage, plan: Plan, present: dict[bytes, Entry]
 
 
 class _Swap:
-    def __init__(self, beneath: Descent, stage: Stage, present: dict[bytes, Entry]) -> None:
+    def __init__(self, beneath: Descent, stage: Stage, present: dict[bytes, SnapshotEntry]) -> None:
         self._beneath, self._stage, self._present = beneath, stage, present
         self._opened: set[bytes] = set()
         self._undo: list[tuple[bytes, Callable[[], None]]] = []
@@ -127,7 +129,7 @@ class _Swap:
             return
         self._undo.append((path, partial(self._move_in, path)))
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: SnapshotEntry) -> None:
         path = entry.path
         self._permit(path)
         self._note_directory(path)
@@ -156,7 +158,7 @@ class _Swap:
         if there is not None and there.is_dir:
             self.note(path)
 
-    def adjust(self, entry: Entry, there: Entry) -> None:
+    def adjust(self, entry: SnapshotEntry, there: SnapshotEntry) -> None:
         self._undo.append((entry.path, partial(self._settle, there)))
         self._settle(entry)
 
@@ -216,7 +218,7 @@ class _Swap:
 
     # -- attributes
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: SnapshotEntry) -> None:
         if entry.is_dir:
             settle(self._beneath.fd(entry.path), entry)
             return
