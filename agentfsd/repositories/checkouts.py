@@ -8,9 +8,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from agentfsd.core.inode import Inode
 from agentfsd.core.transplant import FileAttributes, attributes_of
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import reading
 from agentfsd.repositories.commits import Difference, Entry

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import Inode
 from agentfsd.core.transplant import FileAttributes, attributes_of
-from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import logs_of_refs, reading

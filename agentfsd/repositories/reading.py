@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.repositories.layout import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor

@@ -15,7 +15,7 @@ from agentfs_client.facts import (
     Snapshot,
     exact_path,
 )
-from agentfs_client.message import Message
+from agentfs_client.message import Message, tagged
 from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
@@ -138,8 +138,8 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed. ``said``: of git's histories, a sentence for each thing
-    done; ``internal``: how many files of git's databases changed, which are not in ``changed``.
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed. ``said``: what was done to git's histories, in
+    sentences; ``internal``: how many files of git's databases changed, which are not in ``changed``.
     """
 
     how: str
@@ -318,9 +318,4 @@ class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
     open: int = 0
 
 
-AnyReply = (
-    HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
-    | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
-    | ProblemsReply | CapabilitiesReply | ViewReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
-    | BackstoreReply | StatusReply | TopReply | AuditReply | FdReply | InterposeReply
-)  # fmt: skip
+REPLY_TYPES = tagged(Reply)
