@@ -11,6 +11,7 @@ from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
 from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.telling import Told
 from agentfsd.types import Change, SnapshotInfo
 
 
@@ -69,6 +70,15 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
 
 def _wire_conflict(conflict: Conflict) -> wire.Conflict:
     return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
+
+
+def wire_repository(told: Told) -> wire.RepositoryChange:
+    """Describe what a branch did with git."""
+    return wire.RepositoryChange(
+        **wire.path_fields(told.work_tree), branch=told.branch, ahead=told.ahead, behind=told.behind,
+        uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
+        commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
+    )  # fmt: skip
 
 
 def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:

@@ -51,7 +51,7 @@ class Checkout:
             return None  # they have the result: the plain merge takes it over
         result, one, two = _entries(from_ours, from_theirs)
         ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
-        if not (_is_as(ours, one) and _is_as(theirs, two)):
+        if not (is_as(ours, one) and is_as(theirs, two)):
             return None
         if result == one:
             return Decision(path, True)
@@ -71,7 +71,7 @@ def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tu
     return result, from_ours.old if from_ours else result, from_theirs.old if from_theirs else result
 
 
-def _is_as(inode: Inode | None, entry: Entry) -> bool:
+def is_as(inode: Inode | None, entry: Entry) -> bool:
     """Whether a file is what a commit says."""
     if inode is None or not entry.oid:
         return inode is None and not entry.oid

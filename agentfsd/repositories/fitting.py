@@ -146,7 +146,7 @@ class _Fitter:
             self._decide(inside)
             self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
             return
-        work_tree = _work_tree(self._sides.ours, self._path)
+        work_tree = work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
             self._decide(inside)
             for clash in joined.clashes:
@@ -338,7 +338,7 @@ def _is_passing_object(name: bytes) -> bool:
     return last.startswith((b"tmp_", b"incoming-")) or last.endswith((b".lock", b".tmp"))
 
 
-def _work_tree(tree: Tree, database: bytes) -> bytes | None:
+def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
     """Where the files that a database tracks are, as a path of the workspace."""
     found = work_tree_of(database)
     if found is not None:

@@ -99,7 +99,7 @@ class LiveOverlay:
 
     def changed(self, ref: str, since: str) -> Changed:
         with self.client() as client:
-            found = client.diff(ref, since or None)
+            found = client.changes(ref, since or None).changes
             times = _times(RemoteFiles(client, ref), found) if len(found) <= MAX_LOOKED_AT else []
         return Changed(**summary(found), when=ago(max(times)) if times else "")
 

@@ -12,6 +12,7 @@ from agentfs_client.facts import (
     FileInfo,
     FilePatch,
     PathName,
+    RepositoryChange,
     Snapshot,
     exact_path,
 )
@@ -119,7 +120,10 @@ class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
 
 
 class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
+    """``repositories``: what was committed with git, where that was asked for."""
+
     changes: list[Change]
+    repositories: list[RepositoryChange] = []
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):

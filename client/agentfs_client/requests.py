@@ -151,7 +151,8 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     """Both left out: the lower against the caller's branch. Only b: the lower against b; with ``own`` what b was made from.
 
     ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
-    need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
+    need not be UTF-8 (base64 in JSON). A rename counts by either of its names. ``histories``: tell what was committed with git;
+    ``internal``: also the files of git's databases, unless ``paths`` say what to keep to.
     """
 
     a: str | None = None
@@ -159,10 +160,13 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     paths: list[str] = []
     raw_paths: list[bytes] = []
     own: bool = False
+    histories: bool = False
+    internal: bool = True
 
 
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
-    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
+    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change.
+    ``internal`` as in diff."""
 
     a: str | None = None
     b: str | None = None
@@ -170,6 +174,7 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     raw_paths: list[bytes] = []
     stat_only: bool = False
     context_lines: int = 3
+    internal: bool = True
 
 
 class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
