@@ -40,7 +40,7 @@ def authorize(request: wire.AnyRequest, peer: Peer, bound_to: str | None, overla
         _hold_to_branch(request, bound_to, overlay)
         if isinstance(request, wire.HandleRequest):
             _check_file(request.handle, peer, bound_to, overlay)
-        if isinstance(request, wire.SnapshotDelete) and overlay.snapshot_row(request.ref).id not in peer.made:
+        if isinstance(request, wire.SnapshotDelete) and overlay.refs.snapshot(request.ref).id not in peer.made:
             raise _outside("to delete a snapshot that this conversation has not made")
     if isinstance(request, wire.BranchBind):
         _check_target(request.pid, peer.caller)
@@ -66,7 +66,7 @@ def _hold_to_branch(request: wire.AnyRequest, bound_to: str, overlay: Overlay) -
 
 
 def _check_own(ref: str | None, bound_to: str, overlay: Overlay) -> None:
-    if ref is not None and overlay.resolve(ref) != ("branch", bound_to):
+    if ref is not None and overlay.refs.resolve(ref) != ("branch", bound_to):
         raise _outside(f"{ref!r}")
 
 
@@ -74,21 +74,21 @@ def _check_history(ref: str | None, bound_to: str, overlay: Overlay) -> None:
     """Its own branch, or a snapshot of that branch's history."""
     if ref is None:
         return
-    kind, number = overlay.resolve(ref)
-    if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.in_history(bound_to, number)):
+    kind, number = overlay.refs.resolve(ref)
+    if (kind == "branch" and number != bound_to) or (kind == "snapshot" and not overlay.snapshots.in_history(bound_to, number)):
         raise _outside(f"{ref!r}")
 
 
 def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
     """A snapshot of its branch's history, also where a branch has the same name."""
-    if not overlay.in_history(bound_to, overlay.snapshot_row(ref).id):
+    if not overlay.snapshots.in_history(bound_to, overlay.refs.snapshot(ref).id):
         raise _outside(f"{ref!r}")
 
 
 def _check_file(handle: int, peer: Peer, bound_to: str, overlay: Overlay) -> None:
     """What was opened before the process was bound may be another branch's."""
     opened = peer.files.get(handle)
-    if opened is not None and opened.tree_id != bound_to and not overlay.in_history(bound_to, opened.tree_id):
+    if opened is not None and opened.tree_id != bound_to and not overlay.snapshots.in_history(bound_to, opened.tree_id):
         raise _outside("what was opened in another branch")
 
 

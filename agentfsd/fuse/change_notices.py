@@ -48,7 +48,7 @@ class ChangeNotices:
     def data_changed(self, inode: Inode, tid: int) -> None:
         """After a change of a file's data otherwise than by a write: tell connections and listeners."""
         self.file_changed(inode, data=True)
-        if self._overlay.listeners:
+        if self._overlay.events.listeners:
             self.tell("modified", inode, tid)
 
     def revive(self, parent: DirNode, name: bytes, tree_id: str) -> None:
@@ -60,7 +60,7 @@ class ChangeNotices:
     # -- listeners
 
     def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
-        """Tell listeners of a change. Ask ``overlay.listeners`` first: usually there are none.
+        """Tell listeners of a change. Ask ``overlay.events.listeners`` first: usually there are none.
 
         Args:
             tid: The thread whose request it was.
@@ -70,9 +70,9 @@ class ChangeNotices:
         tree = inode.tree
         if tree.detached or (not inode.nlink and kind != "deleted"):
             return
-        self._overlay.tell(BranchEvent(kind, tree.id, self._bindings.process_again(tid), inode, path, old_path))
+        self._overlay.events.publish(BranchEvent(kind, tree.id, self._bindings.process_again(tid), inode, path, old_path))
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """Tell listeners of a write, unless the only listener has just heard of the same thread's write to the same file."""
-        if self._overlay.is_news((inode.tree.id, inode.ino, tid)):
+        if self._overlay.events.is_news((inode.tree.id, inode.ino, tid)):
             self.tell("modified", inode, tid)

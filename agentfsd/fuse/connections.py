@@ -20,10 +20,10 @@ from agentfsd.fuse.name_reservations import NameReservations
 from agentfsd.fuse.nodes import DirNode, TreeView
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.page_owners import PageOwners
-from agentfsd.handoff.doorway import Doorway
-from agentfsd.handoff.forwarding import Forwarding
-from agentfsd.telemetry.traffic import Traffic
-from agentfsd.telemetry.who import Identify
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.handoff.interpose_server import InterposeServer
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import RequestCounters
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 
 
@@ -35,8 +35,8 @@ class Connections:
         self.owner_uid = os.geteuid()
         self.moves_atime = True
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
-        self.doorway: Doorway | None = None
-        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.doorway: InterposeServer | None = None
+        self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.locks = LockService()
         self.all: list[KernelCache] = []
         self.page_owners = PageOwners()
@@ -46,11 +46,11 @@ class Connections:
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self._writing: dict[Inode, list[tuple[KernelCache, trio.CancelScope]]] = {}  # whose answers wait for others' pages
         self._watchers: dict[bytes, set[tuple[KernelCache, DirNode]]] = {}
-        overlay.on_replaced.append(self.tree_replaced)
-        overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
+        overlay.events.on_replaced.append(self.tree_replaced)
+        overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
         overlay.parts.copyup_policy.listeners.append(self.copied_up)
-        overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
-        overlay.on_external_writer.append(self.passing)
+        overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
+        overlay.events.on_external_writer.append(self.passing)
 
     def add(self, connection: KernelCache) -> None:
         """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
@@ -226,7 +226,7 @@ class Connections:
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""
-        is_gone = not self.overlay.has_tree(tree.id)
+        is_gone = not self.overlay.refs.exists(tree.id)
         for connection in self.all:
             connection.tree_replaced(tree, is_gone=is_gone)
         if is_gone:

@@ -5,7 +5,7 @@ import time
 
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
-from agentfsd.telemetry.slow import Slow
+from agentfsd.telemetry.slow_requests import SlowOperation
 
 
 def look_closer(connection: Connection, op: str, took_ns: int, node_id: int, tid: int) -> None:
@@ -22,7 +22,7 @@ def look_closer(connection: Connection, op: str, took_ns: int, node_id: int, tid
         return
     who = connections.identify.of_thread(tid, tree_id)
     name = connections.identify.branch_name(who.branch_id)
-    traffic.slow.note(Slow(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
+    traffic.slow.note(SlowOperation(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
 
 
 def _place(nodes: NodeTable, node_id: int) -> tuple[str, str] | None:

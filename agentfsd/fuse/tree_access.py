@@ -42,14 +42,14 @@ class TreeAccess:
             PermissionError: EACCES.
         """
         bound = self._bindings.branch_of(ctx.pid)
-        if bound is None or bound == tree.id or (tree.read_only and self._overlay.in_history(bound, tree.id)):
+        if bound is None or bound == tree.id or (tree.read_only and self._overlay.snapshots.in_history(bound, tree.id)):
             return
         raise PermissionError(errno.EACCES, "a bound process reaches its own branch only")
 
     def tree_by_id(self, tree_id: str) -> Tree:
         """Return a live tree; OSError (ESTALE) once it was deleted."""
         try:
-            return self._overlay.any_tree(tree_id)
+            return self._overlay.trees.by_id(tree_id)
         except OSError:
             raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
 

@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from agentfsd.binding.table import Bindings
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections

@@ -63,16 +63,16 @@ def lookup_virtual(conn: Connection, node: VirtualNode, name: bytes, ctx: CallCo
 def _lookup_view(conn: Connection, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
     tree = _named_tree(conn, node.kind, name.decode("ascii", "replace"))
     bound = conn.bindings.branch_of(ctx.pid)
-    if bound is not None and not (node.kind == "snapshots" and conn.overlay.in_history(bound, tree.id)):
+    if bound is not None and not (node.kind == "snapshots" and conn.overlay.snapshots.in_history(bound, tree.id)):
         raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
     return conn.replies.view_root(node, tree)
 
 
 def _named_tree(conn: Connection, kind: str, name: str) -> Tree:
     """Return a branch or snapshot by its exact name only: an id or prefix would be a second name of one directory."""
-    for known_name, tree_id in conn.overlay.list_names(kind == "branches"):
+    for known_name, tree_id in conn.overlay.refs.names(branches=kind == "branches"):
         if known_name == name:
-            return conn.overlay.any_tree(tree_id)
+            return conn.overlay.trees.by_id(tree_id)
     raise FileNotFoundError(errno.ENOENT, "no such branch or snapshot")
 
 
@@ -89,7 +89,7 @@ def list_virtual(conn: Connection, node: VirtualNode, handle: DirHandle, start: 
         if node.kind == "dir":
             names = sorted(_child_kinds(node))
         else:
-            names = [name.encode() for name, _ in conn.overlay.list_names(node.kind == "branches")]
+            names = [name.encode() for name, _ in conn.overlay.refs.names(branches=node.kind == "branches")]
         handle.listing = [*DOTS, *names]
     for position in range(start, len(handle.listing)):
         name = handle.listing[position]

@@ -26,7 +26,7 @@ def _make(
     owner = Owner(ctx.uid, ctx.gid, ctx.umask)
     made = directory_entries.make(tree, directory, name, mode, owner, rdev=rdev, target=target)
     conn.shared.reservations.made(ctx.pid)
-    if conn.overlay.listeners:
+    if conn.overlay.events.listeners:
         conn.changes.tell("created", made, ctx.pid)
     return parent, directory, made
 
@@ -77,7 +77,7 @@ def create(
         _look_again(conn, parent_id, name, ctx)
         _check_open(inode, flags, ctx)
     data.open_(inode, flags)
-    if flags & os.O_TRUNC and conn.overlay.listeners:
+    if flags & os.O_TRUNC and conn.overlay.events.listeners:
         conn.changes.tell("modified", inode, ctx.pid)
     try:
         reply = conn.replies.entry(parent, name, inode)
@@ -127,7 +127,7 @@ def link(conn: Connection, node_id: int, new_parent_id: int, new_name: bytes, ct
         raise OSError(errno.EXDEV, "another branch")
     conn.shared.reservations.check(ctx.pid, directory, new_name)
     directory_entries.link(tree, node.inode, directory, new_name)
-    if conn.overlay.listeners:
+    if conn.overlay.events.listeners:
         conn.changes.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
     reply = conn.replies.entry(parent, new_name, node.inode)
     conn.changes.file_changed(node.inode, data=False)

@@ -58,7 +58,7 @@ def release(conn: Connection, number: int) -> None:
     """Answer RELEASE: the last descriptor of an open has gone."""
     handle = conn.handles.remove(number)
     if isinstance(handle, FileHandle):
-        if handle.since_ns and conn.overlay.listeners and data.changed_since(handle.inode, handle.since_ns):
+        if handle.since_ns and conn.overlay.events.listeners and data.changed_since(handle.inode, handle.since_ns):
             conn.changes.tell("modified", handle.inode, handle.opener)
         data.release(handle.inode)
         if handle.writes and not conn.cache.tree_id:

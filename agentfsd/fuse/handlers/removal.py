@@ -16,7 +16,7 @@ def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> N
     """Answer UNLINK."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
     gone = directory_entries.unlink(tree, directory, name)
-    if conn.overlay.listeners:
+    if conn.overlay.events.listeners:
         conn.changes.tell("deleted", gone, ctx.pid, join(directory.path, name))
     conn.changes.file_changed(gone, data=False)
     conn.changes.names_changed(parent, directory, name)
@@ -29,7 +29,7 @@ def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> No
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
     directory_entries.rmdir(tree, directory, name)
-    if conn.overlay.listeners:
+    if conn.overlay.events.listeners:
         conn.changes.tell("deleted", inode, ctx.pid, join(directory.path, name))
     node = conn.nodes.seen(parent, name, tree.id)
     if node is not None:
@@ -75,7 +75,7 @@ def rename(
     source, target = tree.lookup(old_dir, old_name), tree.find(new_dir, new_name)
     conn.shared.reservations.check(ctx.pid, new_dir, new_name)
     _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
-    paths = (join(old_dir.path, old_name), join(new_dir.path, new_name)) if conn.overlay.listeners else ()
+    paths = (join(old_dir.path, old_name), join(new_dir.path, new_name)) if conn.overlay.events.listeners else ()
     directory_entries.rename(tree, old_dir, old_name, new_dir, new_name, flags)
     if paths and source is not target:
         _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)

@@ -15,8 +15,8 @@ from agentfsd.fuse.handles import FileHandle
 from agentfsd.fuse.native.control_ioctl import done
 from agentfsd.fuse.native.native_connection import Parts, Reply
 from agentfsd.fuse.reply import CallContext
-from agentfsd.handoff.doorway import Conversation
-from agentfsd.handoff.forwarding import Forwarding, Given, Wanted
+from agentfsd.handoff.descriptor_forwarding import Forwarding, GivenDescriptor, WantedDescriptor
+from agentfsd.handoff.interpose_server import InterposeConversation
 
 _OBJECT = struct.Struct("=QQ")
 _TOLD = struct.Struct("=Q")
@@ -40,7 +40,7 @@ def answer(conn: Connection, inode: Inode | None, handle: int, ctx: CallContext,
         raise OSError(errno.EINVAL, "another length")
     cookie, ticket, flags, version, _, _ = REQUEST.unpack(content)
     pid = conn.bindings.process_of(ctx.pid)
-    conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), Wanted(flags)
+    conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), WantedDescriptor(flags)
     _check_mode(conn, inode, handle, wanted, ctx, conversation)
     given = forwarding.give_at_once(inode, wanted, pid)
     if given is None:
@@ -49,7 +49,7 @@ def answer(conn: Connection, inode: Inode | None, handle: int, ctx: CallContext,
 
 
 def _check_mode(
-    conn: Connection, inode: Inode, handle: int, wanted: Wanted, ctx: CallContext, conversation: Conversation
+    conn: Connection, inode: Inode, handle: int, wanted: WantedDescriptor, ctx: CallContext, conversation: InterposeConversation
 ) -> None:
     """Nobody gets more than it has opened the file for; where opens are not told to us, more than it might open it for."""
     opened = conn.handles.get(handle)
@@ -68,13 +68,13 @@ def _check_mode(
 
 
 async def _push_later(
-    forwarding: Forwarding, inode: Inode, wanted: Wanted, pid: int, conversation: Conversation, content: bytes
+    forwarding: Forwarding, inode: Inode, wanted: WantedDescriptor, pid: int, conversation: InterposeConversation, content: bytes
 ) -> Parts:
     given = await forwarding.give(inode, wanted, pid)
     return _push(given, REQUEST.unpack(content)[1], conversation, content)
 
 
-def _push(given: Given, ticket: int, conversation: Conversation, content: bytes) -> Parts:
+def _push(given: GivenDescriptor, ticket: int, conversation: InterposeConversation, content: bytes) -> Parts:
     try:
         found = os.fstat(given.fd)
         conversation.push(ticket, given.fd, found)
