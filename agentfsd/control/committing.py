@@ -97,7 +97,7 @@ class CommitHandlers(HistoryHandlers):
 
         originals: list[tuple[bytes, Identity]] = []
 
-        def write() -> commit_writer.Commit:
+        def write() -> commit_writer.LowerCommit:
             made = commit_writer.stage(
                 self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
                 progress=lambda done, total, size: context.progress(done, total, "writing"),

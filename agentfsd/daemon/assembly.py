@@ -18,8 +18,8 @@ import trio.lowlevel
 
 from agentfs_client import registry
 from agentfs_client.control import ControlClient
-from agentfs_host import mount_table
-from agentfsd import __version__, kernel
+from agentfs_host import mount_table, syncing
+from agentfsd import __version__
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.control_socket import ControlSocketServer, listen
@@ -183,7 +183,7 @@ class Daemon:
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
-            await trio.to_thread.run_sync(kernel.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(syncing.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
 
     async def settle(self) -> None:
         await self.mount.settled()
