@@ -1,7 +1,7 @@
 """Who is told of a change that came through one connection: other connections, before the answer goes, and listeners."""
 
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.kernel_cache import KernelCache

@@ -4,7 +4,7 @@ import errno
 import itertools
 import os
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.nodes import DirNode, VirtualNode
 from agentfsd.types import ControlChannel
 

@@ -5,12 +5,13 @@ How long depends on who else may change it: see ``Connections.caches`` for names
 
 import os
 
-from agentfsd.core.inode import WHITEOUT, Attributes, Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.inode import Attributes
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.nodes import DirNode, KernelNode, TreeView, VirtualNode
 from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, AttributesReply, LookupReply
+from agentfsd.metadata.rows import is_whiteout
 
 _MOST_MARKS = 1 << 19  # below bit 51: numbers stay below 2^53
 
@@ -84,7 +85,7 @@ class KernelReplies:
             return NOT_THERE
         parent.names.add(name)
         lower = directory.lower_path
-        lasting = lower is None or parent.watched == lower or (directory.entries or {}).get(name) == WHITEOUT
+        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:

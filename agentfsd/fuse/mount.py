@@ -8,9 +8,8 @@ import trio
 
 from agentfs_host import mount_table
 from agentfsd.binding.table import Bindings
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.branch_connections import BranchConnections
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.connection import Connection

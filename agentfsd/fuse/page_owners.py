@@ -10,7 +10,7 @@ import logging
 
 import trio
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.kernel_cache import KernelCache
 
 log = logging.getLogger(__name__)

@@ -3,9 +3,8 @@
 import errno
 
 from agentfsd.binding.table import Bindings
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
 from agentfsd.fuse.reply import CallContext

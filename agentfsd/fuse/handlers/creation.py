@@ -6,9 +6,8 @@ import stat
 
 from agentfsd.core import data, directory_entries
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
-from agentfsd.core.tree import join
+from agentfsd.core.tree import Inode, join
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.file_handles import open_handle
 from agentfsd.fuse.handlers.lookup import parent_of

@@ -9,7 +9,7 @@ import errno
 import trio
 
 from agentfsd.core import copyup, data
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 
 _COPY_BYTES = 16 << 20  # at one go: others are waiting

@@ -4,7 +4,7 @@ import errno
 import os
 
 from agentfsd.core import data, inode_attributes
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import FileHandle, TextHandle
 from agentfsd.fuse.reply import CallContext

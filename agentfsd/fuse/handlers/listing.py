@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import trio
 
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
 from agentfsd.fuse.handlers.control_directory import DOTS, dot_entry

@@ -2,8 +2,7 @@
 
 import errno
 
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
 from agentfsd.fuse.nodes import DirNode, VirtualNode

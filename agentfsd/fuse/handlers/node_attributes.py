@@ -3,8 +3,8 @@
 import os
 
 from agentfsd.core import inode_attributes
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.nodes import VirtualNode
 from agentfsd.fuse.reply import NOW_S, AttributesReply, CallContext

@@ -4,8 +4,7 @@ import errno
 
 from agentfsd.core import directory_entries
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.lookup import parent_of
 from agentfsd.fuse.nodes import DirNode

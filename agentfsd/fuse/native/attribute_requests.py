@@ -2,8 +2,8 @@
 
 import errno
 
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.handlers import extended_attributes, file_data, node_attributes
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native import request_bodies

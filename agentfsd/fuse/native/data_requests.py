@@ -9,7 +9,7 @@ import os
 from typing import NamedTuple
 
 from agentfsd.core import copyup
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.handlers import control_directory, file_data
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_connection import READ_BYTES, Decoder, NativeConnection, Parts, Reply

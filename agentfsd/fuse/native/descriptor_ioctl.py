@@ -9,7 +9,7 @@ import struct
 
 from agentfs_client.interpose import FORWARD, REQUEST
 from agentfsd.core import permissions
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import FileHandle
 from agentfsd.fuse.native.control_ioctl import done

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from agentfsd.core.file_locks import Waiter
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.file_handles import file_of
 from agentfsd.fuse.native import fuse_protocol as fuse

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.name_reservations import NameReserved

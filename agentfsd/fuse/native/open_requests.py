@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable
 
 from agentfsd.core import copyup
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.handlers import control_directory, creation, file_data, file_handles, listing
 from agentfsd.fuse.handles import DirHandle, FileHandle
 from agentfsd.fuse.native import fuse_protocol as fuse
