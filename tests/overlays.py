@@ -9,7 +9,7 @@ from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 
 OWNER = Owner(os.geteuid(), os.getegid())
@@ -39,7 +39,7 @@ class Opened:
         self.open()
 
     def tree(self, ref: str = "main") -> Tree:
-        return self.overlay.tree(ref)
+        return self.overlay.trees.of(ref)
 
     def write(self, path: str, content: bytes, ref: str = "main") -> Inode:
         """Makes or replaces a file."""
@@ -71,5 +71,5 @@ class Opened:
         directory_entries.unlink(tree, tree.walk(parent), name)
 
     def reap(self) -> None:
-        while self.overlay.reap():
+        while self.overlay.layers.reap():
             pass

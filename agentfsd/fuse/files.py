@@ -8,26 +8,28 @@ from agentfsd.core import acl, data, inode_attributes
 from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
+from agentfsd.fuse.control_directory import Virtual
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
-from agentfsd.fuse.reply import NOW_S, Context, Shown
-from agentfsd.fuse.virtual import Virtual
+from agentfsd.fuse.reply import NOW_S, AttributesReply, CallContext
 
 
 class FileHandlers(Virtual, Base):
-    def getattr(self, number: int, ctx: Context) -> Shown:
+    def getattr(self, number: int, ctx: CallContext) -> AttributesReply:
         node = self.nodes[number]
         if isinstance(node, VirtualNode):
-            return Shown(self.virtual_attributes(node), NOW_S)
+            return AttributesReply(self.virtual_attributes(node), NOW_S)
         return self.shown(node, self.open_inode(number, ctx))
 
-    def setattr(self, number: int, new: NewAttributes, by_handle: bool, ctx: Context, *, keeps_setid: bool) -> Shown:
+    def setattr(
+        self, number: int, new: NewAttributes, by_handle: bool, ctx: CallContext, *, keeps_setid: bool
+    ) -> AttributesReply:
         """*keeps_setid*: the caller may leave setuid bits where chown and truncate would take them away."""
         node = self.nodes[number]
         if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
-            return Shown(self.virtual_attributes(node), NOW_S)
+            return AttributesReply(self.virtual_attributes(node), NOW_S)
         found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
         inode_attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes" if new.size is None else "modified", found, ctx.pid)
         reply = self.shown(node, found)
         self._attributes_changed(number, found, data=new.size is not None)
@@ -41,48 +43,48 @@ class FileHandlers(Virtual, Base):
         else:
             self.file_changed(inode, data=data)
 
-    def readlink(self, number: int, ctx: Context) -> bytes:
+    def readlink(self, number: int, ctx: CallContext) -> bytes:
         found = self.inode(number, ctx)
         return found.tree.readlink(found)
 
     # -- extended attributes
 
-    def getxattr(self, number: int, name: bytes, ctx: Context) -> bytes:
+    def getxattr(self, number: int, name: bytes, ctx: CallContext) -> bytes:
         if isinstance(self.nodes[number], VirtualNode):
             raise OSError(errno.ENODATA, "no such attribute")
         found = self.inode(number, ctx)
         return inode_attributes.getxattr(found.tree, found, name)
 
-    def listxattr(self, number: int, ctx: Context) -> list[bytes]:
+    def listxattr(self, number: int, ctx: CallContext) -> list[bytes]:
         if isinstance(self.nodes[number], VirtualNode):
             return []
         found = self.inode(number, ctx)
         names = inode_attributes.listxattr(found.tree, found)
         return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
-    def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: Context, *, in_group: bool) -> None:
+    def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: CallContext, *, in_group: bool) -> None:
         """*in_group*: the caller may set an ACL and leave the setgid bit."""
         found = self.inode(number, ctx)
         inode_attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
-    def removexattr(self, number: int, name: bytes, ctx: Context) -> None:
+    def removexattr(self, number: int, name: bytes, ctx: CallContext) -> None:
         found = self.inode(number, ctx)
         inode_attributes.removexattr(found.tree, found, name)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     # -- data
 
-    def open_text(self, number: int, ctx: Context) -> Awaitable[int] | None:
+    def open_text(self, number: int, ctx: CallContext) -> Awaitable[int] | None:
         """The handle of a virtual file, to be awaited; None for any other file."""
         node = self.nodes[number]
         return self.open_virtual(node, ctx) if isinstance(node, VirtualNode) else None
 
-    def open(self, number: int, flags: int, ctx: Context) -> tuple[int, Inode]:
+    def open(self, number: int, flags: int, ctx: CallContext) -> tuple[int, Inode]:
         found = self.inode(number, ctx)
         if not found.is_file and not found.is_dir:
             raise OSError(errno.EINVAL, "the kernel opens these without us")
@@ -104,7 +106,7 @@ class FileHandlers(Virtual, Base):
         handle = self.handle(handle_number)
         return handle.inode if isinstance(handle, FileHandle) else None
 
-    def file_at(self, number: int, ctx: Context) -> Inode:
+    def file_at(self, number: int, ctx: CallContext) -> Inode:
         """The file that is read or written without having been opened."""
         node = self.nodes[number]
         if not isinstance(node, FileNode) or not node.inode.is_file:
@@ -112,7 +114,7 @@ class FileHandlers(Virtual, Base):
         self.check_caller(node.inode.tree, ctx)
         return node.inode
 
-    def file_to_resize(self, number: int, by_handle: bool, ctx: Context) -> Inode | None:
+    def file_to_resize(self, number: int, by_handle: bool, ctx: CallContext) -> Inode | None:
         """The file that a setattr with a size is about; None for what is virtual."""
         if isinstance(self.nodes[number], VirtualNode):
             return None
@@ -148,14 +150,14 @@ class FileHandlers(Virtual, Base):
         self.nodes.note_pages(inode)
         written = data.write(inode, buffer, offset, privileged=keeps_setid, append=append)
         self.file_changed(inode, data=True)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell_write(inode, tid)
         return written
 
     def data_changed(self, inode: Inode, tid: int) -> None:
         """After another change of a file's data."""
         self.file_changed(inode, data=True)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("modified", inode, tid)
 
     def may_keep_setid(self, handle_number: int) -> bool:
@@ -166,7 +168,7 @@ class FileHandlers(Virtual, Base):
     def release(self, handle_number: int) -> None:
         handle = self.handles.pop(handle_number, None)
         if isinstance(handle, FileHandle):
-            if handle.since_ns and self.overlay.listeners and data.changed_since(handle.inode, handle.since_ns):
+            if handle.since_ns and self.overlay.events.listeners and data.changed_since(handle.inode, handle.since_ns):
                 self.tell("modified", handle.inode, handle.opener)
             data.release(handle.inode)
             self.writers -= handle.writes

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentfsd.control.openfiles import Staged
+from agentfsd.control.conversation_files import StagedFile
 from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
 from agentfsd.core.inode_attributes import NewAttributes
@@ -91,7 +91,7 @@ def replace(path: str, content: bytes) -> Operation:
 
     def run(opened: Opened) -> None:
         tree = opened.tree()
-        staged = Staged(tree, path.encode(), "overwrite", 0o644)
+        staged = StagedFile(tree, path.encode(), "overwrite", 0o644)
         staged.write(content)
         staged.replace(tree.walk(path.encode()), Credentials(OWNER.uid, OWNER.gid, frozenset({OWNER.gid})))
 
@@ -129,27 +129,27 @@ SCENARIO: list[Operation] = [
     rename("swap", "dir", RENAME_EXCHANGE),
     lambda opened: opened.unlink("gone"),
     replace("append", b"another content altogether"),
-    lambda opened: opened.overlay.create_snapshot("main", "one"),
+    lambda opened: opened.overlay.snapshots.create("main", "one"),
     write("over", b"after the snapshot"),
     write("made/moved", b"after the snapshot, too"),
     lambda opened: opened.unlink("second"),
-    lambda opened: opened.overlay.create_branch("branch", "main"),
+    lambda opened: opened.overlay.branches.create("branch", "main"),
     write("over", b"in the branch", ref="branch"),
     write("over", b"in main"),
     lambda opened: run(opened, ["branch"], "main", Rules(favor="theirs")),
-    lambda opened: opened.overlay.undo(),
+    lambda opened: opened.overlay.undo_log.undo(),
     lambda opened: opened.unlink("made/moved"),
     lambda opened: opened.unlink("made/inside"),
     rmdir("made"),
-    lambda opened: opened.overlay.create_snapshot("branch", "two"),
-    lambda opened: opened.overlay.delete_snapshot("two"),
+    lambda opened: opened.overlay.snapshots.create("branch", "two"),
+    lambda opened: opened.overlay.snapshots.delete("two"),
     lambda opened: opened.reap(),
-    lambda opened: opened.overlay.restore("main", "one"),
+    lambda opened: opened.overlay.branches.restore("main", "one"),
     write("over", b"after the restore"),
-    lambda opened: opened.overlay.discard("branch", keep=False),
-    lambda opened: opened.overlay.delete_snapshot("one"),
+    lambda opened: opened.overlay.branches.discard("branch", keep=False),
+    lambda opened: opened.overlay.snapshots.delete("one"),
     lambda opened: opened.reap(),
-    lambda opened: opened.overlay.discard("main", keep=False),
+    lambda opened: opened.overlay.branches.discard("main", keep=False),
     lambda opened: opened.reap(),
 ]
 
@@ -175,7 +175,7 @@ def describe(tree: Tree, directory: Any, prefix: str = "") -> dict[str, object]:
 
 
 def state_of(opened: Opened) -> dict[str, object]:
-    return {label: describe(tree, tree.root) for label, tree in opened.overlay.heads()}
+    return {label: describe(tree, tree.root) for label, tree in opened.overlay.trees.named()}
 
 
 def count_down(steps: int) -> Callable[[], None]:

@@ -16,7 +16,7 @@ import trio.testing
 
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, LockRequest, Waiter
 from agentfsd.core.inode import Inode
-from agentfsd.fuse.locks import Conflict, LockPeer, Locks
+from agentfsd.fuse.lock_service import LockConflict, LockPeer, LockService
 from tests.overlays import Opened
 
 FLOCK = struct.Struct("hhqqi4x")
@@ -45,7 +45,7 @@ class Keeper:
             self.fds[key] = self.open(inode)
         return self.fds[key]
 
-    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> Conflict | None:
+    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
         await trio.lowlevel.checkpoint()
         self.asked += 1
         fd = self._fd(inode, owner)
@@ -55,7 +55,7 @@ class Keeper:
             else:
                 fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, end))
         except BlockingIOError:
-            return Conflict(start, end, WRITE, 0)
+            return LockConflict(start, end, WRITE, 0)
         return None
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
@@ -66,11 +66,11 @@ class Keeper:
         else:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(UNLOCK, start, end))
 
-    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> Conflict | None:
+    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
         await trio.lowlevel.checkpoint()
         found = fcntl.fcntl(self._fd(inode, owner), fcntl.F_OFD_GETLK, _pack(kind, start, end))
         kind, _, start, length, pid = FLOCK.unpack(found)
-        return None if kind == UNLOCK else Conflict(start, start + length - 1 if length else LAST, kind, max(pid, 0))
+        return None if kind == UNLOCK else LockConflict(start, start + length - 1 if length else LAST, kind, max(pid, 0))
 
     def close(self) -> None:
         for fd in self.fds.values():
@@ -84,7 +84,7 @@ class Scene:
         self.inode = opened.write("file", b"content")
         self.keeper: Keeper = Keeper(place)
         self.peer: LockPeer = self.keeper
-        self.locks = Locks()
+        self.locks = LockService()
         self.stranger = self.keeper.open(self.inode)
         self.codes: dict[int, int] = {}
         self.answered: dict[int, trio.Event] = {}
@@ -301,7 +301,7 @@ def test_the_peer_tells_what_stands_against_a_lock(scene: Scene) -> None:
         await scene.attach()
         assert scene.outside(READ, 3, 7)
         found = await scene.locks.test_peer(scene.inode, LockRequest(1, WRITE))
-        assert found == Conflict(3, 7, READ, 0)
+        assert found == LockConflict(3, 7, READ, 0)
         assert await scene.locks.test_peer(scene.inode, LockRequest(1, READ)) is None
 
     scene.run(work)

@@ -15,14 +15,14 @@ import trio
 
 from agentfsd.core import data
 from agentfsd.core.inode import Inode
-from agentfsd.fuse.native.backing import Backings
-from agentfsd.handoff.forwarding import Forwarding, Wanted
-from agentfsd.handoff.views import Views
+from agentfsd.fuse.native.passthrough import PassthroughFiles
+from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
+from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.overlays import Opened
 
-WRITE = Wanted(os.O_RDWR)
+WRITE = WantedDescriptor(os.O_RDWR)
 
 
 async def nothing() -> None:
@@ -34,7 +34,7 @@ class Giving(Opened):
 
     def __init__(self, base: Path) -> None:
         super().__init__(base)
-        self.views = Views(self.lower, str(base / "lower"), self.backstore, str(base / "objects"))
+        self.views = DescriptorMounts(self.lower, str(base / "lower"), self.backstore, str(base / "objects"))
         if self.views.why_not:
             pytest.skip(self.views.why_not)
         self.begin()
@@ -52,7 +52,7 @@ class Giving(Opened):
     def file(self, path: str, ref: str = "main") -> Inode:
         return self.tree(ref).walk(path.encode())
 
-    def give(self, path: str, wanted: Wanted = WRITE, ref: str = "main", slow: bool = False) -> int:
+    def give(self, path: str, wanted: WantedDescriptor = WRITE, ref: str = "main", slow: bool = False) -> int:
         self.at_once = not slow
 
         async def asked() -> int:
@@ -84,7 +84,7 @@ def giving(tmp_path: Path) -> Iterator[Giving]:
 def check_parted(giving: Giving, fd: int, path: str = "file") -> None:
     """What a descriptor writes after a snapshot is in the branch, and not in the snapshot."""
     before = giving.read(path)
-    snapshot = giving.overlay.create_snapshot("main").name
+    snapshot = giving.overlay.snapshots.create("main").name
     os.pwrite(fd, b"AFTER", 0)
     assert giving.read(path, snapshot) == before
     assert giving.read(path)[:5] == b"AFTER"
@@ -105,9 +105,9 @@ def test_a_sweep_while_somebody_waits_for_a_descriptor(giving: Giving) -> None:
 
 def test_a_merge_between_reading_and_writing(giving: Giving) -> None:
     giving.write("file", b"x" * 100_000)
-    giving.overlay.create_branch("other")
+    giving.overlay.branches.create("other")
     giving.write("new", b"merged", "other")
-    reader = giving.give("file", Wanted(os.O_RDONLY))
+    reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
         pass
     assert giving.read("new") == b"merged"
@@ -119,9 +119,9 @@ def test_a_merge_between_reading_and_writing(giving: Giving) -> None:
 
 def test_a_small_file_that_somebody_reads_keeps_no_merge_out(giving: Giving) -> None:
     giving.write("file", b"own")
-    giving.overlay.create_branch("other")
+    giving.overlay.branches.create("other")
     giving.write("new", b"merged", "other")
-    reader = giving.give("file", Wanted(os.O_RDONLY))
+    reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
         pass
     assert giving.read("new") == b"merged"
@@ -132,12 +132,12 @@ def test_what_was_sealed_with_nobody_writing_is_not_taken_back_by_a_later_snapsh
     fd = giving.give("file")
     os.pwrite(fd, b"first", 0)
     giving.drop(fd)
-    first = giving.overlay.create_snapshot("main").name
+    first = giving.overlay.snapshots.create("main").name
     kept = giving.file("file", first)
     data.open_(kept, os.O_RDONLY)  # somebody reads it there
-    elsewhere = giving.give("file", Wanted(os.O_RDONLY), first)
+    elsewhere = giving.give("file", WantedDescriptor(os.O_RDONLY), first)
     giving.write("other", b"x")
-    giving.overlay.create_snapshot("main")
+    giving.overlay.snapshots.create("main")
     inode = giving.file("file")
     data.open_(inode, os.O_WRONLY)
     data.write(inode, b"LATER", 0)
@@ -166,7 +166,7 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
     giving.file("file").release_files()  # as of a daemon that was killed
     giving.close()
     giving.open()
-    giving.views = Views(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
+    giving.views = DescriptorMounts(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
     giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda *_: True, "", 1000)
     assert len(giving.forwarding) == 1
     inode = giving.file("file")
@@ -178,7 +178,7 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
 def test_flags_that_no_open_takes(giving: Giving) -> None:
     for flags in (1 << 31 | os.O_RDWR, 0xFFFFFFFF, 1 << 40, -5):
         with pytest.raises(OSError):
-            giving.give("file", Wanted(flags))
+            giving.give("file", WantedDescriptor(flags))
 
 
 def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: Giving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +192,10 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
     inode = giving.file("file")
     data.open_(inode, os.O_RDWR)
     monkeypatch.setattr(fcntl, "ioctl", kernel)
-    assert Backings(-1).enter(inode, writes=True)
+    assert PassthroughFiles(-1).enter(inode, writes=True)
     monkeypatch.undo()
     before = giving.read("file")
-    snapshot = giving.overlay.create_snapshot("main").name
+    snapshot = giving.overlay.snapshots.create("main").name
     opened = os.open(f"/proc/self/fd/{giving.fds[0]}", os.O_RDWR)
     os.pwrite(opened, b"AFTER", 0)
     os.close(opened)
@@ -206,8 +206,8 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
 
 def test_whoever_has_a_lease_on_what_it_was_given_stops_nobody(giving: Giving) -> None:
     giving.write("file", b"sealed")
-    snapshot = giving.overlay.create_snapshot("main").name
-    fd = giving.give("file", Wanted(os.O_RDONLY), snapshot)
+    snapshot = giving.overlay.snapshots.create("main").name
+    fd = giving.give("file", WantedDescriptor(os.O_RDONLY), snapshot)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     began = time.monotonic()
@@ -230,7 +230,7 @@ def test_a_snapshot_that_finds_no_room_leaves_nothing(giving: Giving, monkeypatc
 
     monkeypatch.setattr(giving.backstore, "clone", full)
     with pytest.raises(OSError):
-        giving.overlay.create_snapshot("main")
+        giving.overlay.snapshots.create("main")
     assert sorted(giving.backstore.ids()) == before
 
 
@@ -241,16 +241,16 @@ def test_nothing_is_given_for_writing_on_a_read_only_mount(giving: Giving) -> No
     with pytest.raises(OSError) as refused:
         giving.give("file")
     assert refused.value.errno == errno.EROFS
-    assert os.pread(giving.give("file", Wanted(os.O_RDONLY)), 9, 0) == b"own"
+    assert os.pread(giving.give("file", WantedDescriptor(os.O_RDONLY)), 9, 0) == b"own"
 
 
 def test_a_restore_copies_what_is_open_once(giving: Giving) -> None:
-    giving.overlay.create_snapshot("main", "before")
+    giving.overlay.snapshots.create("main", "before")
     fd = giving.give("file")
     os.pwrite(fd, b"FIRST", 0)
     before = len(list(giving.backstore.ids()))
-    giving.overlay.restore("main", "before")
+    giving.overlay.branches.restore("main", "before")
     giving.drop(fd)
     assert len(list(giving.backstore.ids())) == before + 1
-    assert giving.overlay.undo().kind == "restore"
+    assert giving.overlay.undo_log.undo().kind == "restore"
     assert giving.read("file") == b"FIRST\n"

@@ -119,7 +119,7 @@ class World:
         for link in ("dir/sub/deep/link", "sub/a"):
             (root / link).unlink()
         for name in self.sides:
-            opened.overlay.create_branch(name)
+            opened.overlay.branches.create(name)
 
     def step(self, who: str, what: str, path: bytes) -> None:
         self.count += 1
@@ -129,7 +129,7 @@ class World:
             self._in_lower(what, path, data)
             time.sleep(0.004)
         elif what == "snapshot":
-            self.opened.overlay.create_snapshot(who)
+            self.opened.overlay.snapshots.create(who)
         else:
             self._in_branch(who, what, path, data)
 
@@ -211,7 +211,7 @@ def check_commit(world: World, who: str, rule: Rule, *, whole: bool) -> bool:
         return False
     assert wanted is not None, "a conflict was not found"
     assert after == wanted
-    assert not [change.path for change in opened.overlay.diff(None, who) if change.status != "m"]
+    assert not [change.path for change in opened.overlay.comparison.diff(None, who) if change.status != "m"]
     world.cut |= side.cut
     return True
 

@@ -45,7 +45,7 @@ def rename(opened: Opened, old: str, new: str, ref: str) -> None:
 
 
 def shown(opened: Opened, ref: str | None) -> list[tuple[str, str]]:
-    return [(change.status, change.path.decode()) for change in opened.overlay.diff(None, ref)]
+    return [(change.status, change.path.decode()) for change in opened.overlay.comparison.diff(None, ref)]
 
 
 def files(opened: Opened) -> dict[str, bytes]:
@@ -71,7 +71,7 @@ def there(opened: Opened, path: str, content: bytes) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_two_branches_that_make_one_directory_fill_it_together(opened: Opened, rule: str, whole: bool) -> None:
     for name in ("a", "b"):
-        opened.overlay.create_branch(name)
+        opened.overlay.branches.create(name)
         mkdir(opened, "docs", name)
         opened.write(f"docs/{name}.md", name.encode(), name)
     assert commit_lower(opened, ref="a", whole=whole).conflicts == []
@@ -83,7 +83,7 @@ def test_two_branches_that_make_one_directory_fill_it_together(opened: Opened, r
 
 
 def test_a_branch_shows_what_it_made_before_and_after_a_commit(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     mkdir(opened, "docs", "b")
     opened.write("docs/b", b"b", "b")
     there(opened, "docs/theirs", b"theirs")
@@ -96,7 +96,7 @@ def test_a_branch_shows_what_it_made_before_and_after_a_commit(opened: Opened) -
 
 
 def test_what_a_branch_committed_and_then_removed_is_removed(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     mkdir(opened, "docs", "b")
     mkdir(opened, "docs/sub", "b")
     there(opened, "docs/sub/theirs", b"theirs")
@@ -115,7 +115,7 @@ def test_what_a_branch_committed_and_then_removed_is_removed(opened: Opened) -> 
 @pytest.mark.parametrize("rule", ["refuse", "merge", "force"])
 @pytest.mark.parametrize("again", [False, True])
 def test_what_came_into_a_directory_after_a_branch_removed_it_stays(opened: Opened, rule: str, again: bool) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     remove(opened, "old", "b")
     if again:
         mkdir(opened, "old", "b")
@@ -131,7 +131,7 @@ def test_what_came_into_a_directory_after_a_branch_removed_it_stays(opened: Open
 
 
 def test_a_file_that_changed_after_a_branch_removed_its_directory_is_in_the_way(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     remove(opened, "old", "b")
     there(opened, "old/sub/y", b"changed")
     assert [found.path for found in commit_lower(opened, ref="b").conflicts] == [b"old/sub/y"]
@@ -142,7 +142,7 @@ def test_a_file_that_changed_after_a_branch_removed_its_directory_is_in_the_way(
 @pytest.mark.parametrize("rule", ["refuse", "merge", "force"])
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_file_takes_no_directory_away_that_holds_what_was_never_seen(opened: Opened, rule: str, removed: bool) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     place = "old" if removed else "docs"
     if removed:
         remove(opened, "old", "b")
@@ -155,7 +155,7 @@ def test_a_file_takes_no_directory_away_that_holds_what_was_never_seen(opened: O
 
 @pytest.mark.parametrize("atomically", [False, True])
 def test_a_file_that_both_made_is_a_conflict_of_that_path_alone(opened: Opened, atomically: bool) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     opened.write("both", b"b", "b")
     opened.write("other", b"other", "b")
     there(opened, "both", b"theirs")
@@ -171,11 +171,11 @@ def test_a_file_that_both_made_is_a_conflict_of_that_path_alone(opened: Opened, 
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_who_removes_its_own_file_removes_nobody_elses(opened: Opened, snapshot: bool) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     opened.write("mine", b"b", "b")
     mkdir(opened, "dir", "b")
     if snapshot:
-        opened.overlay.create_snapshot("b")
+        opened.overlay.snapshots.create("b")
     there(opened, "mine", b"theirs")
     there(opened, "dir/theirs", b"theirs")
     remove(opened, "mine", "b")
@@ -186,7 +186,7 @@ def test_who_removes_its_own_file_removes_nobody_elses(opened: Opened, snapshot:
 
 
 def test_a_directory_that_was_renamed_takes_along_what_came_into_it(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     rename(opened, "old", "moved", "b")
     mkdir(opened, "old", "b")
     opened.write("old/x", b"another", "b")
@@ -200,7 +200,7 @@ def test_a_directory_that_was_renamed_takes_along_what_came_into_it(opened: Open
 
 def test_a_merge_unites_a_directory_with_what_the_lower_got_there(opened: Opened) -> None:
     for name in ("a", "b"):
-        opened.overlay.create_branch(name, "main")
+        opened.overlay.branches.create(name, "main")
         mkdir(opened, "docs", name)
         opened.write(f"docs/{name}", name.encode(), name)
     there(opened, "docs/theirs", b"theirs")
@@ -213,7 +213,7 @@ def test_a_merge_unites_a_directory_with_what_the_lower_got_there(opened: Opened
 
 @pytest.mark.parametrize("favor", ["", "ours", "theirs"])
 def test_a_merge_of_a_file_never_takes_away_what_it_has_not_seen(opened: Opened, favor: str) -> None:
-    opened.overlay.create_branch("b", "main")
+    opened.overlay.branches.create("b", "main")
     opened.write("docs", b"a file", "b")
     there(opened, "docs/theirs", b"theirs")
     found = run(opened, ["b"], "main", Rules(favor))  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def test_a_merge_of_a_file_never_takes_away_what_it_has_not_seen(opened: Opened,
 
 
 def test_a_file_that_a_branch_and_the_lower_made_is_added_by_both_sides_of_a_merge(opened: Opened) -> None:
-    opened.overlay.create_branch("b", "main")
+    opened.overlay.branches.create("b", "main")
     opened.write("both", b"b\n", "b")
     opened.write("other", b"b\n", "b")
     opened.write("more", b"main\n")
@@ -236,7 +236,7 @@ def test_a_file_that_a_branch_and_the_lower_made_is_added_by_both_sides_of_a_mer
 def test_a_restored_path_removes_nothing_that_the_snapshot_never_saw(opened: Opened) -> None:
     mkdir(opened, "docs", "main")
     opened.write("docs/mine", b"mine")
-    snapshot = opened.overlay.create_snapshot("main")
+    snapshot = opened.overlay.snapshots.create("main")
     assert commit_lower(opened).conflicts == []
     there(opened, "docs/theirs", b"theirs")
     opened.write("docs/mine", b"more")
@@ -247,7 +247,7 @@ def test_a_restored_path_removes_nothing_that_the_snapshot_never_saw(opened: Ope
 
 
 def test_what_a_branch_removed_before_removals_were_recorded_is_told_by_its_age(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     remove(opened, "old", "b")
     opened.store.db.execute("DELETE FROM inode WHERE nlink = 0")  # as earlier versions left it
     opened.store.db.execute("DELETE FROM origin WHERE name != ?", (b"old",))
@@ -259,7 +259,7 @@ def test_what_a_branch_removed_before_removals_were_recorded_is_told_by_its_age(
 
 
 def test_a_socket_or_link_in_the_place_of_a_directory(opened: Opened) -> None:
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     tree = opened.tree("b")
     directory_entries.make(tree, tree.root, b"pipe", 0o010600, OWNER)
     directory_entries.make(tree, tree.root, b"link", 0o120777, OWNER, target=b"file")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentfsd import kernel
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
+from agentfs_host import syscalls
+from agentfsd.lower import commit_writer
+from agentfsd.lower.host_lower import HostLower
 from tests.lower.commit_trees import steps_between
 
 CALLS = (
@@ -49,16 +49,16 @@ def work(action: str, last: int, root: Path, wanted: Path, state: str) -> str:
     for name in CALLS:
         counter.wrap(os, name)
     for name in KERNEL_CALLS:
-        counter.wrap(kernel, name)
+        counter.wrap(syscalls, name)
     if os.environ.get("AGENTFSD_NO_EXCHANGE"):
-        kernel._renameat2 = None
+        syscalls._renameat2 = None
     os.write(1, b"begins\n")
     counter.count = 0
     if action == "commit":
-        writer.stage(lower, state, steps, note={"branch": "b"}).apply()
+        commit_writer.stage(lower, state, steps, note={"branch": "b"}).apply()
         done = True
     else:
-        done = {"resume": writer.resume, "abort": writer.abort}[action](lower, state)
+        done = {"resume": commit_writer.resume, "abort": commit_writer.abort}[action](lower, state)
     return f"{done} {counter.count}"
 
 

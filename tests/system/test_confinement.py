@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli import callfilter, confinement
+from agentfsd.cli.sandbox import confinement, seccomp_filter
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces, needs_root
 
 VIEWS = ["pid", "namespace"]
@@ -308,7 +308,7 @@ print('answers', set(found))
 
 
 def needs_filter() -> None:
-    if not callfilter.is_known_here():
+    if not seccomp_filter.is_known_here():
         pytest.skip("no filter of system calls for this machine")
 
 

@@ -1,0 +1,326 @@
+"""Every operation of the daemon, described once for clients that wait and clients that await: what is asked, and what of the
+reply counts. It knows no transport.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentfs_client import wire
+from agentfs_client.question import OnProgress, Question, ask, ask_for_descriptor, operation
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFd:
+    """A real descriptor, which whoever asked for it closes: close-on-exec, at offset 0. See wire.FdReply for ``source``; ``file``
+    is the file as the branch shows it, whose number and times are not those of ``fd``."""
+
+    fd: int
+    source: Literal["own", "lower", "snapshot"]
+    file: wire.FileInfo
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedView:
+    """A mount of one branch that is nowhere yet, and the user namespace to enter before it can be put anywhere, if there is one.
+    Whoever asked for them closes both."""
+
+    reply: wire.ViewReply
+    mount: int
+    user_namespace: int | None = None
+
+
+class DaemonOperations:
+    """What ControlClient and AsyncControlClient can both do. Every method raises AgentFSError for a refusal."""
+
+    # -- the daemon
+
+    @operation
+    def status(self) -> Question[wire.StatusReply]:
+        return ask(wire.Status(), wire.StatusReply)
+
+    @operation
+    def capabilities(self) -> Question[dict[str, str]]:
+        return ask(wire.Capabilities(), wire.CapabilitiesReply, lambda reply: reply.capabilities)
+
+    @operation
+    def backstore_status(self) -> Question[wire.BackstoreReply]:
+        """Where contents are kept, and how much of them there is."""
+        return ask(wire.BackstoreStatus(), wire.BackstoreReply)
+
+    @operation
+    def top(self, seconds: float = 1.0) -> Question[wire.TopReply]:
+        """What requests there are from now on for so long; returns when that is over."""
+        return ask(wire.Top(seconds=seconds), wire.TopReply)
+
+    @operation
+    def audit(
+        self, branch: str | None = None, *, since_ns: int = 0, until_ns: int = 0, pid: int = 0, path: str = "", kind: str = "",
+        after: int = 0, limit: int = 1000,
+    ) -> Question[wire.AuditReply]:  # fmt: skip
+        """Who changed what, in order. See wire.AuditList."""
+        request = wire.AuditList(
+            branch=branch, since_ns=since_ns, until_ns=until_ns, pid=pid, path=path, kind=kind, after=after, limit=limit
+        )  # fmt: skip
+        return ask(request, wire.AuditReply)
+
+    @operation
+    def fsck(self, on_progress: OnProgress | None = None, *, scrub: bool = False) -> Question[list[str]]:
+        """Problems in the stored state; empty when it is sound. *scrub*: contents of snapshots are read, too."""
+        request = wire.Fsck(progress=on_progress is not None, scrub=scrub)
+        return ask(request, wire.ProblemsReply, lambda reply: reply.problems, on_progress=on_progress)
+
+    @operation
+    def shutdown(self, *, force: bool = False) -> Question[None]:
+        """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
+        return ask(wire.Shutdown(force=force), wire.Done, _nothing)
+
+    # -- branches
+
+    @operation
+    def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> Question[wire.Branch]:
+        """*temporary*: it goes with this conversation, unless it is renamed or keep_temporary() comes before."""
+        return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
+
+    @operation
+    def list_branches(self) -> Question[list[wire.Branch]]:
+        return ask(wire.BranchList(), wire.BranchesReply, lambda reply: reply.branches)
+
+    @operation
+    def show_branch(self, ref: str | None = None) -> Question[wire.Branch]:
+        return ask(wire.BranchShow(ref=ref), wire.BranchReply, _branch)
+
+    @operation
+    def rename_branch(self, ref: str, new_name: str) -> Question[wire.Branch]:
+        return ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply, _branch)
+
+    @operation
+    def delete_branch(self, ref: str) -> Question[None]:
+        """Only a branch without changes; see discard."""
+        return ask(wire.BranchDelete(ref=ref), wire.Done, _nothing)
+
+    @operation
+    def discard(self, ref: str, *, keep: bool = True) -> Question[None]:
+        """Throws a branch away with its changes; ``main`` becomes the bare lower. With *keep* undo() can bring it back."""
+        return ask(wire.Discard(ref=ref, keep=keep), wire.Done, _nothing)
+
+    @operation
+    def bind(self, pid: int, branch: str, *, brood: bool = False) -> Question[None]:
+        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
+        return ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done, _nothing)
+
+    @operation
+    def unbind(self, pid: int) -> Question[None]:
+        return ask(wire.BranchUnbind(pid=pid), wire.Done, _nothing)
+
+    @operation
+    def bindings(self) -> Question[list[wire.Binding]]:
+        return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
+
+    @operation
+    def open_view(self, branch: str, io: str = "auto") -> Question[OpenedView]:
+        """A mount of a branch, for a namespace of the caller's own. It counts as used while this conversation lasts."""
+        return Question(wire.ViewOpen(branch=branch, io=io), wire.ViewReply, OpenedView, brings_descriptors=2)
+
+    # -- snapshots
+
+    @operation
+    def create_snapshot(
+        self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
+        keep: bool = False, temporary: bool = False,
+    ) -> Question[wire.Snapshot]:  # fmt: skip
+        """*around_run*: it was taken by itself, and may go by itself. *keep*: no retention takes it. *temporary*: as a branch."""
+        request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run, keep=keep, temporary=temporary)
+        return ask(request, wire.SnapshotReply, _snapshot)
+
+    @operation
+    def keep_temporary(self) -> Question[None]:
+        """What this conversation has made for the time being stays."""
+        return ask(wire.TemporaryKeep(), wire.Done, _nothing)
+
+    @operation
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+        return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+        return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
+
+    @operation
+    def delete_snapshot(self, ref: str) -> Question[None]:
+        return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
+
+    @operation
+    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
+        """The snapshots in a ref's history, newest first."""
+        return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def restore(
+        self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
+    ) -> Question[str]:
+        """Puts a branch back to a snapshot, or only some paths of it; what was done, for people."""
+        request = wire.Restore(ref=ref, branch=branch, raw_paths=_raw(paths), progress=on_progress is not None)
+        return ask(request, wire.Done, lambda reply: reply.message, on_progress=on_progress)
+
+    # -- several branches
+
+    @operation
+    def merge(
+        self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
+        whole_files: bool = False, markers: bool = False, dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
+        request = wire.Merge(
+            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def commit(
+        self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
+        dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
+        request = wire.Commit(
+            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, progress=on_progress is not None
+        )
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> Question[wire.MergeReply]:
+        """Finishes a commit that was interrupted, or takes it back."""
+        return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def undo(self) -> Question[wire.Deed]:
+        """Takes back the last restore, merge, commit to a branch, or discard."""
+        return ask(wire.Undo(), wire.DeedsReply, lambda reply: reply.deeds[0])
+
+    @operation
+    def undoable(self) -> Question[list[wire.Deed]]:
+        """What undo() would take back, one after the other."""
+        return ask(wire.UndoList(), wire.DeedsReply, lambda reply: reply.deeds)
+
+    @operation
+    def prune(
+        self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
+        keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
+    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
+        """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
+        request = wire.Prune(
+            branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
+        )
+        return ask(request, wire.SnapshotsReply, _snapshots)
+
+    @operation
+    def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> Question[wire.FreedReply]:
+        """Frees what nothing refers to; *forget_undo*: also what is kept for undo() alone."""
+        request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
+        return ask(request, wire.FreedReply, on_progress=on_progress)
+
+    @operation
+    def policy(self) -> Question[dict[str, str]]:
+        return ask(wire.PolicyGet(), wire.PolicyReply, lambda reply: reply.policy)
+
+    @operation
+    def set_policy(self, name: str, value: str) -> Question[dict[str, str]]:
+        """One setting (`agentfsd policy set --help` says what each means); all of them as they are then."""
+        return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
+
+    @operation
+    def diff(
+        self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
+    ) -> Question[list[wire.Change]]:
+        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
+
+        *paths*, relative to the root, name files and directories to keep to. *own*: instead of *a* what branch *b* was made from.
+        """
+        return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own), wire.ChangesReply, lambda reply: reply.changes)
+
+    @operation
+    def changed_files(
+        self, b: str | None = None, a: str | None = None, *, count: bool = False
+    ) -> Question[wire.FilesDifferReply]:
+        """Which files differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
+        return ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
+
+    @operation
+    def patches(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        stat_only: bool = False,
+        context_lines: int = 3,
+        on_progress: OnProgress | None = None,
+    ) -> Question[list[wire.FilePatch]]:
+        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed."""
+        progress = on_progress is not None
+        request = wire.DiffPatch(
+            a=a, b=b, raw_paths=_raw(paths), stat_only=stat_only, context_lines=context_lines, progress=progress
+        )
+        return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)
+
+    # -- real descriptors, over the socket only
+
+    @operation
+    def open_fd(
+        self, path: str | bytes, flags: int, *, branch: str | None = None, permissions: int = 0o666,
+        require_reflink: bool = False, no_copy: bool = False,
+    ) -> Question[OpenedFd]:  # fmt: skip
+        """os.open() of a path relative to a branch's root, by the daemon; what is done with the descriptor then asks it no more.
+        The branch is any ref, of a snapshot for reading alone. See wire.FdOpen."""
+        request = wire.FdOpen(
+            branch=branch, raw_path=os.fsencode(path), flags=flags & ~os.O_CLOEXEC, permissions=permissions,
+            require_reflink=require_reflink, no_copy=no_copy,
+        )  # fmt: skip
+        return ask_for_descriptor(request, wire.FdReply, _opened)
+
+    @operation
+    def dup_fd(self, fd: int, *, require_reflink: bool = False, no_copy: bool = False) -> Question[OpenedFd]:
+        """A real descriptor for the file that *fd* is open on, a descriptor of the mount or a real one. See wire.FdDup."""
+        request = wire.FdDup(require_reflink=require_reflink, no_copy=no_copy)
+        return ask_for_descriptor(request, wire.FdReply, _opened, descriptors=[fd])
+
+    @operation
+    def sync_fd(self, fd: int, *, data_only: bool = False) -> Question[None]:
+        """fsync(2) of a real descriptor, with the file's name and attributes; *data_only*: fdatasync(2)."""
+        return ask(wire.FdSync(data_only=data_only), wire.Done, _nothing, descriptors=[fd])
+
+    @operation
+    def interpose(self) -> Question[wire.InterposeReply]:
+        """How real descriptors are given out, and whether they can be."""
+        return ask(wire.InterposeGet(), wire.InterposeReply)
+
+    @operation
+    def set_interpose(self, name: str, value: str) -> Question[wire.InterposeReply]:
+        """One setting (see wire.InterposeReply); all of them as they are then."""
+        return ask(wire.InterposeSet(name=name, value=value), wire.InterposeReply)
+
+
+def _opened(reply: wire.FdReply, fd: int) -> OpenedFd:
+    return OpenedFd(fd, reply.source, reply.file)
+
+
+def _raw(paths: Sequence[str | bytes]) -> list[bytes]:
+    return [os.fsencode(path) for path in paths]
+
+
+def _nothing(reply: wire.Done) -> None:
+    pass
+
+
+def _branch(reply: wire.BranchReply) -> wire.Branch:
+    return reply.branch
+
+
+def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+    return reply.snapshot
+
+
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+    return reply.snapshots

@@ -1,0 +1,149 @@
+"""Opening and renaming what lies beneath a directory without leaving it: openat2(2), or name by name where that is refused."""
+
+import errno
+import os
+import stat
+
+from agentfs_host import syscalls
+from agentfs_host.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
+
+_NO_SUCH_FLAG = (errno.EINVAL, errno.ENOSYS)
+_NO_CALL = (errno.ENOSYS, errno.EPERM)  # EPERM: a sandbox that does not know openat2
+_PATH_BYTES = 4096  # PATH_MAX, with the zero at the end
+_MOST_LINKS = 40  # as the kernel
+
+
+class Beneath:
+    """A directory and what is in it, by relative paths ("" is the directory itself). Symlinks are followed as long as they stay
+    beneath it; one that leads out is EXDEV. Descriptors that are returned belong to the caller."""
+
+    def __init__(self, root: str, fd: int | None = None) -> None:
+        self._root = root
+        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if fd is None else fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+    def open(self, path: str, flags: int, *, follow: bool = True, permissions: int = 0) -> int:
+        """A descriptor; OSError with the kernel's errno. *follow* is about the last name only, *permissions* about a new file."""
+        if self._fd < 0:
+            raise RuntimeError("the file system has been closed")
+        if len(path) >= _PATH_BYTES // 4 and len(os.fsencode(path)) >= _PATH_BYTES and "/" in path[len(path) // 2 :]:
+            return self._open_far(path, flags, follow, permissions)
+        last = 0 if follow else os.O_NOFOLLOW
+        try:
+            return self._openat2(path, flags | last, permissions, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+        except OSError as exc:
+            if exc.errno not in (errno.EXDEV, *_NO_CALL):
+                raise
+            leads_out = exc.errno == errno.EXDEV
+        if leads_out:
+            return self._inside_after_all(path, flags | last, permissions)
+        return self._name_by_name(path, flags, follow, permissions)
+
+    def behind(self, path: str) -> str:
+        """What a symlink leads to, followed to its end even where nothing is there; *path* itself where that is no symlink."""
+        for _ in range(_MOST_LINKS):
+            try:
+                fd = self.open(path, os.O_PATH, follow=False)
+            except FileNotFoundError:
+                return path
+            try:
+                if not stat.S_ISLNK(os.fstat(fd).st_mode):
+                    return path
+                target = os.readlink("", dir_fd=fd)
+            finally:
+                os.close(fd)
+            path = self._from_root(target) if target.startswith("/") else os.path.join(os.path.dirname(path), target).rstrip("/")
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _from_root(self, target: str) -> str:
+        for root in (self._root, os.path.realpath(self._root)):
+            prefix = root.rstrip("/") + "/"
+            if target.startswith(prefix):
+                return target[len(prefix) :].strip("/")
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+
+    def _open_far(self, path: str, flags: int, follow: bool, permissions: int) -> int:
+        """Where the path is longer than the kernel takes at once: the first half of it, and the rest from there."""
+        middle = path.index("/", len(path) // 2)
+        above = Beneath(os.path.join(self._root, path[:middle]), self.open(path[:middle], os.O_PATH | os.O_DIRECTORY))
+        try:
+            return above.open(path[middle + 1 :], flags, follow=follow, permissions=permissions)
+        finally:
+            above.close()
+
+    def move(self, source: str, destination: str) -> None:
+        """FileExistsError where *destination* is something already; OSError EXDEV also where a parent leads out."""
+        (old_parent, old_name), (new_parent, new_name) = os.path.split(source), os.path.split(destination)
+        old = self.open(old_parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            new = self.open(new_parent, os.O_PATH | os.O_DIRECTORY)
+            try:
+                _rename(old, old_name, new, new_name)
+            finally:
+                os.close(new)
+        finally:
+            os.close(old)
+
+    def _openat2(self, path: str, flags: int, permissions: int, resolve: int) -> int:
+        how = syscalls.OpenHow(flags | os.O_CLOEXEC, permissions, resolve)
+        try:
+            return syscalls.openat2(self._fd, os.fsencode(path or "."), how)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None
+
+    def _inside_after_all(self, path: str, flags: int, permissions: int) -> int:
+        """An absolute symlink may lead back inside. The kernel then takes the path that it leads to, and no symlink any more."""
+        root = os.path.realpath(self._root)
+        parent, name = os.path.split(os.path.join(root, path))
+        real = (
+            os.path.join(os.path.realpath(parent), name) if flags & os.O_NOFOLLOW else os.path.realpath(os.path.join(root, path))
+        )
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        try:
+            return self._openat2(os.path.relpath(real, root), flags, permissions, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None
+
+    def _name_by_name(self, path: str, flags: int, follow: bool, permissions: int) -> int:
+        """No symlink is followed then, which is ELOOP: whether it would stay inside cannot be told without a race."""
+        names = path.split("/") if path else ["."]
+        if ".." in names:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        fd = os.dup(self._fd)
+        try:
+            for name in names[:-1]:
+                next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                os.close(fd)
+                fd = next_fd
+            last = os.open(names[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, permissions, dir_fd=fd)
+        finally:
+            os.close(fd)
+        if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only O_PATH opens one
+            os.close(last)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        return last
+
+
+def _rename(old_fd: int, name: str, new_fd: int, new_name: str) -> None:
+    """Rename to a name that is free."""
+    try:
+        syscalls.rename(old_fd, os.fsencode(name), new_fd, os.fsencode(new_name), syscalls.NOREPLACE)
+        return
+    except OSError as exc:
+        if exc.errno not in _NO_SUCH_FLAG:
+            raise
+    try:
+        os.stat(new_name, dir_fd=new_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_name)
