@@ -5,8 +5,8 @@ them is no deletion. Only an origin row (core/origin.py) says that a branch remo
 """
 
 from agentfsd.core import origin
-from agentfsd.core.inode import NO_LOWER, Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.rows import OriginRow
 

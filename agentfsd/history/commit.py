@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.core import copyup, hard_links, origin, tree_diff
-from agentfsd.core.inode import NO_LOWER, WHITEOUT, Inode, LowerIdentity
+from agentfsd.core.inode import NO_LOWER, WHITEOUT, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
