@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.core import copyup, hard_links, origin, tree_diff
-from agentfsd.core.inode import NO_LOWER, WHITEOUT, LowerIdentity
+from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -22,7 +22,7 @@ from agentfsd.history.paths import touches
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import Transaction
-from agentfsd.metadata.rows import OriginRow
+from agentfsd.metadata.rows import WHITEOUT, OriginRow
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
