@@ -1,0 +1,226 @@
+"""Which places a run shows, covers or hides: a plan, made in the namespace of who starts the run. enclosing.py carries it out.
+
+It must never mount anything, nor look into a mount of somebody else: its daemon may hang.
+"""
+
+import errno
+import glob
+import os
+import pwd
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentfs_client.registry import DaemonRecord, read_record, runtime_dir
+from agentfsd import mounts, runtime
+from agentfsd.cli.sandbox.aliases import Alias, aliases
+from agentfsd.cli.sandbox.profiles import Confinement
+from agentfsd.config import is_within
+from agentfsd.errors import Refusal
+from agentfsd.mounts import Mounted
+
+_NO_HOME = frozenset(
+    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
+)
+_TEMPORARY = ("/tmp", "/var/tmp")
+_RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One path and what the run shows there.
+
+    Attributes:
+        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing; overlay: a copy-on-write layer.
+    """
+
+    path: str
+    how: Literal["rw", "ro", "fresh", "hide", "overlay"]
+    mode: str = "1777"
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A directory that is empty in the run but for the files *keep*, which lie in it."""
+
+    path: str
+    keep: tuple[str, ...] = ()
+    is_writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run shows besides its branch at the mount point, in the order in which it is to be done.
+
+    Attributes:
+        views: Further places of the branch, or of a part of it.
+        pins: Directories above these, which must not be renamed.
+    """
+
+    confinement: Confinement
+    places: tuple[Place, ...] = ()
+    views: tuple[Alias, ...] = ()
+    covers: tuple[Cover, ...] = ()
+    pins: tuple[str, ...] = ()
+
+
+def plan(confinement: Confinement, record: DaemonRecord | None, targets: Sequence[str]) -> Plan:
+    """Make the plan of a run of the daemon behind *record*, whose branch is shown at *targets*.
+
+    Raises:
+        Refusal: A place cannot be what was asked for.
+    """
+    table = mounts.mount_table()
+    views = _views(record, targets, table) if confinement.covers else []
+    shown = [*targets, *(view.path for view in views)]
+    covers = _covers(record, shown, table) if confinement.covers else []
+    pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
+    return Plan(confinement, tuple(_places(confinement, shown)), tuple(views), tuple(covers), tuple(pins))
+
+
+def home_directory() -> str:
+    """$HOME, or else what the user database has; "" for none. Never a directory of the system, such as "/"."""
+    for chosen in (os.environ.get("HOME"), _home_of_user()):
+        if chosen and os.path.isabs(chosen) and os.path.isdir(chosen) and os.path.realpath(chosen) not in _NO_HOME:
+            return os.path.realpath(chosen)
+    return ""
+
+
+def _home_of_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+# -- the branch ---------------------------------------------------------------------------------------------------------
+
+
+def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[Mounted]) -> list[Alias]:
+    """The real path of the workspace, and its other names. A mount point that lies in it is shown once more there."""
+    if record is None or record.lower == "/":
+        return []
+    real = [] if record.lower in targets else [Alias(record.lower, "")]
+    again = [Alias(path, "") for path in targets if real and is_within(path, record.lower)]
+    return [*real, *again, *aliases(record.lower, table)]
+
+
+# -- what is covered ----------------------------------------------------------------------------------------------------
+
+
+def _covers(record: DaemonRecord | None, shown: Sequence[str], table: Sequence[Mounted]) -> list[Cover]:
+    registries = [path for path in _registries() if os.path.isdir(path)]
+    states = _states(record, registries, shown)
+    others = [mounted.mountpoint for mounted in table if mounted.fstype == mounts.FSTYPE]
+    keep = _kept(record)
+    found: dict[str, Cover] = {}
+    for path in [*registries, *states]:
+        inside = tuple(name for name in keep if is_within(name, path))
+        for place in (path, *(alias.path for alias in aliases(path, table) if not alias.below)):
+            renamed = tuple(place + name[len(path) :] for name in inside) if place == path else ()
+            found.setdefault(place, Cover(place, renamed, path in registries))
+    for path in others:
+        found.setdefault(path, Cover(path))
+    outermost = [cover for cover in found.values() if not _is_inside_another(cover.path, found)]
+    return [cover for cover in outermost if not any(_hides(cover.path, place) for place in shown)]
+
+
+def _hides(path: str, shown: str) -> bool:
+    return is_within(path, shown) or is_within(shown, path)
+
+
+def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
+    return any(other != path and is_within(path, other) for other in covers)
+
+
+def _registries() -> list[str]:
+    """Where daemons of this user note that they live; for root those of all users."""
+    found = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
+    if os.environ.get("XDG_RUNTIME_DIR"):
+        found.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
+    if os.geteuid() == 0:
+        found += [*glob.glob("/run/user/*/agentfsd"), *glob.glob("/tmp/agentfsd-*[0-9]")]
+    return list(dict.fromkeys(found))
+
+
+def _states(record: DaemonRecord | None, registries: Iterable[str], shown: Sequence[str]) -> list[str]:
+    """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
+    records = [read_record(path) for registry in registries for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
+    found = [each.state for each in (record, *records) if each is not None]
+    for parent in {
+        os.path.dirname(runtime.default_state("/").path),
+        os.path.realpath(os.path.expanduser("~/.local/state/agentfsd")),
+    }:
+        if not os.path.isdir(parent):
+            continue
+        if any(is_within(place, parent) for place in shown):  # a workspace beside the state directories stays
+            found += [entry.path for entry in os.scandir(parent) if os.path.exists(runtime.State(entry.path).lock)]
+        else:
+            found.append(parent)
+    return [path for path in dict.fromkeys(found) if os.path.isdir(path)]
+
+
+def _kept(record: DaemonRecord | None) -> list[str]:
+    """What a command that is bound talks to its own daemon by."""
+    if record is None:
+        return []
+    state = runtime.State(record.state)
+    return [path for path in (record.socket, state.doorway, runtime.registered_at(record.state)) if os.path.exists(path)]
+
+
+def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
+    """The directories above, the outermost first. A mount point cannot be renamed, so those that are one need nothing."""
+    mountpoints = {mounted.mountpoint for mounted in table} | set(shown)
+    found = set()
+    for path in covered:
+        while (path := os.path.dirname(path)) != "/":
+            if path not in mountpoints and not any(is_within(path, place) for place in shown):
+                found.add(path)
+    return sorted(found)
+
+
+# -- everything else ----------------------------------------------------------------------------------------------------
+
+
+def _places(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
+    """An outer place comes before what lies in it."""
+    found = [*_temporary(confinement), *_home(confinement, shown)]
+    for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
+        for path in paths:
+            _check(path, shown)
+            found.append(Place(path, how))  # type: ignore[arg-type]
+    return sorted(found, key=lambda place: place.path.count("/") if place.path != "/" else 0)
+
+
+def _check(path: str, shown: Sequence[str]) -> None:
+    if not os.path.lexists(path):
+        raise Refusal(errno.ENOENT, "no-such-path", f"there is no {path}", "name what is there")
+    if any(is_within(path, place) for place in shown):
+        message = f"{path} lies in the workspace, where the branch decides"
+        raise Refusal(errno.EINVAL, "in-workspace", message, "these options are for what lies outside")
+    if path == "/":
+        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "--rest says what becomes of all else")
+
+
+def _temporary(confinement: Confinement) -> list[Place]:
+    found = []
+    if confinement.tmp == "private":
+        found += [Place(path, "fresh") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+    elif confinement.rest == "ro":
+        found += [Place(path, "rw") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+    if confinement.is_strict:  # sockets of services, which act for whoever asks
+        found += [Place("/run", "fresh", "755"), *(Place(path, "ro") for path in _RESOLVER if os.path.exists(path))]
+        if os.path.isdir("/var/run") and not os.path.islink("/var/run"):
+            found.append(Place("/var/run", "fresh", "755"))
+    return found
+
+
+def _home(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
+    home = home_directory()
+    if not home or any(is_within(home, place) for place in shown):
+        if confinement.home == "rw" or home:
+            return []
+        raise Refusal(errno.ENOENT, "no-home", "there is no home directory to confine", "set HOME, or say --home rw")
+    if confinement.home == "rw" and confinement.rest == "rw":
+        return []
+    return [Place(home, "fresh" if confinement.home == "hide" else confinement.home, "700")]
