@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from agentfs_client.mounttable import is_within as is_within
+from agentfs_host.mount_table import is_within as is_within
 from agentfsd import mounts, runtime
 from agentfsd.errors import Refusal, invalid
 

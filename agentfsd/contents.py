@@ -11,14 +11,14 @@ import sqlite3
 from collections.abc import Iterator
 
 from agentfsd.backstore import ramdisk
+from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.backstore.memory import MemoryBackstore
-from agentfsd.backstore.room import Room
+from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.config import BackstoreKind, DaemonConfig
 from agentfsd.errors import Refusal
-from agentfsd.metadata import clean, inspection
+from agentfsd.metadata import clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 from agentfsd.types import Backstore
 
@@ -33,7 +33,7 @@ class Contents:
     def __init__(self, backstore: Backstore, store: Store, place: State, why: str) -> None:
         self.backstore, self.store, self.place, self.why = backstore, store, place, why
         self.in_use = False
-        self.room = Room(backstore)
+        self.room = FreeSpace(backstore)
 
     @property
     def capability(self) -> str:
@@ -114,7 +114,7 @@ def _open_store(orders: DaemonConfig, place: State, backstore: Backstore) -> Sto
     path = place.metadata if backstore.persistent else ":memory:"
     if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
         copy = f" ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start)"
-        copy = copy if clean.made_at(path) is not None else ""
+        copy = copy if clean_copy.made_at(path) is not None else ""
         raise Refusal(
             errno.EIO, "state-corrupt", f"{inspection.describe_blank(path)}{_THOUGH}",
             f"restore it from a backup{copy}, or move the state directory away to start afresh",

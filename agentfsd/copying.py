@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-from agentfs_client.sparse import extents
+from agentfs_host.extents import extents
 
 _FICLONE = 0x40049409
 _CHUNK = 64 << 20

@@ -22,29 +22,29 @@ import trio.lowlevel
 
 from agentfs_client.control import ControlClient
 from agentfsd import __version__, config, contents, kernel, mounts, preferences, process, runtime
-from agentfsd.backstore.room import wait_for_room
+from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.binding.table import Bindings
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.contents import Contents
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.control_socket import ControlSocketServer, listen
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
-from agentfsd.control.socket import SocketServer, listen
 from agentfsd.core.overlay import Overlay
 from agentfsd.ending import Ending
 from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.mount import IO_MODES, Mount
-from agentfsd.fuse.native import device, forward
-from agentfsd.fuse.native.session import Unsupported
-from agentfsd.handoff.doorway import Doorway
-from agentfsd.handoff.forwarding import Forwarding
-from agentfsd.handoff.views import Views
+from agentfsd.fuse.mount import IO_MODES, FuseMount
+from agentfsd.fuse.native import descriptor_ioctl, fuse_device
+from agentfsd.fuse.native.native_session import Unsupported
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.handoff.descriptor_mounts import DescriptorMounts
+from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.keeping import Keeping
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.store import unreadable
+from agentfsd.metadata.row_store import unreadable
 from agentfsd.observation import Observation
 from agentfsd.supervision import ServiceManager
 from agentfsd.types import BranchView
@@ -96,13 +96,13 @@ class Daemon:
             measure=self.measure,
             open_view=self.open_view,
         )
-        self.server = SocketServer(self.service)
+        self.server = ControlSocketServer(self.service)
         options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
-        self.mount = Mount(
+        self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
             BranchMounts(orders.state),
         )  # fmt: skip
-        self.views = Views(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
+        self.views = DescriptorMounts(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
@@ -111,8 +111,12 @@ class Daemon:
             _open_files_limit() // 2,
             "ro" in orders.mount_options,
         )
-        self.doorway = Doorway(self.state.doorway, os.geteuid())
-        self.service.forwarding, self.service.doorway, self.service.tell_command = self.forwarding, self.doorway, forward.TELL
+        self.doorway = InterposeServer(self.state.doorway, os.geteuid())
+        self.service.forwarding, self.service.doorway, self.service.tell_command = (
+            self.forwarding,
+            self.doorway,
+            descriptor_ioctl.TELL,
+        )
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = process.has_terminal()
@@ -409,7 +413,7 @@ def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> 
     if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
         there = mounts.mount_at(orders.mountpoint)
         if there is None or there.fstype != mounts.FSTYPE:
-            device.mount_dead(orders.mountpoint, orders.allow_other)
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
     if isinstance(exc, OSError) and exc.errno in NO_ROOM:
         manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
         wait_for_room(orders.state, _FULL_AGAIN_S)

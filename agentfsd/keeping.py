@@ -16,10 +16,10 @@ from typing import TypeVar
 import trio
 import trio.lowlevel
 
-from agentfsd.core import sealing
+from agentfsd.core import content_checksums
 from agentfsd.core.overlay import Overlay
-from agentfsd.metadata import clean, seals
-from agentfsd.metadata.store import Store
+from agentfsd.metadata import checksum_rows, clean_copy
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 
 log = logging.getLogger("agentfsd")
@@ -63,7 +63,7 @@ class Keeping:
         pages.held += 1
         share = self._overlay.backstore.native_snapshots != "none"
         try:
-            await self._in_quiet(lambda: clean.copy(self._place.metadata, share=share, between=lambda: self._rest(0)))
+            await self._in_quiet(lambda: clean_copy.copy(self._place.metadata, share=share, between=lambda: self._rest(0)))
         except OSError as exc:
             log.warning("there is no new copy of the metadata: %s", exc.strerror)
         finally:
@@ -71,20 +71,20 @@ class Keeping:
 
     async def _seal(self) -> bool:
         """Whether there was something to do. Only when layers were sealed since: looking at every row takes long."""
-        layers = seals.sealed_layers(self._store)
+        layers = checksum_rows.sealed_layers(self._store)
         if layers == self._known:
             return False
         for first in range(0, self._store.reserved("object"), _NUMBERS):
             await trio.lowlevel.checkpoint()
-            wanted = seals.missing(self._store, first, first + _NUMBERS)
+            wanted = checksum_rows.missing(self._store, first, first + _NUMBERS)
             for at in range(0, len(wanted), _OBJECTS):
-                sealing.keep(self._store, await self._made(wanted[at : at + _OBJECTS]))
+                content_checksums.keep(self._store, await self._made(wanted[at : at + _OBJECTS]))
         self._known = layers
         return True
 
-    async def _made(self, wanted: list[tuple[int, int]]) -> list[seals.Seal]:
+    async def _made(self, wanted: list[tuple[int, int]]) -> list[checksum_rows.ObjectChecksum]:
         backstore = self._overlay.backstore
-        return await self._in_quiet(lambda: sealing.make(backstore, wanted, self._rest))
+        return await self._in_quiet(lambda: content_checksums.make(backstore, wanted, self._rest))
 
     def _rest(self, size_bytes: int) -> None:
         if self._ends.wait(size_bytes / _BYTES_PER_S):

@@ -1,4 +1,4 @@
-"""Mounts: making one, taking it away. (Who uses one: occupants.py. What is mounted where: agentfs_client/mounttable.py.)
+"""Mounts: making one, taking it away. (Who uses one: occupants.py. What is mounted where: agentfs_host/mount_table.py.)
 
 It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
 """
@@ -11,14 +11,14 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 
-from agentfs_client.mounttable import FSTYPE as FSTYPE
-from agentfs_client.mounttable import Mounted as Mounted
-from agentfs_client.mounttable import is_dead as is_dead
-from agentfs_client.mounttable import mount_at as mount_at
-from agentfs_client.mounttable import mount_of as mount_of
-from agentfs_client.mounttable import mount_table as mount_table
-from agentfs_client.mounttable import resolved as resolved
-from agentfs_client.mounttable import unescape
+from agentfs_host.mount_table import FSTYPE as FSTYPE
+from agentfs_host.mount_table import Mounted as Mounted
+from agentfs_host.mount_table import is_dead as is_dead
+from agentfs_host.mount_table import mount_at as mount_at
+from agentfs_host.mount_table import mount_of as mount_of
+from agentfs_host.mount_table import mount_table as mount_table
+from agentfs_host.mount_table import resolved as resolved
+from agentfs_host.mount_table import unescape
 
 FUSE_DEVICE = "/dev/fuse"
 

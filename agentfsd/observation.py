@@ -11,13 +11,13 @@ from agentfsd import __version__, config
 from agentfsd.binding.table import Bindings
 from agentfsd.control.service import ControlService
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.settings import parse_bytes
-from agentfsd.fuse.mount import Mount
-from agentfsd.telemetry.audit import Audit
+from agentfsd.core.policy_settings import parse_bytes
+from agentfsd.fuse.mount import FuseMount
+from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.types import Caller
 
 if TYPE_CHECKING:
-    from agentfsd.telemetry.metrics import Picture, Served
+    from agentfsd.telemetry.metrics import MetricsServer, MetricsSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Observation:
         overlay: Overlay,
         bindings: Bindings,
         service: ControlService,
-        mount: Mount,
+        mount: FuseMount,
         trail: str,
         measure: Callable[[], dict[str, int]],
     ) -> None:
@@ -41,8 +41,8 @@ class Observation:
         service.identify = mount.connections.identify
         service.connections = mount.sessions
         service.follow_policy = self.follow_policy
-        self.audit = service.audit = Audit(overlay, service.identify, trail)
-        self._served: Served | None = None
+        self.audit = service.audit = AuditTrail(overlay, service.identify, trail)
+        self._served: MetricsServer | None = None
 
     def follow_policy(self) -> None:
         """At the start, and whenever a setting was changed. What cannot be observed is no reason not to work."""
@@ -76,7 +76,9 @@ class Observation:
         from agentfsd.telemetry import metrics
 
         wanted = config.parse_address(address)
-        self._served = metrics.Served(wanted, self._picture, self._overlay.backstore.usage, trio.lowlevel.current_trio_token())
+        self._served = metrics.MetricsServer(
+            wanted, self._picture, self._overlay.backstore.usage, trio.lowlevel.current_trio_token()
+        )
         return str(wanted if wanted.path else wanted._replace(port=self._served.port))
 
     def close(self) -> None:
@@ -84,23 +86,23 @@ class Observation:
         if self._served is not None:
             self._served.close()
 
-    def _picture(self) -> "Picture":
-        from agentfsd.telemetry.metrics import Picture, Requests
+    def _picture(self) -> "MetricsSnapshot":
+        from agentfsd.telemetry.metrics import MetricsSnapshot, RequestMetrics
 
         traffic, taken = self.traffic, self._measure()
         usage = self._overlay.usage({})
         room = self._overlay.backstore.statvfs()
-        return Picture(
+        return MetricsSnapshot(
             __version__,
             [
-                Requests(one.channel, one.op, tuple(one.classes), one.total_ns, one.errors)
+                RequestMetrics(one.channel, one.op, tuple(one.classes), one.total_ns, one.errors)
                 for one in traffic.tallies.values()
                 if one.count
             ],
             {
                 "read_bytes": (traffic.read_bytes, "Read by requests; what the kernel reads past us is not counted."),
                 "written_bytes": (traffic.written_bytes, "Written by requests; what the kernel writes past us is not counted."),
-                "slow_requests": (traffic.slow.count, "Requests that took longer than log.slow_ms."),
+                "slow_requests": (traffic.slow.count, "RequestMetrics that took longer than log.slow_ms."),
                 "audit_lost_records": (self.audit.lost, "Records of the audit trail that could not be kept."),
                 "forwarded_descriptors": (taken["forwardings"], "Real descriptors that were given out."),
             },

@@ -11,11 +11,11 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentfsd.core import settings as policy
+from agentfsd.core import policy_settings as policy
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
-from agentfsd.handoff import settings as interpose
-from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.handoff import forwarding_settings as interpose
+from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.process import LEVELS
 
 _INTERPOSE, _LEVEL = "interpose.", "log.level"

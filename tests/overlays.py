@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.core import data, namespace
+from agentfsd.core import data, directory_entries
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata.store import Store
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata.row_store import Store
 
 OWNER = Owner(os.geteuid(), os.getegid())
 
@@ -46,7 +46,7 @@ class Opened:
         tree = self.tree(ref)
         parent, _, name = path.encode().rpartition(b"/")
         directory = tree.walk(parent)
-        inode = tree.find(directory, name) or namespace.make(tree, directory, name, 0o100644, OWNER)
+        inode = tree.find(directory, name) or directory_entries.make(tree, directory, name, 0o100644, OWNER)
         data.open_(inode, os.O_WRONLY | os.O_TRUNC)
         data.write(inode, content, 0)
         data.release(inode)
@@ -63,12 +63,12 @@ class Opened:
     def mkdir(self, path: str, ref: str = "main") -> Inode:
         tree = self.tree(ref)
         parent, _, name = path.encode().rpartition(b"/")
-        return namespace.make(tree, tree.walk(parent), name, 0o040755, OWNER)
+        return directory_entries.make(tree, tree.walk(parent), name, 0o040755, OWNER)
 
     def unlink(self, path: str, ref: str = "main") -> None:
         tree = self.tree(ref)
         parent, _, name = path.encode().rpartition(b"/")
-        namespace.unlink(tree, tree.walk(parent), name)
+        directory_entries.unlink(tree, tree.walk(parent), name)
 
     def reap(self) -> None:
         while self.overlay.reap():

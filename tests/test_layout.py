@@ -18,7 +18,7 @@ from agentfsd.cli.main import main
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("package", ["agentfsd", "client/agentfs_client"])
+@pytest.mark.parametrize("package", ["agentfsd", "client/agentfs_client", "client/agentfs_files", "client/agentfs_host"])
 def test_every_room_is_on_the_map(package: str) -> None:
     text = (ROOT / package / "ARCHITECTURE.md").read_text()
     table = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
@@ -31,7 +31,7 @@ def test_top_level_is_what_was_agreed() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout")
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True).stdout
-    packages = {"agentfsd", "client", "tests", "systemd", "scripts", ".ci"}
+    packages = {"agentfsd", "client", "docs", "tests", "systemd", "scripts", ".ci"}
     files = {"pyproject.toml", ".gitignore", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert {path.partition("/")[0] for path in listed.splitlines()} <= packages | files
 
@@ -52,7 +52,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert "Example:" in command.help
 
 
-def test_wheel_holds_the_two_packages_and_what_belongs_to_them(tmp_path: Path) -> None:
+def test_wheel_holds_the_packages_and_what_belongs_to_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -61,14 +61,16 @@ def test_wheel_holds_the_two_packages_and_what_belongs_to_them(tmp_path: Path) -
     assert ("agentfs_client/libagentfs-interpose.so.1" in names) == compiled
     assert wheel.name.endswith("-any.whl") != compiled
     data = f"agentfsd-{__version__}.data"
-    assert {name.split("/")[0] for name in names} == {"agentfsd", "agentfs_client", f"agentfsd-{__version__}.dist-info", data}
+    assert {name.split("/")[0] for name in names} == {
+        "agentfsd", "agentfs_client", "agentfs_files", "agentfs_host", f"agentfsd-{__version__}.dist-info", data,
+    }  # fmt: skip
     beside = {name.removeprefix(f"{data}/data/") for name in names if name.startswith(data)}
     assert {name for name in beside if not name.startswith("share/man/")} == {
         "lib/systemd/system/agentfsd@.service", "lib/systemd/user/agentfsd@.service", "share/doc/agentfsd/README.systemd",
         *(f"share/{place}" for place in completion.SCRIPTS.values()),
     }  # fmt: skip
     assert "share/man/man1/agentfsd-run.1" in beside
-    assert "agentfs_client/py.typed" in names
+    assert {f"{package}/py.typed" for package in ("agentfs_client", "agentfs_files", "agentfs_host")} <= set(names)
     pages = {f"agentfsd/web/{path.relative_to(ROOT / 'agentfsd/web')}" for path in (ROOT / "agentfsd/web").glob("[st]*/*.*")}
     assert len(pages) > 10
     assert pages <= set(names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd import preferences
-from agentfsd.handoff.forwarding import Forwarding
+from agentfsd.handoff.descriptor_forwarding import Forwarding
 from tests.overlays import Opened
 
 
@@ -18,7 +18,7 @@ async def nothing() -> None:
 def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     forwarding = Forwarding(opened.overlay, nothing, lambda *_: True, "", 1000)
-    before = opened.overlay.policy(), forwarding.settings, opened.overlay.parts.initial.rules, logging.getLogger().level
+    before = opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
     opened.store.db.execute(
         f"CREATE TEMP TRIGGER full BEFORE INSERT ON fact WHEN NEW.key = '{refused}' BEGIN SELECT RAISE(FAIL, 'no room'); END"
     )
@@ -30,6 +30,6 @@ def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_
     with pytest.raises(OSError):
         preferences.apply(preferences.read(str(settings)), opened.overlay, forwarding)
     assert before == (
-        opened.overlay.policy(), forwarding.settings, opened.overlay.parts.initial.rules, logging.getLogger().level
+        opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
     )  # fmt: skip
     opened.close()

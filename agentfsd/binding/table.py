@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentfsd.binding import proc
-from agentfsd.binding.forks import ForkWatch
+from agentfsd.binding import procfs
+from agentfsd.binding.fork_watch import ForkWatch
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class BoundProcess:
     """A live process and its branch; ``explicit`` when it was named itself, else inherited."""
 
     pid: int
@@ -29,14 +29,14 @@ class Binding:
 class _Known:
     """A live process that was seen or bound. ``heir_of``: whose explicit binding it carries, 0 for nobody's."""
 
-    __slots__ = ("branch_id", "brood", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
+    __slots__ = ("branch_id", "children_branch_id", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
 
     def __init__(self, pid: int, started: int, fd: int) -> None:
         self.pid, self.started, self.fd = pid, started, fd
         self.branch_id: str | None = None
         self.explicit = False
         self.heir_of: tuple[int, int] = (0, 0)
-        self.brood: str | None = None  # the branch of all that it starts, though it is not bound itself
+        self.children_branch_id: str | None = None  # the branch of all that it starts, though it is not bound itself
         self.since_ns = time.time_ns()
         self.threads: set[int] = set()
 
@@ -126,7 +126,7 @@ class Bindings:
     # -- first sight
 
     def _meet(self, tid: int) -> _Known | None:
-        pid = proc.thread_group(tid)
+        pid = procfs.thread_group(tid)
         if not pid:
             return None
         process = self._processes.get(pid) or self._meet_process(pid)
@@ -136,10 +136,10 @@ class Bindings:
 
     def _remember_thread(self, tid: int, process: _Known) -> None:
         """Without a pidfd of its own (before Linux 6.9) a thread is looked up again at each call."""
-        fd = proc.pidfd(tid, thread=True)
+        fd = procfs.pidfd(tid, thread=True)
         if fd < 0:
             return
-        if proc.thread_group(tid) != process.pid:  # the number changed hands before we held it
+        if procfs.thread_group(tid) != process.pid:  # the number changed hands before we held it
             os.close(fd)
             return
         self._watch(fd, tid, is_thread=True)
@@ -152,15 +152,15 @@ class Bindings:
 
     def _meet_process(self, pid: int) -> _Known | None:
         """Takes its binding from its parent, which is met first if need be."""
-        seen = proc.read(pid)
+        seen = procfs.read(pid)
         if seen is None:
             return None
-        fd = proc.pidfd(pid, thread=False)
+        fd = procfs.pidfd(pid, thread=False)
         known = _Known(pid, seen.started, fd)
         self._inherit(known, seen.parent)
         if fd < 0:
             return known  # no descriptor to spare, or gone already: a right answer, for this once
-        again = proc.read(pid)
+        again = procfs.read(pid)
         if again is None or again.started != seen.started:
             os.close(fd)
             return known
@@ -218,16 +218,16 @@ class Bindings:
         self._watch_forks()
         self._hand_down()
 
-    def bind_brood(self, pid: int, branch_id: str) -> None:
+    def bind_children(self, pid: int, branch_id: str) -> None:
         """Whatever this process starts is bound, also what it is made the parent of; it is not bound itself."""
         known = self._living(pid)
         self.on_bind(branch_id)
-        known.brood = branch_id
+        known.children_branch_id = branch_id
         self._watch_forks()
 
     def _living(self, number: int) -> _Known:
         known = self._find(number)
-        seen = proc.read(known.pid) if known is not None else None
+        seen = procfs.read(known.pid) if known is not None else None
         if known is None or seen is None or seen.state in "ZX" or known.fd < 0:
             raise ProcessLookupError(3, f"there is no process {number}")
         return known
@@ -244,8 +244,8 @@ class Bindings:
     def drop_branch(self, branch_id: str) -> int:
         """Unbinds every process of a branch; how many there were."""
         for known in self._processes.values():
-            if known.brood == branch_id:
-                known.brood = None
+            if known.children_branch_id == branch_id:
+                known.children_branch_id = None
         return self._release(lambda known: known.branch_id == branch_id)
 
     def _release(self, chosen: Callable[[_Known | _Heritage], bool]) -> int:
@@ -270,7 +270,7 @@ class Bindings:
         done.add(pid)
         if known.explicit:
             return known
-        seen = proc.read(pid)
+        seen = procfs.read(pid)
         if seen is None or seen.parent <= 1:
             return known  # its parent has gone: what it inherited when it was seen stays
         heritage = _left_by(self._settle(seen.parent, done) or self._meet_process(seen.parent))
@@ -286,7 +286,7 @@ class Bindings:
         """Whether any process may be bound to another branch."""
         if any(heritage.branch_id != branch_id for heritage in self._unseen.values()):
             return True
-        return any(known.branch_id not in (None, branch_id) or known.brood for known in self._processes.values())
+        return any(known.branch_id not in (None, branch_id) or known.children_branch_id for known in self._processes.values())
 
     def is_in(self, branch_id: str) -> bool:
         """Whether a process may be bound to that branch. (Who has ended is known once the kernel has told, see drain().)"""
@@ -296,19 +296,19 @@ class Bindings:
         """Every branch to which a process may be bound."""
         found = {heritage.branch_id for heritage in self._unseen.values()}
         for known in self._processes.values():
-            found |= {branch_id for branch_id in (known.branch_id, known.brood) if branch_id is not None}
+            found |= {branch_id for branch_id in (known.branch_id, known.children_branch_id) if branch_id is not None}
         return found
 
-    def bindings(self) -> list[Binding]:
+    def bindings(self) -> list[BoundProcess]:
         """Every live bound process that is known of, by number."""
         self._find(0)
         for pid in list(self._unseen):
             self._meet_process(pid)
         found = []
         for known in self._processes.values():
-            seen = proc.read(known.pid) if known.branch_id is not None else None
+            seen = procfs.read(known.pid) if known.branch_id is not None else None
             if seen is not None and known.branch_id is not None and seen.state not in "ZX":
-                found.append(Binding(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
+                found.append(BoundProcess(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
         return sorted(found, key=lambda binding: binding.pid)
 
 
@@ -316,6 +316,6 @@ def _left_by(parent: _Known | None) -> _Heritage | None:
     """What a process hands down to those that it starts."""
     if parent is None:
         return None
-    if parent.brood is not None:
-        return _Heritage(parent.brood, (parent.pid, parent.started))
+    if parent.children_branch_id is not None:
+        return _Heritage(parent.children_branch_id, (parent.pid, parent.started))
     return _Heritage(parent.branch_id, parent.heir_of) if parent.branch_id is not None else None

@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import output
 from agentfsd.cli.common import client, json_option, mount_option, plain
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 
 @click.group()
@@ -48,8 +48,8 @@ def _rows(found: wire.BackstoreReply) -> list[tuple[str, str]]:
         ("contents", _amount(found.objects, found.size_bytes)),
         ("spilled to disk", _amount(found.spilled_objects, found.spilled_bytes)),
         ("to be freed", _amount(found.garbage_objects, found.garbage_bytes)),
-        ("reserve", text.size(found.reserve_bytes)),
-        ("free", f"{text.size(found.free_bytes)} of {text.size(found.total_bytes)}"),
+        ("reserve", status_text.size(found.reserve_bytes)),
+        ("free", f"{status_text.size(found.free_bytes)} of {status_text.size(found.total_bytes)}"),
     ]
     if found.why:
         rows.insert(1, ("why", found.why))
@@ -57,4 +57,4 @@ def _rows(found: wire.BackstoreReply) -> list[tuple[str, str]]:
 
 
 def _amount(files: int, size_bytes: int) -> str:
-    return f"{output.plural(files, 'file')}, {text.size(size_bytes)}"
+    return f"{output.plural(files, 'file')}, {status_text.size(size_bytes)}"

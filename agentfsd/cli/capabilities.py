@@ -21,7 +21,7 @@ import msgspec
 from agentfs_client import interpose
 from agentfsd import copying, kernel, mounts, namespaces, readonly
 from agentfsd.cli import confinement, namespace, remedies
-from agentfsd.fuse.native.protocol import OLDEST_MINOR
+from agentfsd.fuse.native.fuse_protocol import OLDEST_MINOR
 
 _SYS_OPENAT2 = 437
 _SYS_PIDFD_OPEN = 434

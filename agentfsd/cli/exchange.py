@@ -6,9 +6,9 @@ import os
 import click
 
 from agentfs_client.control import ControlClient
-from agentfs_client.trees.directory import Directory, count
-from agentfs_client.trees.equal import make_equal
-from agentfs_client.trees.tree import Tree
+from agentfs_files.trees.directory_tree import Directory, count
+from agentfs_files.trees.equal_trees import make_equal
+from agentfs_files.trees.tree_source import Tree
 from agentfsd.cli import completion, locate, output
 from agentfsd.cli.common import converse, mount_option
 from agentfsd.cli.progress import Step, is_shown, progress
@@ -82,7 +82,7 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
 
 
 def _write_archive(source: Tree, target: str, force: bool, step: Step, total: int) -> list[str]:
-    from agentfs_client.archive.pack import write_archive  # what loads slowly is loaded by those who need it
+    from agentfs_files.archive.pack import write_archive  # what loads slowly is loaded by those who need it
 
     with new_file(target, replace=force) as file:
         write_archive(source, file, step, total)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotAllowedError, NotFoundError
-from agentfs_client.trees.directory import Directory
+from agentfs_files.trees.directory_tree import Directory
 from agentfsd.cli import locate, output
 from agentfsd.cli.progress import Step, progress
 from agentfsd.cli.temporary import fixed, is_temporary, resolve, snapshot_path

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from agentfs_client.control import ControlClient
-from agentfs_client.trees.equal import make_equal
+from agentfs_files.trees.equal_trees import make_equal
 from agentfsd.cli import locate, output
 from agentfsd.cli.export_git import local_repository
 from agentfsd.cli.progress import Step, progress

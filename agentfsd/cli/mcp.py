@@ -43,8 +43,8 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
     """
     if importlib.util.find_spec("mcp") is None:
         raise Failure("the package mcp is missing, which speaks the protocol", "pip install 'agentfsd[mcp]'")
-    from agentfs_client.backends.branch import BranchFilesystem
-    from agentfs_client.integrations.mcp.server import run
+    from agentfs_files.backends.branch import BranchFilesystem
+    from agentfs_files.integrations.mcp.server import run
 
     mount, daemon = converse(lambda: locate.find(named, revive=True))
     with daemon:

@@ -16,7 +16,7 @@ from agentfsd.backstore import ramdisk
 from agentfsd.cli import completion, locate, output, start
 from agentfsd.cli.common import EXIT_REFUSED, PATIENCE_S, Failure, answering, converse, json_option, mount_option, plain, refusals
 from agentfsd.config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 _UMOUNT_TIMEOUT_S = 30.0
 _SAY_AFTER_S = 2.0
@@ -192,7 +192,7 @@ def status(named: str | None, as_json: bool) -> None:
     if as_json:
         output.as_json(plain(found))
     else:
-        output.say_ready(text.status(found, output.width()).rstrip("\n"))
+        output.say_ready(status_text.status(found, output.width()).rstrip("\n"))
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
@@ -210,7 +210,7 @@ def _show_all(live: list[runtime.DaemonRecord], as_json: bool) -> None:
     if as_json:
         output.as_json([plain(one) for one in found])
     elif found:
-        output.say_ready("\n\n".join(text.status(one, output.width()).rstrip("\n") for one in found))
+        output.say_ready("\n\n".join(status_text.status(one, output.width()).rstrip("\n") for one in found))
     silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()

@@ -15,8 +15,8 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli import keys, output
 from agentfsd.cli.common import Failure, client, json_option, mount_option, plain
-from agentfsd.control import text
-from agentfsd.core.settings import parse_age
+from agentfsd.control import status_text
+from agentfsd.core.policy_settings import parse_age
 from agentfsd.errors import invalid
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _picture(found: wire.TopReply, order: str, width: int, height: int) -> "Rend
         if len(rows) > most:
             rest = len(rows) - most + 1
             rows = [*rows[: most - 1], [f"+{rest}", *[""] * (len(headers) - 1)]]
-        fitted = text.fitting([list(headers), *rows], width, spare)
+        fitted = status_text.fitting([list(headers), *rows], width, spare)
         return output.grid(fitted[0], fitted[1:], cut=True)
 
     return Group(
@@ -193,7 +193,7 @@ def _load(those: list[wire.ProcessLoad], span_ns: int) -> list[str]:
 
 
 def _rate(count: int, seconds: float) -> str:
-    return f"{text.size(int(count / seconds))}/s"
+    return f"{status_text.size(int(count / seconds))}/s"
 
 
 def _time(ns: int) -> str:
@@ -295,7 +295,7 @@ def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
 
 
 def _line(entry: wire.AuditEntry) -> str:
-    from agentfsd.telemetry.trail import KILLED, LOST, UNREADABLE  # here, or every command would load SQLite
+    from agentfsd.telemetry.audit_database import KILLED, LOST, UNREADABLE  # here, or every command would load SQLite
 
     if entry.kind == LOST:
         gaps = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}

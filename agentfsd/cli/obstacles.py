@@ -11,11 +11,11 @@ import tempfile
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfsd import contents, mounts, runtime
-from agentfsd.backstore import room
+from agentfsd.backstore import free_space
 from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli import remedies
 from agentfsd.cli.capabilities import Finding
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.errors import NO_ROOM
 
 _PATIENCE_S = 2.0  # with a daemon that is asked how it is
@@ -41,9 +41,11 @@ def _state(parent: str) -> Finding:
             return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
         return Finding("state directory", False, f"{there}: {exc.strerror}", cost, _gain_right(there, exc.errno), True)
     found = os.statvfs(there)
-    if room.is_full(found):
+    if free_space.is_full(found):
         return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
-    return Finding("state directory", True, f"{text.size(room.free_bytes(found))} are free in {there}", cost, "", True)
+    return Finding(
+        "state directory", True, f"{status_text.size(free_space.free_bytes(found))} are free in {there}", cost, "", True
+    )
 
 
 def _make_room(path: str) -> str:

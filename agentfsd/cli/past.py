@@ -7,7 +7,7 @@ from agentfs_client.control import ControlClient
 from agentfsd.cli import completion, graph, locate, output, progress
 from agentfsd.cli.common import client, converse, json_option, mount_option, plain
 from agentfsd.cli.snapshots import show_snapshots
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 
 @click.command()
@@ -65,7 +65,9 @@ def _branch_text(found: wire.Branch) -> str:
 def _snapshot_text(found: wire.Snapshot) -> str:
     by = f" by {found.author} ({found.author_pid})" if found.author else ""
     tag = f" [{output.printable(found.tag)}]" if found.tag else ""
-    amount = f"{output.plural(found.file_count, 'file')}, {text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+    amount = (
+        f"{output.plural(found.file_count, 'file')}, {status_text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+    )
     return f"{found.name}{tag}  {output.when(found.created_ns)}  {amount}{output.printable(by)}"
 
 
@@ -186,7 +188,7 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
     if as_json:
         output.as_json({"objects": freed.objects, "freed_bytes": freed.freed_bytes})
     else:
-        output.say(f"freed {text.size(freed.freed_bytes)} in {output.plural(freed.objects, 'object')}")
+        output.say(f"freed {status_text.size(freed.freed_bytes)} in {output.plural(freed.objects, 'object')}")
 
 
 @click.group()

@@ -10,12 +10,12 @@ from agentfsd import contents, escape, runtime
 from agentfsd.backstore import ramdisk
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.core.overlay import Overlay
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata import clean, inspection
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata import clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 
 Tell = Callable[[int, int, str], object]
 Say = Callable[[str], object]
@@ -32,7 +32,7 @@ def check_state(state: runtime.State, wanted: Wanted, tell: Tell, note: Say) -> 
     """Problems that are left; *note* is called with what else there is to say."""
     place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
-    if not any(map(os.path.exists, (path, path + clean.COPY, place.objects))):
+    if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with runtime.locked(state):
         found = contents.inspect(place)
@@ -52,12 +52,12 @@ def _what_can_be_done(path: str) -> str:
     said = "nothing was changed; what comes after that was not checked"
     if not _why_unusable(path):
         said += ". --repair goes on with what is there, and keeps the rest"
-        return said + ("; " + _going_back(path) if clean.made_at(path) is not None else "")
+        return said + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
     return f"{said}. --repair cannot go on with it; {_going_back(path)}"
 
 
 def _going_back(path: str) -> str:
-    at = clean.made_at(path)
+    at = clean_copy.made_at(path)
     if at is None:
         return "there is no copy of it to go back to: restore it from a backup, or move the state directory away to start afresh"
     return f"--from-copy goes back to the metadata of {_when(at)}, and keeps the contents that were made since"
@@ -72,18 +72,18 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
     if not wanted.from_copy and not found.damage:
         return
     if wanted.from_copy:
-        copy = inspection.inspect(path + clean.COPY) if clean.made_at(path) is not None else None
+        copy = inspection.inspect(path + clean_copy.COPY) if clean_copy.made_at(path) is not None else None
         if copy is None or copy.damage:
             hint = "restore it from a backup" if _why_unusable(path) else "--repair goes on with what is there"
             raise Failure(f"there is no sound copy of {path}", f"nothing was changed; {hint}")
     elif why := _why_unusable(path):
         raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
-    note(f"the metadata as it was is kept in {clean.keep_damaged(path)}")
+    note(f"the metadata as it was is kept in {clean_copy.keep_damaged(path)}")
     for sentence in found.damage:
         note(sentence)
     if wanted.from_copy:
         note(_what_goes(path))
-        clean.go_back(path)
+        clean_copy.go_back(path)
 
 
 def _why_unusable(path: str) -> str:
@@ -100,11 +100,11 @@ def _why_unusable(path: str) -> str:
 
 def _what_goes(path: str) -> str:
     """What the copy lacks, as far as the damaged database can still be read."""
-    at = clean.made_at(path)
+    at = clean_copy.made_at(path)
     assert at is not None
     said = f"the state is that of {_when(at)}: what was changed since is not in it"
     try:
-        now, then = _names(path), _names(path + clean.COPY)
+        now, then = _names(path), _names(path + clean_copy.COPY)
     except sqlite3.DatabaseError:
         return f"{said}; which branches and snapshots were made since cannot be read any more"
     gone = [escape.printable(now[key]) for key in now if key not in then]
@@ -152,7 +152,7 @@ def _check(place: runtime.State, lower_path: str, wanted: Wanted, tell: Tell, no
             note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
         for one in backstore.aside():
             made = _when(one.mtime_ns / 1e9)
-            note(f"set aside: {one.path}, {text.size(one.size)}, last written {made} (--discard removes it)")
+            note(f"set aside: {one.path}, {status_text.size(one.size)}, last written {made} (--discard removes it)")
         return problems
     finally:
         store.close()

@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import completion, output
 from agentfsd.cli.common import Group, client, json_option, mount_option, plain
-from agentfsd.control import text
+from agentfsd.control import status_text
 
 
 @click.group(cls=Group)
@@ -24,7 +24,8 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
         output.as_json(plain(found))
         return
     rows = [
-        (s.name, s.branch, str(s.file_count), text.size(s.bytes_changed), output.when(s.created_ns), s.tag, s.id) for s in found
+        (s.name, s.branch, str(s.file_count), status_text.size(s.bytes_changed), output.when(s.created_ns), s.tag, s.id)
+        for s in found
     ]
     output.table(("snapshot", "branch", "files", "bytes", "created", "tag", "id"), rows)
 

@@ -16,7 +16,7 @@ import msgspec
 from agentfsd import config, mounts, runtime
 from agentfsd.config import DaemonConfig, Readiness
 from agentfsd.errors import Refusal, invalid
-from agentfsd.fuse.native import device
+from agentfsd.fuse.native import fuse_device
 
 READY_TIMEOUT_S = 60.0
 _METADATA_BYTES_PER_S = 4 << 20  # at least: a start reads all of it, where checksums are missing in no order that suits a disk
@@ -63,7 +63,7 @@ def become(orders: DaemonConfig) -> NoReturn:
         orders = msgspec.structs.replace(config.check(orders), replaces_dead=is_dead)
     finally:
         if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
-            device.mount_dead(orders.mountpoint, orders.allow_other)
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
     fd = _orders_fd(orders)
     os.set_inheritable(fd, True)
     sys.stdout.flush()

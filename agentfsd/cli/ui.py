@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentfs_client.control import ControlClient
-from agentfs_client.filesystem.errors import ArchiveError
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.cli import locate, output
 from agentfsd.cli.common import Failure, converse, mount_option
 

@@ -12,19 +12,19 @@ import msgspec
 import trio
 
 from agentfs_client import wire
-from agentfs_client.mounttable import mount_table
-from agentfsd.control.asker import Asker
+from agentfs_host.mount_table import mount_table
+from agentfsd.control.cooperative import cancelled, drive
 from agentfsd.control.history import HistoryHandlers, asked_paths, author_of, merge_reply
-from agentfsd.control.slices import cancelled, drive
+from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.history import commit, merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Merged
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import Drifted, Identity
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import Drifted, Identity
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
@@ -35,38 +35,38 @@ class CommitHandlers(HistoryHandlers):
 
     _committing = False
 
-    async def _commit(self, request: wire.Commit, asker: Asker) -> wire.MergeReply:
-        branch = self.overlay.branch_row(request.branch or asker.branch)
+    async def _commit(self, request: wire.Commit, context: RequestContext) -> wire.MergeReply:
+        branch = self.overlay.branch_row(request.branch or context.branch)
         parent = self.overlay.parent_of(branch.id)
         wanted = paths.parse(asked_paths(request))
         await self._flush(branch.id)
         if parent is None:
-            return await self._exclusively(self._commit_to_lower, branch, wanted, request, asker)
+            return await self._exclusively(self._commit_to_lower, branch, wanted, request, context)
         rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
         steps = merging.merge_branches(
-            self.overlay, [branch.id], parent.id, rules, author_of(asker), dry_run=request.dry_run, wanted=wanted
+            self.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted
         )  # fmt: skip
-        merged = await drive(steps, asker)
+        merged = await drive(steps, context)
         if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
-            self._tell("commit", parent.id, asker.caller.pid, name=branch.name)
+            self._tell("commit", parent.id, context.caller.pid, name=branch.name)
         await self._settle()
         return merge_reply(merged, parent.name)
 
     async def _commit_to_lower(
-        self, branch: BranchRow, wanted: tuple[bytes, ...], request: wire.Commit, asker: Asker
+        self, branch: BranchRow, wanted: tuple[bytes, ...], request: wire.Commit, context: RequestContext
     ) -> wire.MergeReply:  # fmt: skip
         rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
         into = self.info.lower
-        if writer.pending(self.info.state) is not None:
+        if commit_writer.pending(self.info.state) is not None:
             hint = "finish it with `agentfsd commit --resume`, or take it back with --abort"
             raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
         self._check_place(into)
         with self.overlay.frozen(branch.id) as tree:
-            plan = await drive(commit.plan(self.overlay, tree, wanted, rule), asker)
+            plan = await drive(commit.plan(self.overlay, tree, wanted, rule), context)
             if plan.conflicts or request.dry_run or not plan.steps:
                 how = "lower" if plan.steps else "nothing"
                 return merge_reply(Merged(how, plan.changed, plan.conflicts), into)
-            conflicts = await self._write(plan, branch, tree, bool(wanted), asker)
+            conflicts = await self._write(plan, branch, tree, bool(wanted), context)
         await self._settle()
         return merge_reply(Merged("lower", plan.changed, conflicts), into)
 
@@ -85,7 +85,9 @@ class CommitHandlers(HistoryHandlers):
             message = f"the real directory is hidden: {covers[-1].fstype} is mounted over it on {into}"
             raise Refusal(errno.ESTALE, "lower-gone", message, "unmount that first")
 
-    async def _write(self, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, asker: Asker) -> list[Conflict]:
+    async def _write(
+        self, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
+    ) -> list[Conflict]:
         """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""
         changed = json.dumps([b64encode(path).decode() for path in plan.changed])
         note = {
@@ -95,13 +97,13 @@ class CommitHandlers(HistoryHandlers):
 
         originals: list[tuple[bytes, Identity]] = []
 
-        def write() -> writer.Commit:
-            made = writer.stage(
+        def write() -> commit_writer.Commit:
+            made = commit_writer.stage(
                 self._lower(), self.info.state, plan.steps, note=note, cancelled=cancelled,
-                progress=lambda done, total, size: asker.progress(done, total, "writing"),
+                progress=lambda done, total, size: context.progress(done, total, "writing"),
             )  # fmt: skip
-            originals.extend(writer.originals(self.info.state))
-            made.apply(lambda done, total, size: asker.progress(done, total, "replacing"), clean=False)
+            originals.extend(commit_writer.originals(self.info.state))
+            made.apply(lambda done, total, size: context.progress(done, total, "replacing"), clean=False)
             return made
 
         try:
@@ -110,8 +112,8 @@ class CommitHandlers(HistoryHandlers):
             self._know_again(originals)
             return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
         whole = not partial and not self._in_use(branch.id)
-        await self._keep_up(note, plan.same, whole, made.clean, asker)
-        self._tell("commit", branch.id, asker.caller.pid, name=branch.name)
+        await self._keep_up(note, plan.same, whole, made.clean, context)
+        self._tell("commit", branch.id, context.caller.pid, name=branch.name)
         return []
 
     def _know_again(self, originals: list[tuple[bytes, Identity]]) -> None:
@@ -129,35 +131,35 @@ class CommitHandlers(HistoryHandlers):
         self.overlay.lower_touched(touched)
 
     async def _keep_up(
-        self, note: Mapping[str, str], same: list[commit.Same], whole: bool, clean: Callable[[], object], asker: Asker
+        self, note: Mapping[str, str], same: list[commit.Same], whole: bool, clean: Callable[[], object], context: RequestContext
     ) -> None:  # fmt: skip
         """The branch follows, and only then the journal goes; whether somebody waits for it or not."""
         branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
         with trio.CancelScope(shield=True):
-            await drive(commit.settle(self.overlay, branch_id, seen, same, whole=whole, once=once), asker)
+            await drive(commit.settle(self.overlay, branch_id, seen, same, whole=whole, once=once), context)
             try:
                 await trio.to_thread.run_sync(clean)
             except Refusal as exc:  # the commit itself is done
                 log.warning("%s: %s", exc.message, exc.hint)
             commit.settle_root(self.overlay, branch_id)
 
-    async def _commit_end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
-        return await self._exclusively(self._end, request, asker)
+    async def _commit_end(self, request: wire.CommitEnd, context: RequestContext) -> wire.MergeReply:
+        return await self._exclusively(self._end, request, context)
 
-    async def _end(self, request: wire.CommitEnd, asker: Asker) -> wire.MergeReply:
-        pending = writer.pending(self.info.state)
+    async def _end(self, request: wire.CommitEnd, context: RequestContext) -> wire.MergeReply:
+        pending = commit_writer.pending(self.info.state)
         if pending is None:
             raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
         lower, state, note = self._lower(), self.info.state, pending.note
-        originals = writer.originals(state)
+        originals = commit_writer.originals(state)
 
         def work() -> bool:
             def told(done: int, total: int, size: int) -> None:
-                asker.progress(done, total, "replacing")
+                context.progress(done, total, "replacing")
 
             if request.abort and pending.phase != "committed":
-                return writer.abort(lower, state, told)
-            return writer.resume(lower, state, told, clean=False)
+                return commit_writer.abort(lower, state, told)
+            return commit_writer.resume(lower, state, told, clean=False)
 
         try:
             done = await trio.to_thread.run_sync(work)
@@ -168,9 +170,9 @@ class CommitHandlers(HistoryHandlers):
         if done:
             whole = bool(note["whole"]) and not self._in_use(note["branch"])
             same = msgspec.json.decode(note["same"], type=list[commit.Same])
-            await self._keep_up(note, same, whole, lambda: writer.resume(lower, state), asker)
+            await self._keep_up(note, same, whole, lambda: commit_writer.resume(lower, state), context)
             if self.overlay.has_tree(note["branch"]):
-                self._tell("commit", note["branch"], asker.caller.pid, name=self.overlay.branch_row(note["branch"]).name)
+                self._tell("commit", note["branch"], context.caller.pid, name=self.overlay.branch_row(note["branch"]).name)
         else:
             self._know_again(originals)
         await self._settle()

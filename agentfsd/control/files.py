@@ -13,24 +13,24 @@ from typing import Literal, TypeVar
 import trio
 
 from agentfs_client import wire
-from agentfsd.control import differing
-from agentfsd.control.asker import Asker
-from agentfsd.control.info import DaemonInfo
-from agentfsd.control.openfiles import Reading, Staged
-from agentfsd.control.slices import Steps, drive
-from agentfsd.core import copyup, data, namespace, permissions, resolve
+from agentfsd.control import file_differences
+from agentfsd.control.conversation_files import OpenedFile, StagedFile
+from agentfsd.control.cooperative import Steps, drive
+from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core import copyup, data, directory_entries, path_resolution, permissions
+from agentfsd.core.branch_events import BranchEvent, EventKind
+from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
 from agentfsd.core.inode import Attributes, Inode
-from agentfsd.core.namespace import RENAME_NOREPLACE, Owner
-from agentfsd.core.news import Happening, Kind
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place, existing
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import Refusal, invalid
-from agentfsd.handoff.forwarding import copy_up
+from agentfsd.handoff.descriptor_forwarding import copy_up
 from agentfsd.types import CONTROL_DIR
 
-_F = TypeVar("_F", Reading, Staged)
+_F = TypeVar("_F", OpenedFile, StagedFile)
 
 
 class FileHandlers:
@@ -41,53 +41,55 @@ class FileHandlers:
     _settle: Callable[[], Awaitable[None]]
     _write_back: Callable[[], Awaitable[None]]
 
-    def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> Place:
-        return resolve.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
+    def _find(self, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
+        return path_resolution.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, self.info.shown_at)))
 
-    def _place(self, request: wire.FileRequest, asker: Asker, *, follow: bool) -> Place:
-        tree = self.overlay.tree(request.branch or asker.branch)
-        return self._find(tree, path_of(request.path, request.raw_path), asker.peer.credentials(), follow=follow)
+    def _place(self, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:
+        tree = self.overlay.tree(request.branch or context.branch)
+        return self._find(tree, path_of(request.path, request.raw_path), context.peer.credentials(), follow=follow)
 
-    def _place_to_change(self, request: wire.FileRequest, asker: Asker) -> Place:
+    def _place_to_change(self, request: wire.FileRequest, context: RequestContext) -> ResolvedPath:
         """A name to be made, replaced or removed."""
-        place = self._place(request, asker, follow=False)
+        place = self._place(request, context, follow=False)
         self._check_changeable(place)
         return place
 
-    def _check_changeable(self, place: Place) -> None:
+    def _check_changeable(self, place: ResolvedPath) -> None:
         if place.is_reserved:
             raise Refusal(errno.EPERM, "reserved", ".agentfs is agentfsd's own", "choose another name")
         if self.info.read_only:
             raise OSError(errno.EROFS, "the mount is read-only")
         copyup.check_writable(place.directory.tree)
 
-    def _tell_file(self, kind: Kind, inode: Inode, asker: Asker, path: bytes | None = None, old_path: bytes = b"") -> None:
+    def _tell_file(
+        self, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
+    ) -> None:
         if self.overlay.listeners:
-            self.overlay.tell(Happening(kind, inode.tree.id, asker.caller.pid, inode, path, old_path))
+            self.overlay.tell(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
     # -- looking
 
-    async def _file_stat(self, request: wire.FileStat, asker: Asker) -> wire.FileReply:
-        found = existing(self._place(request, asker, follow=False))
+    async def _file_stat(self, request: wire.FileStat, context: RequestContext) -> wire.FileReply:
+        found = existing(self._place(request, context, follow=False))
         is_link = stat.S_ISLNK(found.mode)
         target = found.tree.readlink(found) if is_link else b""
         if is_link and request.follow:
-            found = existing(self._place(request, asker, follow=True))
+            found = existing(self._place(request, context, follow=True))
         attributes = found.tree.attributes(found)
         return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), attributes, is_link, target))
 
-    async def _file_list(self, request: wire.FileList, asker: Asker) -> wire.FilesReply:
-        directory = existing(self._place(request, asker, follow=True))
+    async def _file_list(self, request: wire.FileList, context: RequestContext) -> wire.FilesReply:
+        directory = existing(self._place(request, context, follow=True))
         if not directory.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-        permissions.check(directory, READ, asker.peer.credentials())
-        listing = _names(directory) if request.names_only else self._listing(directory, asker.peer.credentials())
-        return wire.FilesReply(files=await drive(listing, asker))
+        permissions.check(directory, READ, context.peer.credentials())
+        listing = _names(directory) if request.names_only else self._listing(directory, context.peer.credentials())
+        return wire.FilesReply(files=await drive(listing, context))
 
-    async def _file_count(self, request: wire.FileCount, asker: Asker) -> wire.FilesCounted:
-        directory = existing(self._place(request, asker, follow=True))
+    async def _file_count(self, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
+        directory = existing(self._place(request, context, follow=True))
         with self.overlay.frozen(directory.tree.id) as tree:
-            return await drive(differing.count(tree, tree.walk(directory.path)), asker)
+            return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
 
     def _listing(self, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
         names, found = sorted(directory.tree.names(directory)), []
@@ -127,12 +129,12 @@ class FileHandlers:
 
     # -- reading
 
-    async def _file_open(self, request: wire.FileOpen, asker: Asker) -> wire.FileOpened:
+    async def _file_open(self, request: wire.FileOpen, context: RequestContext) -> wire.FileOpened:
         _check_size(request.read_bytes)
-        found = existing(self._place(request, asker, follow=True))
+        found = existing(self._place(request, context, follow=True))
         _check_regular(found)
-        permissions.check(found, READ, asker.peer.credentials())
-        reading = Reading(found)
+        permissions.check(found, READ, context.peer.credentials())
+        reading = OpenedFile(found)
         try:
             attributes = found.tree.attributes(found)
             head = reading.read(request.read_bytes, 0) if request.read_bytes else b""
@@ -143,17 +145,17 @@ class FileHandlers:
         if request.read_bytes and len(head) >= attributes.size:
             reading.close()
         else:
-            handle = asker.peer.enter(reading)
+            handle = context.peer.enter(reading)
         return wire.FileOpened(handle=handle, file=info_of(path_of(request.path, request.raw_path), attributes), data=head)
 
-    async def _file_read(self, request: wire.FileRead, asker: Asker) -> wire.FileData:
+    async def _file_read(self, request: wire.FileRead, context: RequestContext) -> wire.FileData:
         _check_size(request.size)
         if not 0 <= request.offset < 1 << 63:
             raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
-        return wire.FileData(data=_opened(asker, request.handle, Reading).read(request.size, request.offset))
+        return wire.FileData(data=_opened(context, request.handle, OpenedFile).read(request.size, request.offset))
 
-    async def _file_close(self, request: wire.FileClose, asker: Asker) -> wire.Done:
-        found = asker.peer.files.pop(request.handle, None)
+    async def _file_close(self, request: wire.FileClose, context: RequestContext) -> wire.Done:
+        found = context.peer.files.pop(request.handle, None)
         if found is None:
             raise _no_handle(request.handle)
         found.close()
@@ -161,15 +163,15 @@ class FileHandlers:
 
     # -- writing
 
-    async def _file_create(self, request: wire.FileCreate, asker: Asker) -> wire.FileOpened:
+    async def _file_create(self, request: wire.FileCreate, context: RequestContext) -> wire.FileOpened:
         check_permissions(request.permissions)
         path = path_of(request.path, request.raw_path)
-        place = self._place(request, asker, follow=request.mode != "create")
-        self._check_writable(place, request.mode, asker.peer.credentials())
-        staged = Staged(place.directory.tree, path, request.mode, request.permissions)
-        return wire.FileOpened(handle=asker.peer.enter(staged))
+        place = self._place(request, context, follow=request.mode != "create")
+        self._check_writable(place, request.mode, context.peer.credentials())
+        staged = StagedFile(place.directory.tree, path, request.mode, request.permissions)
+        return wire.FileOpened(handle=context.peer.enter(staged))
 
-    def _check_writable(self, place: Place, mode: str, who: Credentials) -> None:
+    def _check_writable(self, place: ResolvedPath, mode: str, who: Credentials) -> None:
         self._check_changeable(place)
         if place.inode is None:
             permissions.check(place.directory, WRITE | EXECUTE, who)
@@ -179,26 +181,26 @@ class FileHandlers:
             _check_regular(place.inode)
             permissions.check(place.inode, WRITE, who)
 
-    async def _file_write(self, request: wire.FileWrite, asker: Asker) -> wire.Done:
+    async def _file_write(self, request: wire.FileWrite, context: RequestContext) -> wire.Done:
         _check_size(len(request.data))
-        _opened(asker, request.handle, Staged).write(request.data)
+        _opened(context, request.handle, StagedFile).write(request.data)
         return wire.Done()
 
-    async def _file_commit(self, request: wire.FileCommit, asker: Asker) -> wire.FileReply:
-        staged = _opened(asker, request.handle, Staged)
-        del asker.peer.files[request.handle]
+    async def _file_commit(self, request: wire.FileCommit, context: RequestContext) -> wire.FileReply:
+        staged = _opened(context, request.handle, StagedFile)
+        del context.peer.files[request.handle]
         try:
             _check_size(len(request.data))
             staged.write(request.data)
-            written = await self._put(staged, asker)
+            written = await self._put(staged, context)
         finally:
             staged.close()
         await self._settle()
         return wire.FileReply(file=info_of(staged.path, written.tree.attributes(written)))
 
-    async def _put(self, staged: Staged, asker: Asker) -> Inode:
+    async def _put(self, staged: StagedFile, context: RequestContext) -> Inode:
         """Where the path leads now, if the caller may still write there."""
-        who = asker.peer.credentials()
+        who = context.peer.credentials()
         place = self._place_of(staged, who)
         if place.inode is not None:
             self.overlay.file_changed(place.inode, data=True)  # what was written through a mapping comes before this, not after
@@ -208,51 +210,51 @@ class FileHandlers:
             await copy_up(place.inode)
             place = self._place_of(staged, who)  # which may be another file by now, or the branch another state
         if place.inode is None:
-            made = staged.become(place.directory, place.name, asker.peer.creator())
-            self._tell_file("created", made, asker)
+            made = staged.become(place.directory, place.name, context.peer.creator())
+            self._tell_file("created", made, context)
             self.overlay.names_changed(place.directory, place.name)
             return made
         found = place.inode
         if staged.mode == "append":
-            await self._pour(staged.append(found, who), found, asker)
-        elif found in found.tree.passed:  # who writes it past us cannot be moved to another object
-            await self._pour(staged.overwrite(found, who), found, asker)
+            await self._pour(staged.append(found, who), found, context)
+        elif found in found.tree.external_writers:  # who writes it past us cannot be moved to another object
+            await self._pour(staged.overwrite(found, who), found, context)
         else:
             staged.replace(found, who)
-        self._tell_file("modified", found, asker)
+        self._tell_file("modified", found, context)
         self.overlay.file_changed(found, data=True)
         return found
 
-    async def _pour(self, steps: Steps[None], inode: Inode, asker: Asker) -> None:
+    async def _pour(self, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
         """What failed may have changed something, too."""
         try:
-            await drive(steps, asker)
+            await drive(steps, context)
         except BaseException:
             self.overlay.file_changed(inode, data=True)
             raise
 
-    def _place_of(self, staged: Staged, who: Credentials) -> Place:
+    def _place_of(self, staged: StagedFile, who: Credentials) -> ResolvedPath:
         place = self._find(self.overlay.any_tree(staged.tree_id), staged.path, who, follow=staged.mode != "create")
         self._check_writable(place, staged.mode, who)
         return place
 
     # -- names
 
-    async def _file_mkdir(self, request: wire.FileMkdir, asker: Asker) -> wire.FileReply:
+    async def _file_mkdir(self, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
         check_permissions(request.permissions)
-        place, who = self._place_to_change(request, asker), asker.peer.creator()
+        place, who = self._place_to_change(request, context), context.peer.creator()
         directory, mode = place.directory, stat.S_IFDIR | request.permissions
         if place.inode is not None:
             raise FileExistsError(errno.EEXIST, "file exists")
         permissions.check(directory, WRITE | EXECUTE, who)
-        made = namespace.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
-        self._tell_file("created", made, asker)
+        made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
+        self._tell_file("created", made, context)
         self.overlay.names_changed(directory, place.name)
         await self._settle()
         return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
 
-    async def _file_rename(self, request: wire.FileRename, asker: Asker) -> wire.Done:
-        old, who = self._place_to_change(request, asker), asker.peer.credentials()
+    async def _file_rename(self, request: wire.FileRename, context: RequestContext) -> wire.Done:
+        old, who = self._place_to_change(request, context), context.peer.credentials()
         tree, source = old.directory.tree, existing(old)
         new = self._find(tree, path_of(request.to, request.raw_to), who, follow=False)
         self._check_changeable(new)
@@ -266,9 +268,9 @@ class FileHandlers:
             permissions.check(source, WRITE, who)  # its .. changes
         paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
         flags = 0 if request.replace else RENAME_NOREPLACE
-        namespace.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+        directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
         if new.inode is not source:
-            self._tell_file("renamed", source, asker, paths[1], paths[0])
+            self._tell_file("renamed", source, context, paths[1], paths[0])
         self.overlay.names_changed(old.directory, old.name)
         self.overlay.names_changed(new.directory, new.name)
         if new.inode is not None:
@@ -276,20 +278,20 @@ class FileHandlers:
         await self._settle()
         return wire.Done()
 
-    async def _file_delete(self, request: wire.FileDelete, asker: Asker) -> wire.Done:
-        place = self._place_to_change(request, asker)
+    async def _file_delete(self, request: wire.FileDelete, context: RequestContext) -> wire.Done:
+        place = self._place_to_change(request, context)
         existing(place)
         _check_not_root(place)
         try:
-            await drive(self._deleting(place, request.recursive, asker), asker)
+            await drive(self._deleting(place, request.recursive, context), context)
         finally:
             with trio.CancelScope(shield=True):
                 await self._settle()
         return wire.Done()
 
-    def _deleting(self, place: Place, recursive: bool, asker: Asker) -> Steps[None]:
+    def _deleting(self, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
         """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
-        todo, done, who = [(place.directory, place.name, recursive)], 0, asker.peer.credentials()
+        todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
         while todo:
             directory, name, enters = todo.pop()
             found = directory.tree.find(directory, name)
@@ -299,16 +301,16 @@ class FileHandlers:
                     permissions.check(found, READ | EXECUTE, who)
                     todo += [(directory, name, False), *((found, child, True) for child in found.tree.names(found))]
                     continue
-                self._remove(directory, name, found, asker)
+                self._remove(directory, name, found, context)
             done += 1
             yield done, 0, "deleting"
 
-    def _remove(self, directory: Inode, name: bytes, found: Inode, asker: Asker) -> None:
+    def _remove(self, directory: Inode, name: bytes, found: Inode, context: RequestContext) -> None:
         if found.is_dir:
-            namespace.rmdir(found.tree, directory, name)
+            directory_entries.rmdir(found.tree, directory, name)
         else:
-            namespace.unlink(found.tree, directory, name)
-        self._tell_file("deleted", found, asker, join(directory.path, name))
+            directory_entries.unlink(found.tree, directory, name)
+        self._tell_file("deleted", found, context, join(directory.path, name))
         self.overlay.names_changed(directory, name)
         if not found.is_dir:
             self.overlay.file_changed(found, data=False)
@@ -353,8 +355,8 @@ def info_of(path: bytes, found: Attributes, is_link: bool = False, target: bytes
     )  # fmt: skip
 
 
-def _opened(asker: Asker, handle: int, kind: type[_F]) -> _F:
-    found = asker.peer.files.get(handle)
+def _opened(context: RequestContext, handle: int, kind: type[_F]) -> _F:
+    found = context.peer.files.get(handle)
     if not isinstance(found, kind):
         raise _no_handle(handle)
     return found
@@ -384,6 +386,6 @@ def _check_regular(inode: Inode) -> None:
         raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
 
 
-def _check_not_root(*places: Place) -> None:
+def _check_not_root(*places: ResolvedPath) -> None:
     if any(place.inode is not None and place.inode.parent is None for place in places):
         raise Refusal(errno.EBUSY, "root", "the root itself cannot be moved or deleted", "name what is in it")

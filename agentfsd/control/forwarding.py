@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from agentfs_client import wire
-from agentfsd.control.asker import Asker
 from agentfsd.control.files import FileHandlers, check_permissions, info_of, path_of
-from agentfsd.core import attributes, copyup, data, namespace, permissions
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
+from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place
 from agentfsd.errors import Refusal, invalid
-from agentfsd.handoff import settings
-from agentfsd.handoff.forwarding import Forwarding, Wanted, check_mode, declined
+from agentfsd.handoff import forwarding_settings
+from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined
 
 if TYPE_CHECKING:
-    from agentfsd.handoff.doorway import Doorway
+    from agentfsd.handoff.interpose_server import InterposeServer
 
 _ASK_S = 2.0
 _LOOKS = 16  # descriptors of a file system that does not answer keep as many threads, and no others
@@ -34,58 +34,58 @@ class ForwardHandlers(FileHandlers):
     """Part of ControlService. ``tell_command``: the ioctl by which a descriptor of the mount says which file it is."""
 
     forwarding: Forwarding | None = None
-    doorway: "Doorway | None" = None
+    doorway: "InterposeServer | None" = None
     tell_command = 0
     _lookers = trio.CapacityLimiter(_LOOKS)
     _settle: Callable[[], Awaitable[None]]
 
-    def _forwarding(self, asker: Asker | None = None) -> Forwarding:
+    def _forwarding(self, context: RequestContext | None = None) -> Forwarding:
         if self.forwarding is None:
             raise declined("this daemon gives out no descriptors")
-        if asker is not None and asker.line is None:
+        if context is not None and context.channel is None:
             raise declined("the control file carries no descriptors", "use the socket")
         self.forwarding.check_possible()
         return self.forwarding
 
     # -- fd.open
 
-    async def _fd_open(self, request: wire.FdOpen, asker: Asker) -> wire.FdReply:
-        forwarding, flags = self._forwarding(asker), request.flags
+    async def _fd_open(self, request: wire.FdOpen, context: RequestContext) -> wire.FdReply:
+        forwarding, flags = self._forwarding(context), request.flags
         _check_flags(flags)
         check_permissions(request.permissions)
         follow = not flags & os.O_NOFOLLOW and flags & (os.O_CREAT | os.O_EXCL) != os.O_CREAT | os.O_EXCL
-        place = self._place(request, asker, follow=follow)
-        wanted = Wanted(flags, request.require_reflink, not request.no_copy)
+        place = self._place(request, context, follow=follow)
+        wanted = WantedDescriptor(flags, request.require_reflink, not request.no_copy)
         found = place.inode
         if found is None:
             forwarding.check_possible(wanted)
-            found = self._create(place, request, asker)
+            found = self._create(place, request, context)
         else:
-            self._open_existing(found, place, flags, asker.peer.credentials())
+            self._open_existing(found, place, flags, context.peer.credentials())
             forwarding.check(found, wanted)
             if flags & os.O_TRUNC:
-                await self._empty(found, asker)
-        given = await forwarding.give(found, wanted, asker.caller.pid)
-        asker.peer.outgoing.append(given.fd)
+                await self._empty(found, context)
+        given = await forwarding.give(found, wanted, context.caller.pid)
+        context.peer.outgoing.append(given.fd)
         await self._settle()
         shown = info_of(path_of(request.path, request.raw_path), found.tree.attributes(found))
         return wire.FdReply(source=given.source, file=shown)
 
-    def _create(self, place: Place, request: wire.FdOpen, asker: Asker) -> Inode:
+    def _create(self, place: ResolvedPath, request: wire.FdOpen, context: RequestContext) -> Inode:
         if not request.flags & os.O_CREAT:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory")
         self._check_changeable(place)
         check_mode(request.permissions)
-        who = asker.peer.creator()
+        who = context.peer.creator()
         permissions.check(place.directory, WRITE | EXECUTE, who)
         mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
         owner = Owner(who.uid, who.gid, who.umask)
-        made = namespace.make(place.directory.tree, place.directory, place.name, mode, owner)
-        self._tell_file("created", made, asker)
+        made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
+        self._tell_file("created", made, context)
         self.overlay.names_changed(place.directory, place.name)
         return made
 
-    def _open_existing(self, found: Inode, place: Place, flags: int, who: Credentials) -> None:
+    def _open_existing(self, found: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
         writes = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC
         if flags & os.O_CREAT and flags & os.O_EXCL:
             raise FileExistsError(errno.EEXIST, "file exists")
@@ -99,39 +99,41 @@ class ForwardHandlers(FileHandlers):
             self._check_changeable(place)
         permissions.check(found, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
 
-    async def _empty(self, inode: Inode, asker: Asker) -> None:
+    async def _empty(self, inode: Inode, context: RequestContext) -> None:
         """O_TRUNC, as of somebody who writes."""
         self.overlay.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
         await self._write_back()
         copyup.check_writable(inode.tree)
-        attributes.truncate(inode, 0)
-        attributes.drop_capabilities(inode)
-        if not asker.peer.credentials().privileged:
-            attributes.drop_setid(inode)
-        self._tell_file("modified", inode, asker)
+        inode_attributes.truncate(inode, 0)
+        inode_attributes.drop_capabilities(inode)
+        if not context.peer.credentials().privileged:
+            inode_attributes.drop_setid(inode)
+        self._tell_file("modified", inode, context)
         self.overlay.file_changed(inode, data=True)
 
     # -- by another descriptor
 
-    async def _fd_dup(self, request: wire.FdDup, asker: Asker) -> wire.FdReply:
-        forwarding = self._forwarding(asker)
-        inode, flags = await self._file_of(forwarding, asker)
-        given = await forwarding.give(inode, Wanted(flags, request.require_reflink, not request.no_copy), asker.caller.pid)
-        asker.peer.outgoing.append(given.fd)
+    async def _fd_dup(self, request: wire.FdDup, context: RequestContext) -> wire.FdReply:
+        forwarding = self._forwarding(context)
+        inode, flags = await self._file_of(forwarding, context)
+        given = await forwarding.give(
+            inode, WantedDescriptor(flags, request.require_reflink, not request.no_copy), context.caller.pid
+        )
+        context.peer.outgoing.append(given.fd)
         return wire.FdReply(source=given.source, file=info_of(inode.path, inode.tree.attributes(inode)))
 
-    async def _fd_sync(self, request: wire.FdSync, asker: Asker) -> wire.Done:
-        inode, _ = await self._file_of(self._forwarding(asker), asker)
+    async def _fd_sync(self, request: wire.FdSync, context: RequestContext) -> wire.Done:
+        inode, _ = await self._file_of(self._forwarding(context), context)
         await trio.to_thread.run_sync(data.sync_later(inode, data_only=request.data_only))
         return wire.Done()
 
-    async def _file_of(self, forwarding: Forwarding, asker: Asker) -> tuple[Inode, int]:
+    async def _file_of(self, forwarding: Forwarding, context: RequestContext) -> tuple[Inode, int]:
         """The file of a branch that a descriptor stands for, and its flags. A bound process names its own branch's only."""
-        if not asker.descriptors:
+        if not context.descriptors:
             raise Refusal(errno.EINVAL, "no-descriptor", "no descriptor came along", "send one with the request")
         if not self._lookers.available_tokens:
             raise declined("too many descriptors are being looked at", "try again")
-        fd = asker.descriptors.pop(0)
+        fd = context.descriptors.pop(0)
         token, flags, found = forwarding.expect(), os.O_PATH, None
         try:
             with trio.move_on_after(_ASK_S):
@@ -144,17 +146,17 @@ class ForwardHandlers(FileHandlers):
             inode = forwarding.behind(found)
         if inode is None or flags & os.O_PATH:
             raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
-        bound = asker.bound_to
+        bound = context.bound_to
         if bound not in (None, inode.tree.id) and not (inode.tree.read_only and self.overlay.in_history(bound, inode.tree.id)):
             raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
         return inode, flags
 
     # -- settings
 
-    async def _interpose_get(self, request: wire.InterposeGet, asker: Asker) -> wire.InterposeReply:
+    async def _interpose_get(self, request: wire.InterposeGet, context: RequestContext) -> wire.InterposeReply:
         return self._interpose()
 
-    async def _interpose_set(self, request: wire.InterposeSet, asker: Asker) -> wire.InterposeReply:
+    async def _interpose_set(self, request: wire.InterposeSet, context: RequestContext) -> wire.InterposeReply:
         if self.forwarding is None:
             raise declined("this daemon gives out no descriptors")
         self.forwarding.set(request.name, request.value)
@@ -164,7 +166,7 @@ class ForwardHandlers(FileHandlers):
         forwarding = self.forwarding
         why = "this daemon gives out no descriptors" if forwarding is None else forwarding.why_not
         return wire.InterposeReply(
-            settings=settings.texts(self.overlay.store), possible=not why, why=why,
+            settings=forwarding_settings.texts(self.overlay.store), possible=not why, why=why,
             socket=self.doorway.path if self.doorway is not None else "", open=len(forwarding) if forwarding is not None else 0,
         )  # fmt: skip
 

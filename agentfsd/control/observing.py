@@ -10,23 +10,23 @@ from contextlib import contextmanager
 import trio
 
 from agentfs_client import wire
-from agentfs_client.filesystem.search import PathMatch, path_matcher
-from agentfsd.backstore.room import is_full
+from agentfs_files.filesystem.search import PathMatch, path_matcher
+from agentfsd.backstore.free_space import is_full
 from agentfsd.binding.table import Bindings
-from agentfsd.control import noting
-from agentfsd.control.asker import Asker
-from agentfsd.control.info import DaemonInfo
-from agentfsd.control.line import ClientGone
-from agentfsd.control.slices import drive
+from agentfsd.control import audit_notes
+from agentfsd.control.cooperative import drive
+from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.progress_channel import ClientGone
+from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
-from agentfsd.handoff.forwarding import Forwarding
-from agentfsd.lower import writer
-from agentfsd.telemetry.audit import Audit
-from agentfsd.telemetry.slow import Slow
-from agentfsd.telemetry.traffic import Row, Times, Traffic
-from agentfsd.telemetry.trail import Question, Record
-from agentfsd.telemetry.who import Identify
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.lower import commit_writer
+from agentfsd.telemetry.audit_database import AuditQuery, AuditRecord
+from agentfsd.telemetry.audit_trail import AuditTrail
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import OperationTimes, ProcessActivity, RequestCounters
+from agentfsd.telemetry.slow_requests import SlowOperation
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 _GONE = "(deleted)"
@@ -41,9 +41,9 @@ class ObserveHandlers:
     overlay: Overlay
     bindings: Bindings
     info: DaemonInfo
-    traffic: Traffic
-    identify: Identify
-    audit: Audit | None = None
+    traffic: RequestCounters
+    identify: ProcessIdentifier
+    audit: AuditTrail | None = None
     connections: Callable[[], list[tuple[str, str, str]]]  # branch id, session and io of each
     forwarding: Forwarding | None = None
     _measure: Callable[[], dict[str, int]]
@@ -73,8 +73,8 @@ class ObserveHandlers:
             audit=self.audit is not None and self.audit.is_on, metrics=info.metrics, damage=damage,
         )  # fmt: skip
 
-    async def _status(self, request: wire.Status, asker: Asker) -> wire.StatusReply:
-        return await self.status(asker.bound_to)
+    async def _status(self, request: wire.Status, context: RequestContext) -> wire.StatusReply:
+        return await self.status(context.bound_to)
 
     def _resources(self) -> dict[str, int]:
         room = self.overlay.backstore.statvfs()
@@ -95,7 +95,7 @@ class ObserveHandlers:
 
     def _pending(self) -> wire.PendingCommit | None:
         try:
-            found = writer.pending(self.info.state)
+            found = commit_writer.pending(self.info.state)
         except Refusal:
             return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=self._committing)
         if found is None:
@@ -139,10 +139,10 @@ class ObserveHandlers:
 
     # -- top
 
-    async def _top(self, request: wire.Top, asker: Asker) -> wire.TopReply:
+    async def _top(self, request: wire.Top, context: RequestContext) -> wire.TopReply:
         if not _LEAST_S <= request.seconds <= _MOST_S or math.isnan(request.seconds):
             raise invalid(f"{request.seconds} s is no span to look at", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
-        profile = self.traffic.profile(self.identify.of_thread, asker.bound_to)
+        profile = self.traffic.profile(self.identify.of_thread, context.bound_to)
         began_ns = time.monotonic_ns()
         try:
             await trio.sleep(request.seconds)
@@ -159,20 +159,20 @@ class ObserveHandlers:
 
     # -- the audit trail
 
-    async def _audit_list(self, request: wire.AuditList, asker: Asker) -> wire.AuditReply:
+    async def _audit_list(self, request: wire.AuditList, context: RequestContext) -> wire.AuditReply:
         if not 1 <= request.limit <= _MOST_ENTRIES:
             raise invalid(f"{request.limit} is no number of entries", f"give 1 to {_MOST_ENTRIES}")
         if self.audit is None or not self.audit.is_on:
             return wire.AuditReply(enabled=False, entries=[])
-        branch_id, name = self._asked_branch(request.branch, asker)
-        question = Question(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
+        branch_id, name = self._asked_branch(request.branch, context)
+        question = AuditQuery(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
         found = await self.audit.read(question, _path_filter(request.path), request.limit)
         return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in found])
 
-    def _asked_branch(self, ref: str | None, asker: Asker) -> tuple[str, str]:
+    def _asked_branch(self, ref: str | None, context: RequestContext) -> tuple[str, str]:
         """The id, or for a branch that is no more the name that it had."""
-        if asker.bound_to is not None:
-            return asker.bound_to, ""
+        if context.bound_to is not None:
+            return context.bound_to, ""
         if ref is None:
             return "", ""
         try:
@@ -180,24 +180,24 @@ class ObserveHandlers:
         except Refusal:
             return "", ref
 
-    def _note(self, note: noting.Note | None, asker: Asker) -> None:
+    def _note(self, note: audit_notes.AuditNote | None, context: RequestContext) -> None:
         if note is None or self.audit is None:
             return
-        branch_id = asker.bound_to or "" if note.branch is None else self.overlay.branch_row(note.branch).id
-        self.audit.note(note.kind, asker.caller, branch_id, note.name)
+        branch_id = context.bound_to or "" if note.branch is None else self.overlay.branch_row(note.branch).id
+        self.audit.note(note.kind, context.caller, branch_id, note.name)
 
     # -- settings
 
-    async def _policy_get(self, request: wire.PolicyGet, asker: Asker) -> wire.PolicyReply:
+    async def _policy_get(self, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
         return wire.PolicyReply(policy=self.overlay.policy())
 
-    async def _policy_set(self, request: wire.PolicySet, asker: Asker) -> wire.PolicyReply:
+    async def _policy_set(self, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
         """One that begins the audit trail is its first entry, one that ends it the last."""
         self.overlay.set_policy(request.name, request.value)
         reply, is_on = wire.PolicyReply(policy=self.overlay.policy()), self.audit is not None and self.audit.is_on
         if not is_on:
             self.follow_policy()
-        self._note(noting.note_of(request, reply), asker)
+        self._note(audit_notes.note_of(request, reply), context)
         if is_on:
             self.follow_policy()
         return reply
@@ -205,7 +205,7 @@ class ObserveHandlers:
     # -- what each request takes
 
     @contextmanager
-    def _counted(self, request: wire.AnyRequest, asker: Asker) -> Iterator[None]:
+    def _counted(self, request: wire.AnyRequest, context: RequestContext) -> Iterator[None]:
         tag = str(type(request).__struct_config__.tag)
         tally, began_ns = self.traffic.tally("control", tag), time.monotonic_ns()
         try:
@@ -220,42 +220,42 @@ class ObserveHandlers:
             tally.total_ns += took_ns
             tally.classes[took_ns.bit_length()] += 1
             if took_ns > self.traffic.slow.limit_ns:
-                _, command = self.identify.of_process(asker.caller.pid)
-                branch = getattr(request, "branch", None) or asker.branch
+                _, command = self.identify.of_process(context.caller.pid)
+                branch = getattr(request, "branch", None) or context.branch
                 self.traffic.slow.note(
-                    Slow(
+                    SlowOperation(
                         time.time_ns(),
                         took_ns,
                         tag,
-                        noting.subject(request),
+                        audit_notes.subject(request),
                         branch,
-                        asker.bound_to or "",
-                        asker.caller.pid,
+                        context.bound_to or "",
+                        context.caller.pid,
                         command,
                     )
                 )
 
 
-def _wire_operation(name: str, times: Times) -> wire.OperationLoad:
+def _wire_operation(name: str, times: OperationTimes) -> wire.OperationLoad:
     half, most = times.percentiles(0.5, 0.99)
     return wire.OperationLoad(name=name, count=times.count, p50_ns=half, p99_ns=most, longest_ns=times.longest_ns)
 
 
-def _wire_process(row: Row, branch: str) -> wire.ProcessLoad:
+def _wire_process(row: ProcessActivity, branch: str) -> wire.ProcessLoad:
     return wire.ProcessLoad(
         pid=row.who.pid, command=row.who.command, branch=branch, requests=row.requests, read_bytes=row.read_bytes,
         written_bytes=row.written_bytes, busy_ns=row.busy_ns,
     )  # fmt: skip
 
 
-def _wire_slow(slow: Slow) -> wire.SlowRequest:
+def _wire_slow(slow: SlowOperation) -> wire.SlowRequest:
     return wire.SlowRequest(
         time_ns=slow.time_ns, took_ns=slow.took_ns, request=slow.op, where=slow.where, branch=slow.branch, pid=slow.pid,
         command=slow.command,
     )  # fmt: skip
 
 
-def _path_filter(pattern: str) -> Callable[[Record], bool]:
+def _path_filter(pattern: str) -> Callable[[AuditRecord], bool]:
     if not pattern:
         return lambda record: True
     try:
@@ -263,13 +263,13 @@ def _path_filter(pattern: str) -> Callable[[Record], bool]:
     except ValueError as exc:
         raise Refusal(errno.EINVAL, "bad-pattern", str(exc), "such as 'src/**/*.c' or '*.c'") from None
 
-    def fits(record: Record) -> bool:
+    def fits(record: AuditRecord) -> bool:
         return any(matches(path.decode("utf-8", "backslashreplace")) for path in (record.path, record.old_path) if path)
 
     return fits
 
 
-def _wire_entry(record: Record) -> wire.AuditEntry:
+def _wire_entry(record: AuditRecord) -> wire.AuditEntry:
     return wire.AuditEntry(
         id=record.id, time_ns=record.time_ns, branch=record.branch, uid=record.uid, pid=record.pid, command=record.command,
         kind=record.kind, name=record.name, **wire.path_fields(record.path), **wire.path_fields(record.old_path, "old_path"),

@@ -12,34 +12,40 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control import differing, noting, patches, tags
-from agentfsd.control.asker import Asker
+from agentfsd.control import audit_notes, diff_patches, file_differences, snapshot_tags
 from agentfsd.control.authorize import FORBIDDEN, authorize, check_caller, no_process
+from agentfsd.control.backstore_usage import backstore_status
 from agentfsd.control.committing import CommitHandlers
-from agentfsd.control.events import Watcher, stream
+from agentfsd.control.cooperative import drive
+from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.event_stream import EventWatcher, stream
 from agentfsd.control.forwarding import ForwardHandlers
 from agentfsd.control.history import Flush, author_of, wire_snapshot
-from agentfsd.control.info import DaemonInfo
-from agentfsd.control.line import ClientGone, Line
 from agentfsd.control.observing import ObserveHandlers
 from agentfsd.control.peer import Peer
-from agentfsd.control.slices import drive
-from agentfsd.control.storage import backstore_status
-from agentfsd.core.news import Kind
+from agentfsd.control.progress_channel import ClientGone, ProgressChannel
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core.branch_events import EventKind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.snapshots import KEPT, RUN
+from agentfsd.core.overlay_snapshots import KEPT, RUN
 from agentfsd.errors import Refusal
 from agentfsd.history.paths import among, parse
 from agentfsd.metadata.rows import BranchRow
-from agentfsd.telemetry.traffic import Traffic
-from agentfsd.telemetry.who import Identify
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import RequestCounters
 from agentfsd.types import DEFAULT_BRANCH, BranchView, Change
 
 log = logging.getLogger(__name__)
 
 _SENTENCE_CHARACTERS = 500
 
-_HOLD_THE_LINE = (wire.LongRequest, wire.Events, wire.Top, wire.FileDelete, wire.FileCount)  # given up when the client goes away
+_CANCELLED_ON_DISCONNECT = (
+    wire.LongRequest,
+    wire.Events,
+    wire.Top,
+    wire.FileDelete,
+    wire.FileCount,
+)  # given up when the client goes away
 
 
 async def _nothing(branch_id: str | None = None) -> None:
@@ -75,15 +81,15 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
         self.overlay, self.bindings, self.info = overlay, bindings, info
         self._flush, self._settle, self._shutdown, self._measure = flush, settle, shutdown, measure
         self._open_view, self._write_back = open_view, write_back
-        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
+        self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.follow_policy: Callable[[], None] = _pass
         self.connections: Callable[[], list[tuple[str, str, str]]] = list
 
-    async def answer(self, body: bytes, peer: Peer, line: Line | None = None) -> bytes:
+    async def answer(self, body: bytes, peer: Peer, channel: ProgressChannel | None = None) -> bytes:
         """One encoded request to its encoded reply; never raises for what the request holds. ClientGone."""
         as_json = wire.is_json(body)
         try:
-            return wire.encode(await self.handle(_decode(body), peer, line), json=as_json)
+            return wire.encode(await self.handle(_decode(body), peer, channel), json=as_json)
         except ClientGone:
             raise
         except OSError as exc:
@@ -97,30 +103,30 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")
         return wire.encode(reply, json=as_json)
 
-    async def handle(self, request: wire.AnyRequest, peer: Peer, line: Line | None = None) -> wire.AnyReply:
+    async def handle(self, request: wire.AnyRequest, peer: Peer, channel: ProgressChannel | None = None) -> wire.AnyReply:
         """OSError (Refusal) for what cannot be done. A long request is given up when its client goes away."""
         if request.version != wire.PROTOCOL_VERSION:
             raise _wrong_version(request.version)
         bound_to = self.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
-        asker = Asker(peer, bound_to, self._branch_name(bound_to), line, progress)
+        context = RequestContext(peer, bound_to, self._branch_name(bound_to), channel, progress)
         try:
             check_caller(peer, self.info.owner_uid)
-            request = tags.to_ids(request, bound_to, self.overlay)
+            request = snapshot_tags.to_ids(request, bound_to, self.overlay)
             authorize(request, peer, bound_to, self.overlay)
         except Refusal as exc:
             if exc.code in FORBIDDEN:
-                self._note(noting.refusal_of(request), asker)
+                self._note(audit_notes.refusal_of(request), context)
             raise
         handler = cast(Any, _HANDLERS[type(request)])
         reply: wire.AnyReply
-        with self._counted(request, asker):
-            if line is not None and isinstance(request, _HOLD_THE_LINE):
-                reply = await line.hold(lambda: handler(self, request, asker))
+        with self._counted(request, context):
+            if channel is not None and isinstance(request, _CANCELLED_ON_DISCONNECT):
+                reply = await channel.hold(lambda: handler(self, request, context))
             else:
-                reply = await handler(self, request, asker)
+                reply = await handler(self, request, context)
         if not isinstance(request, wire.PolicySet):  # which has seen to that itself
-            self._note(noting.note_of(request, reply), asker)
+            self._note(audit_notes.note_of(request, reply), context)
         if isinstance(request, wire.SnapshotCreate) and isinstance(reply, wire.SnapshotReply):
             peer.made.add(reply.snapshot.id)
         return reply
@@ -131,66 +137,66 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
 
     # -- the daemon
 
-    async def _hello(self, request: wire.Hello, asker: Asker) -> wire.HelloOk:
+    async def _hello(self, request: wire.Hello, context: RequestContext) -> wire.HelloOk:
         return wire.HelloOk(
-            version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=asker.branch, bound=asker.bound_to is not None
+            version=wire.PROTOCOL_VERSION, daemon=self.info.version, branch=context.branch, bound=context.bound_to is not None
         )
 
-    async def _capabilities(self, request: wire.Capabilities, asker: Asker) -> wire.CapabilitiesReply:
+    async def _capabilities(self, request: wire.Capabilities, context: RequestContext) -> wire.CapabilitiesReply:
         return wire.CapabilitiesReply(capabilities=self.info.capabilities | {"cap.fd_forwarding": self._forwards()})
 
-    async def _backstore_status(self, request: wire.BackstoreStatus, asker: Asker) -> wire.BackstoreReply:
+    async def _backstore_status(self, request: wire.BackstoreStatus, context: RequestContext) -> wire.BackstoreReply:
         return await backstore_status(self.overlay, self.info)
 
-    async def _fsck(self, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
-        return wire.ProblemsReply(problems=await drive(self.overlay.checking(scrub=request.scrub), asker))
+    async def _fsck(self, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
+        return wire.ProblemsReply(problems=await drive(self.overlay.checking(scrub=request.scrub), context))
 
-    async def _shut(self, request: wire.Shutdown, asker: Asker) -> wire.Done:
+    async def _shut(self, request: wire.Shutdown, context: RequestContext) -> wire.Done:
         await self._shutdown(request.force)
         return wire.Done(message="unmounting")
 
-    async def _events(self, request: wire.Events, asker: Asker) -> wire.Done:
-        branch_id = self.overlay.branch_row(request.branch).id if request.branch is not None else asker.bound_to
-        await stream(Watcher(self.overlay, branch_id), asker, self.bindings)
+    async def _events(self, request: wire.Events, context: RequestContext) -> wire.Done:
+        branch_id = self.overlay.branch_row(request.branch).id if request.branch is not None else context.bound_to
+        await stream(EventWatcher(self.overlay, branch_id), context, self.bindings)
         return wire.Done(message="the branch has gone")
 
     # -- branches
 
-    async def _branch_create(self, request: wire.BranchCreate, asker: Asker) -> wire.BranchReply:
+    async def _branch_create(self, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
         source = self._pin(request.source)
         await self._flush()
         made = self.overlay.create_branch(request.name, source, temporary=request.temporary)
-        asker.peer.temporary |= {made.id} if request.temporary else set()
-        self._tell("branch-created", made.id, asker.caller.pid, name=made.base)
+        context.peer.temporary |= {made.id} if request.temporary else set()
+        self._tell("branch-created", made.id, context.caller.pid, name=made.base)
         return wire.BranchReply(branch=self._wire_branch(made))
 
-    async def _branch_list(self, request: wire.BranchList, asker: Asker) -> wire.BranchesReply:
+    async def _branch_list(self, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
         return wire.BranchesReply(branches=await self._branches())
 
-    async def _branch_show(self, request: wire.BranchShow, asker: Asker) -> wire.BranchReply:
-        info = self.overlay.branch_info(request.ref or asker.branch)
+    async def _branch_show(self, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
+        info = self.overlay.branch_info(request.ref or context.branch)
         busy = sum(binding.branch_id == info.id for binding in self.bindings.bindings())
         return wire.BranchReply(branch=self._wire_branch(info, busy))
 
-    async def _branch_rename(self, request: wire.BranchRename, asker: Asker) -> wire.BranchReply:
+    async def _branch_rename(self, request: wire.BranchRename, context: RequestContext) -> wire.BranchReply:
         old = self.overlay.branch_row(request.ref).name
         renamed = self.overlay.rename_branch(request.ref, request.new_name)
-        self._tell("branch-renamed", renamed.id, asker.caller.pid, name=old)
+        self._tell("branch-renamed", renamed.id, context.caller.pid, name=old)
         return wire.BranchReply(branch=self._wire_branch(renamed))
 
-    async def _branch_delete(self, request: wire.BranchDelete, asker: Asker) -> wire.Done:
+    async def _branch_delete(self, request: wire.BranchDelete, context: RequestContext) -> wire.Done:
         row = self._unused(request.ref)
         self.overlay.delete_branch(row.id)
-        self._tell("branch-deleted", row.id, asker.caller.pid, branch=row.name)
+        self._tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"deleted branch {request.ref}")
 
-    async def _discard(self, request: wire.Discard, asker: Asker) -> wire.Done:
+    async def _discard(self, request: wire.Discard, context: RequestContext) -> wire.Done:
         row = self._unused(request.ref)
         self.overlay.discard(row.id, keep=request.keep)
-        self._tell("discard", row.id, asker.caller.pid, branch=row.name)
+        self._tell("discard", row.id, context.caller.pid, branch=row.name)
         if not self.overlay.has_tree(row.id):
-            self._tell("branch-deleted", row.id, asker.caller.pid, branch=row.name)
+            self._tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
         await self._settle()
         return wire.Done(message=f"discarded {request.ref}")
 
@@ -206,7 +212,7 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             )  # fmt: skip
         return row
 
-    async def _bind(self, request: wire.BranchBind, asker: Asker) -> wire.Done:
+    async def _bind(self, request: wire.BranchBind, context: RequestContext) -> wire.Done:
         row = self.overlay.branch_row(request.branch)
         if request.pid == self.info.pid:
             raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
@@ -214,72 +220,72 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
             self.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
             await self._settle()
             self.bindings.bind(request.pid, row.id)
-            if request.brood and asker.caller.pid:
-                self.bindings.bind_brood(asker.caller.pid, row.id)
+            if request.brood and context.caller.pid:
+                self.bindings.bind_children(context.caller.pid, row.id)
         except ProcessLookupError:
             raise no_process(request.pid) from None
-        self._tell("bound", row.id, request.pid, by=asker.caller.pid)
+        self._tell("bound", row.id, request.pid, by=context.caller.pid)
         await self._settle()
         return wire.Done(message=f"process {request.pid} sees {row.name} from now on")
 
-    async def _view_open(self, request: wire.ViewOpen, asker: Asker) -> wire.ViewReply:
+    async def _view_open(self, request: wire.ViewOpen, context: RequestContext) -> wire.ViewReply:
         row = self.overlay.branch_row(request.branch)
-        if self._open_view is None or asker.line is None:
+        if self._open_view is None or context.channel is None:
             raise Refusal(errno.EOPNOTSUPP, "no-views", "the control file carries no mounts", "ask over the daemon's socket")
-        if asker.caller.uid != self.info.owner_uid:
+        if context.caller.uid != self.info.owner_uid:
             raise Refusal(errno.EACCES, "not-owner", f"only uid {self.info.owner_uid} can enter the namespace of that mount")
         view = await self._open_view(row.id, request.io)
-        asker.peer.at_end.append(view.leave)
-        asker.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
+        context.peer.at_end.append(view.leave)
+        context.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
         await self._settle()  # what the mount had cached of the branch
         return wire.ViewReply(io=view.io, joined=view.joined)
 
-    async def _unbind(self, request: wire.BranchUnbind, asker: Asker) -> wire.Done:
+    async def _unbind(self, request: wire.BranchUnbind, context: RequestContext) -> wire.Done:
         branch_id = self.bindings.branch_of(request.pid)
         if not self.bindings.unbind(request.pid):
             raise Refusal(
                 errno.ESRCH, "not-bound", f"process {request.pid} has no binding of its own", "`agentfsd bindings` shows them"
             )
         if branch_id is not None:
-            self._tell("unbound", branch_id, request.pid, by=asker.caller.pid)
+            self._tell("unbound", branch_id, request.pid, by=context.caller.pid)
         return wire.Done(message=f"process {request.pid} sees {DEFAULT_BRANCH} from now on")
 
-    async def _branch_bindings(self, request: wire.BranchBindings, asker: Asker) -> wire.BindingsReply:
+    async def _branch_bindings(self, request: wire.BranchBindings, context: RequestContext) -> wire.BindingsReply:
         return wire.BindingsReply(bindings=self._bindings())
 
     # -- snapshots
 
-    async def _snapshot_create(self, request: wire.SnapshotCreate, asker: Asker) -> wire.SnapshotReply:
-        branch = self.overlay.branch_row(request.branch or asker.branch).id
+    async def _snapshot_create(self, request: wire.SnapshotCreate, context: RequestContext) -> wire.SnapshotReply:
+        branch = self.overlay.branch_row(request.branch or context.branch).id
         await self._flush(branch)
-        author, kind = author_of(asker), KEPT if request.keep else RUN if request.around_run else ""
+        author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
         made = self.overlay.create_snapshot(
             branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
         )
-        asker.peer.temporary |= {made.id} if request.temporary else set()
+        context.peer.temporary |= {made.id} if request.temporary else set()
         self.overlay.apply_retention(branch)
         self._tell("snapshot", branch, author.pid, name=made.name)
         return wire.SnapshotReply(snapshot=wire_snapshot(made))
 
-    async def _snapshot_list(self, request: wire.SnapshotList, asker: Asker) -> wire.SnapshotsReply:
-        branch = request.branch if asker.bound_to is None else asker.branch
+    async def _snapshot_list(self, request: wire.SnapshotList, context: RequestContext) -> wire.SnapshotsReply:
+        branch = request.branch if context.bound_to is None else context.branch
         found = self.overlay.list_snapshots(branch)
         return wire.SnapshotsReply(snapshots=[wire_snapshot(self.overlay.count_snapshot(info.id)) for info in found])
 
-    async def _snapshot_show(self, request: wire.SnapshotShow, asker: Asker) -> wire.SnapshotReply:
+    async def _snapshot_show(self, request: wire.SnapshotShow, context: RequestContext) -> wire.SnapshotReply:
         return wire.SnapshotReply(snapshot=wire_snapshot(self.overlay.count_snapshot(request.ref)))
 
-    async def _snapshot_delete(self, request: wire.SnapshotDelete, asker: Asker) -> wire.Done:
+    async def _snapshot_delete(self, request: wire.SnapshotDelete, context: RequestContext) -> wire.Done:
         row = self.overlay.snapshot_row(request.ref)
         self.overlay.delete_snapshot(row.id)
         branch = "" if self.overlay.has_tree(row.branch_id) else row.branch
-        self._tell("snapshot-deleted", row.branch_id, asker.caller.pid, branch=branch, name=row.name)
+        self._tell("snapshot-deleted", row.branch_id, context.caller.pid, branch=branch, name=row.name)
         await self._settle()
         return wire.Done(message=f"deleted snapshot {row.name}")
 
-    async def _temporary_keep(self, request: wire.TemporaryKeep, asker: Asker) -> wire.Done:
-        self.overlay.keep_temporary(asker.peer.temporary)
-        asker.peer.temporary.clear()
+    async def _temporary_keep(self, request: wire.TemporaryKeep, context: RequestContext) -> wire.Done:
+        self.overlay.keep_temporary(context.peer.temporary)
+        context.peer.temporary.clear()
         return wire.Done()
 
     def leave(self, peer: Peer) -> None:
@@ -290,32 +296,32 @@ class ControlService(CommitHandlers, ForwardHandlers, ObserveHandlers):
                 kind, branch_id = ("discard", row.id) if isinstance(row, BranchRow) else ("snapshot-deleted", row.branch_id)
                 of = row.name if isinstance(row, BranchRow) else row.branch
                 name = "" if isinstance(row, BranchRow) else row.name
-                self._tell(cast(Kind, kind), branch_id, peer.caller.pid, branch=of, name=name)
+                self._tell(cast(EventKind, kind), branch_id, peer.caller.pid, branch=of, name=name)
         except (OSError, sqlite3.Error) as exc:  # a full disk, for example: it goes at the next start
             log.warning("what a client has left behind stays for now: %s", exc)
 
-    async def _log(self, request: wire.Log, asker: Asker) -> wire.SnapshotsReply:
-        return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in self.overlay.log(request.ref or asker.branch)])
+    async def _log(self, request: wire.Log, context: RequestContext) -> wire.SnapshotsReply:
+        return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in self.overlay.log(request.ref or context.branch)])
 
-    async def _diff(self, request: wire.Diff, asker: Asker) -> wire.ChangesReply:
-        wanted = parse(patches.asked_paths(request))
-        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
+    async def _diff(self, request: wire.Diff, context: RequestContext) -> wire.ChangesReply:
+        wanted = parse(diff_patches.asked_paths(request))
+        a, b = self._pin(request.a), self._pin(request.b or context.branch)
         await self._flush()
         with self.overlay.made_from(b) if request.own and b is not None else nullcontext(self.overlay.side(a)) as old:
-            found = await drive(self.overlay.diffing(old, self.overlay.side(b)), asker)
+            found = await drive(self.overlay.diffing(old, self.overlay.side(b)), context)
         return wire.ChangesReply(changes=[_wire_change(change) for change in among(found, wanted)])
 
-    async def _diff_files(self, request: wire.DiffFiles, asker: Asker) -> wire.FilesDifferReply:
-        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
+    async def _diff_files(self, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
+        a, b = self._pin(request.a), self._pin(request.b or context.branch)
         await self._flush()
         with self.overlay.frozen(a) as old, self.overlay.frozen(b) as new:
-            return await drive(differing.files(self.overlay.parts, old, new, count=request.count), asker)
+            return await drive(file_differences.files(self.overlay.parts, old, new, count=request.count), context)
 
-    async def _diff_patch(self, request: wire.DiffPatch, asker: Asker) -> wire.PatchesReply:
-        patches.check(request)
-        a, b = self._pin(request.a), self._pin(request.b or asker.branch)
+    async def _diff_patch(self, request: wire.DiffPatch, context: RequestContext) -> wire.PatchesReply:
+        diff_patches.check(request)
+        a, b = self._pin(request.a), self._pin(request.b or context.branch)
         await self._flush()
-        return wire.PatchesReply(patches=await patches.make(self.overlay, a, b, request, asker, self.info.state))
+        return wire.PatchesReply(patches=await diff_patches.make(self.overlay, a, b, request, context, self.info.state))
 
 
 def _decode(body: bytes) -> wire.AnyRequest:

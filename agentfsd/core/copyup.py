@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from agentfsd.core import origin
+from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.inode import ROOT_ID, Inode
-from agentfsd.core.objects import clone_object, create_object
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import NO_ROOM
-from agentfsd.metadata.store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
 THREAD_BYTES = 4 << 20  # a copy of this size belongs in a thread: others must not wait for it
@@ -48,7 +48,7 @@ def check_writable(tree: Tree) -> None:
         raise OSError(errno.EROFS, "a snapshot cannot be changed")
 
 
-def frees_room(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Concatenate[Tree, _P], _T]:
+def retry_with_reserve(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Concatenate[Tree, _P], _T]:
     """For what gives room back: on a full disk it is tried again with the room that was kept for this."""
 
     @functools.wraps(operation)
@@ -74,7 +74,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     """Gives an unmodified lower object (and the directories above it) rows of its own; copies no data.
 
     Comes first in every change: afterwards the fields of *inode* are what stat shows. Not *itself*: a directory in which names
-    change, and whose mode and access list are nobody's business then (see core/initial.py).
+    change, and whose mode and access list are nobody's business then (see core/copyup_policy.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
@@ -84,7 +84,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
         materialize(tx, parent, itself=False)
     load_lower_attributes(tx, inode)
     if itself:
-        tree.initial.apply(tx, inode, change_time_ns(inode))
+        tree.copyup_policy.apply(tx, inode, change_time_ns(inode))
     if parent is None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)

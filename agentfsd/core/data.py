@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from agentfsd.core import attributes, copyup
+from agentfsd.core import copyup, inode_attributes
 from agentfsd.core.inode import Inode
 from agentfsd.types import ContentFile
 
@@ -26,7 +26,7 @@ def open_(inode: Inode, flags: int) -> None:
     inode.opens += 1
     if flags & os.O_TRUNC and inode.is_file:
         try:
-            attributes.truncate(inode, 0)
+            inode_attributes.truncate(inode, 0)
         except BaseException:
             release(inode)
             raise
@@ -87,7 +87,7 @@ def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bo
     *append*: *offset* is the end, unless somebody appends past us.
     """
     content = _writable(inode, privileged)
-    if append and inode in inode.tree.passed:
+    if append and inode in inode.tree.external_writers:
         return os.pwritev(content.fileno(), [data], 0, os.RWF_APPEND)
     return content.pwrite(data, offset)
 
@@ -99,9 +99,9 @@ def _writable(inode: Inode, privileged: bool) -> ContentFile:
     if inode.file is None:
         inode.file = inode.tree.backstore.open(inode.content)
     if inode.xattrs:
-        attributes.drop_capabilities(inode)
+        inode_attributes.drop_capabilities(inode)
     if not privileged:
-        attributes.drop_setid(inode)
+        inode_attributes.drop_setid(inode)
     return inode.file
 
 

@@ -6,12 +6,12 @@ import os
 import stat
 import time
 
+from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
-from agentfsd.core.objects import clone_object
 from agentfsd.core.tree import Tree, join
-from agentfsd.metadata import origins
+from agentfsd.metadata import origin_rows
+from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.metadata.rows import OriginRow
-from agentfsd.metadata.store import GARBAGE, Transaction
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE, which file systems stamp with: a finer one would run ahead
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
@@ -25,7 +25,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     tree = directory.tree
     if directory.lower_path is None:
         return
-    old = origins.find(tree.store, directory.id, name, tree.chain)
+    old = origin_rows.find(tree.store, directory.id, name, tree.chain)
     if old is not None and (old.base or not keep):
         return
     path = join(directory.lower_path, name)
@@ -42,7 +42,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
         old = OriginRow(directory.id, name, tree.head, *identity, since_ns, base)
     elif not base:
         return
-    origins.put(tree.store, old._replace(layer=tree.head, base=base))
+    origin_rows.put(tree.store, old._replace(layer=tree.head, base=base))
 
 
 def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
@@ -52,10 +52,10 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     base = 0
     if now != NO_LOWER:
         base = _keep_content(tx, tree, path, tree.lower.stat(path))
-    old = origins.find(tree.store, directory.id, name, tree.chain)
+    old = origin_rows.find(tree.store, directory.id, name, tree.chain)
     if old is not None and old.base and old.layer == tree.head:
         tree.store.put_object(old.base, GARBAGE)
-    origins.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
+    origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
 def carry(source: Tree, tree: Tree, path: bytes) -> None:
@@ -67,24 +67,24 @@ def carry(source: Tree, tree: Tree, path: bytes) -> None:
         return
     if not (path and directory.id and like.id and directory.lower_path is not None and directory.lower_path == like.lower_path):
         return
-    row, mine = _row_of(source, like, name), origins.find(tree.store, directory.id, name, tree.chain)
+    row, mine = _row_of(source, like, name), origin_rows.find(tree.store, directory.id, name, tree.chain)
     now = now_in_lower(tree, join(directory.lower_path, name))
     if row is None or (mine is not None and identity_of(mine) != now):
         return
     if mine is not None and identity_of(row) == now:
         if mine.layer == tree.head and row.since_ns < mine.since_ns:
             with tree.store.transaction():
-                origins.put(tree.store, mine._replace(since_ns=row.since_ns))
+                origin_rows.put(tree.store, mine._replace(since_ns=row.since_ns))
         return
     with tree.store.transaction() as tx:
         base = _clone_base(tx, tree, row.base) if row.base else 0
         if mine is not None and mine.base and mine.layer == tree.head:
             tree.store.put_object(mine.base, GARBAGE)
-        origins.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
+        origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
 
 
 def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
-    row = origins.find(tree.store, directory.id, name, tree.chain)
+    row = origin_rows.find(tree.store, directory.id, name, tree.chain)
     inode = tree.find(directory, name) if row is None else None
     if inode is None or not inode.id or directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
         return row
@@ -105,7 +105,7 @@ def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
 def _first_change(directory: Inode, name: bytes) -> int:
     """When something in the directory that is *name* was first hidden or changed."""
     child = directory.tree.entries(directory).get(name)
-    return origins.oldest(directory.tree.store, child or 0)
+    return origin_rows.oldest(directory.tree.store, child or 0)
 
 
 def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
@@ -147,7 +147,7 @@ def by_lower_path(tree: Tree) -> dict[bytes, OriginRow]:
     """What is known of the lower's names, by their paths there."""
     places: dict[int, bytes | None] = {}
     found = {}
-    for (directory, name), row in origins.find_all(tree.store, tree.chain).items():
+    for (directory, name), row in origin_rows.find_all(tree.store, tree.chain).items():
         if directory not in places:
             rows = [row for row in tree.store.inode_versions(directory) if row.layer in tree.chain]
             places[directory] = max(rows, key=lambda row: row.layer).lower_path if rows else None
@@ -165,14 +165,14 @@ def found_at(directory: Inode, name: bytes, inode: Inode) -> OriginRow | None:
     """What is known of the lower's file that *inode*, which has *name*, is a copy of; None where it is of none at that place."""
     if directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
         return None
-    return origins.find(directory.tree.store, directory.id, name, directory.tree.chain)
+    return origin_rows.find(directory.tree.store, directory.id, name, directory.tree.chain)
 
 
 def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity:
     """What the lower should have at *name*, if it has not moved since the branch changed that; NO_LOWER: nothing."""
     if directory.lower_path is None:
         return NO_LOWER
-    row = origins.find(tree.store, directory.id, name, tree.chain) if directory.id else None
+    row = origin_rows.find(tree.store, directory.id, name, tree.chain) if directory.id else None
     if row is not None:
         return identity_of(row)
     if inode is not None and inode.lower_path == join(directory.lower_path, name):

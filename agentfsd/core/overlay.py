@@ -7,13 +7,13 @@ import os
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-from agentfsd.core import diff, fsck
-from agentfsd.core.past import Past
-from agentfsd.core.sameness import Verdicts, at_once
+from agentfsd.core import consistency_check, tree_diff
+from agentfsd.core.content_comparison import ComparisonResults, run_to_end
 from agentfsd.core.tree import Tree
+from agentfsd.core.undo import Past
 from agentfsd.errors import Refusal
-from agentfsd.metadata import layers
-from agentfsd.metadata.store import GARBAGE
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.types import Change
 
 _ROUNDS = 3
@@ -28,7 +28,7 @@ class Overlay(Past):
 
     def diff(self, a: str | None, b: str | None) -> list[Change]:
         """What leads from *a* to *b* (None: the lower), sorted by path; cost follows what changed."""
-        return diff.between(self.parts, self.side(a), self.side(b))
+        return tree_diff.between(self.parts, self.side(a), self.side(b))
 
     def diffing(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
         """Likewise, of two trees, in steps. Refusal when a tree is replaced meanwhile.
@@ -36,24 +36,24 @@ class Overlay(Past):
         Of many changes the answer is what there was at some step: trees are looked at until they have held still for that
         long, or are frozen. Of few it is as fresh as can be: files are read between steps, all else is as at the last one.
         """
-        if layers.hold_more(self.store, old.chain ^ new.chain, _MANY_CHANGES):
+        if layer_rows.hold_more(self.store, old.chain ^ new.chain, _MANY_CHANGES):
             for _ in range(_ROUNDS):
                 held_still = yield from self._diffing_unless_changed(old, new)
                 if held_still is not None:
                     return held_still
             if self._may_be_frozen(old, new):
                 with self._frozen(old) as one, self._frozen(new) as two:
-                    return (yield from diff.between_in_steps(self.parts, one, two))
-        verdicts = Verdicts()
+                    return (yield from tree_diff.between_in_steps(self.parts, one, two))
+        verdicts = ComparisonResults()
         for _ in range(_ROUNDS):
-            found = diff.between(self.parts, old, new, verdicts)
+            found = tree_diff.between(self.parts, old, new, verdicts)
             if not verdicts.open:
                 return found
             for _ in verdicts.find_out():
                 yield len(verdicts), 0, "comparing"
                 if old.detached or new.detached:
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
-        return diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
+        return tree_diff.between(self.parts, old, new)  # somebody goes on writing to files of the same size
 
     def _diffing_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change] | None]:
         """By views of their own, which seal nothing; None when names or inodes changed meanwhile."""
@@ -61,7 +61,7 @@ class Overlay(Past):
         before = [self.store.writes[head] for head in heads]
         with ExitStack() as held:
             one, two = (held.enter_context(self.pinned(tree.head, read_only=True)) for tree in (old, new))
-            steps = diff.between_in_steps(self.parts, one, two)
+            steps = tree_diff.between_in_steps(self.parts, one, two)
             while before == [self.store.writes[head] for head in heads]:
                 try:
                     yield next(steps)
@@ -74,7 +74,11 @@ class Overlay(Past):
     def _may_be_frozen(self, old: Tree, new: Tree) -> bool:
         """Whether nothing is open that would be copied for it when somebody writes on meanwhile."""
         open_files = [inode for tree in (old, new) if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
-        return not (old.passed or new.passed or any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files))
+        return not (
+            old.external_writers
+            or new.external_writers
+            or any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files)
+        )
 
     def _frozen(self, tree: Tree) -> AbstractContextManager[Tree]:
         return self.frozen(tree.id) if self.has_tree(tree.id) else nullcontext(tree)
@@ -85,11 +89,11 @@ class Overlay(Past):
 
     def fsck(self, *, scrub: bool = False) -> list[str]:
         """Problems in the stored state, one sentence each; empty when it is sound. *scrub*: contents are read, too."""
-        return at_once(self.checking(scrub=scrub, alone=True))
+        return run_to_end(self.checking(scrub=scrub, alone=True))
 
     def checking(self, *, scrub: bool = False, alone: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
         """Likewise in steps, between which anything may change: yields (done, total, what). *alone*: nobody waits for one."""
-        return fsck.check(self, scrub=scrub, alone=alone)
+        return consistency_check.check(self, scrub=scrub, alone=alone)
 
     def findings(self) -> list[str]:
         """What people should know of damage: what this start has found, and what was set aside."""
@@ -117,7 +121,7 @@ class Overlay(Past):
 
     def garbage(self) -> list[int]:
         """The objects that wait to be freed."""
-        return [number for layer in (GARBAGE, *layers.dead(self.store)) for number in self.store.objects_of(layer)]
+        return [number for layer in (GARBAGE, *layer_rows.dead(self.store)) for number in self.store.objects_of(layer)]
 
     def usage(self, contents: dict[str, int] | None = None) -> dict[str, int]:
         """*contents*: the backstore's, which looks at every object, where somebody has asked it already."""

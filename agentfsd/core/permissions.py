@@ -8,7 +8,7 @@ import errno
 import stat
 from typing import NamedTuple
 
-from agentfsd.core import acl, attributes
+from agentfsd.core import acl, inode_attributes
 from agentfsd.core.inode import Attributes, Inode
 
 READ, WRITE, EXECUTE = 4, 2, 1  # EXECUTE: of a directory, to look names up in it
@@ -45,7 +45,7 @@ def _granted(inode: Inode, found: Attributes, wanted: int, who: Credentials) -> 
 
 def _access_list(inode: Inode) -> acl.Entries | None:
     try:
-        return acl.decode(attributes.getxattr(inode.tree, inode, acl.ACCESS))
+        return acl.decode(inode_attributes.getxattr(inode.tree, inode, acl.ACCESS))
     except OSError as exc:
         if exc.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
             raise

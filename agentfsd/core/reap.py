@@ -5,8 +5,8 @@ import contextlib
 from agentfsd.core.inode import WHITEOUT
 from agentfsd.core.tree import Parts, Tree, exists_in, join
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import layers
-from agentfsd.metadata.store import GARBAGE, Store, Transaction
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import GARBAGE, Store, Transaction
 from agentfsd.types import Backstore
 
 
@@ -14,7 +14,7 @@ def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: lis
     """Called when a reference to *layer* has gone: a leaf dies, a link between two layers is merged into the newer one."""
     store = parts.store
     while layer and layer not in held:
-        known = layers.parents(store)
+        known = layer_rows.parents(store)
         if layer not in known:
             return
         children = [child for child, parent in known.items() if parent == layer]
@@ -24,27 +24,27 @@ def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: lis
         if children:
             _merge(tx, parts, layer, children[0], trees)
         else:
-            layers.mark_dead(store, layer)
+            layer_rows.mark_dead(store, layer)
         layer = parent
 
 
 def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tree]) -> None:
-    for number, atime_ns, mtime_ns in layers.times_to_stamp(parts.store, layer, child):
+    for number, atime_ns, mtime_ns in layer_rows.times_to_stamp(parts.store, layer, child):
         with contextlib.suppress(DamagedContent):
             content = parts.backstore.open(number)
             try:
                 content.utime(atime_ns, mtime_ns)
             finally:
                 content.close()
-    idle = layers.idle_whiteouts(parts.store, layer, child)
-    layers.merge_down(parts.store, layer, child)
+    idle = layer_rows.idle_whiteouts(parts.store, layer, child)
+    layer_rows.merge_down(parts.store, layer, child)
     for directory, name in idle:
         _drop_whiteout(tx, parts, directory, name, child, trees)
-    layers.drop_tombstones(parts.store, child)
+    layer_rows.drop_tombstones(parts.store, child)
     for tree in trees:
         if layer not in tree.chain:
             continue
-        tx.set(tree, chain=tree.chain - {layer}, foretold=None)
+        tx.set(tree, chain=tree.chain - {layer}, prefetch=None)
         for inode in tree.loaded():
             if inode.content_layer == layer:
                 tx.set(inode, content_layer=child)
@@ -54,7 +54,7 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
 
 def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, layer: int, trees: list[Tree]) -> None:
     """Unless the lower would show that name again."""
-    rows = [row for row in parts.store.inode_versions(directory) if row.layer in layers.chain(parts.store, layer)]
+    rows = [row for row in parts.store.inode_versions(directory) if row.layer in layer_rows.chain(parts.store, layer)]
     path = max(rows, key=lambda row: row.layer).lower_path if rows else None
     if path is not None and exists_in(parts.lower, join(path, name)):
         return
@@ -72,12 +72,12 @@ def step(store: Store, backstore: Backstore, limit: int, read: set[int]) -> bool
     """
     if _remove_objects(store, backstore, GARBAGE, limit, read):
         return True
-    for layer in layers.dead(store):
+    for layer in layer_rows.dead(store):
         if _remove_objects(store, backstore, layer, limit, read):
             return True
         if not store.objects_of(layer, 1):
             with store.transaction():
-                layers.reap(store, layer, limit)
+                layer_rows.reap(store, layer, limit)
             return True
     return False
 

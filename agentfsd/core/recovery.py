@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass, field
 
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import layers
-from agentfsd.metadata.store import GARBAGE, Store
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.types import Backstore
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
         return found
     held = set(backstore.ids())
     _settle_strays(store, backstore, held.difference(rows), found)
-    dead = {*layers.dead(store), GARBAGE}
+    dead = {*layer_rows.dead(store), GARBAGE}
     _settle_missing(store, backstore, {number for number, layer in rows.items() if layer not in dead} - held, found)
     for note in found.notes:
         log.warning("%s", note)

@@ -14,17 +14,17 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from agentfsd.core import copyup, reap
-from agentfsd.core.carry import carry_over
+from agentfsd.core.branch_events import BranchEvent, Listener
+from agentfsd.core.copyup_policy import CopyUpPolicy
 from agentfsd.core.ids import MIN_PREFIX, IdMaker
-from agentfsd.core.initial import Initial
 from agentfsd.core.inode import Inode, LowerIdentity
-from agentfsd.core.news import Happening, Listener
+from agentfsd.core.open_files import carry_over
 from agentfsd.core.recovery import recover
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.errors import DamagedContent, Refusal, not_found
-from agentfsd.metadata import layers
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import Store, Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
-from agentfsd.metadata.store import Store, Transaction
 from agentfsd.types import DEFAULT_BRANCH, Backstore, Lower
 
 _READERS_COPY_BYTES = (
@@ -37,13 +37,13 @@ class Refs:
     """What everything else about branches and snapshots rests on."""
 
     def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
-        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev, Initial(store))
+        self.parts = Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store))
         self.store, self.backstore = store, backstore
         self._ids = IdMaker()
-        self._branches = {row.id: row for row in layers.branches(store)}
-        self._snapshots = {row.id: row for row in layers.snapshots(store)}
-        self._deeds = {row.id: row for row in layers.deeds(store)}  # what can be undone
-        self._temporary: dict[str, bool] = dict.fromkeys(store.fact(_TEMPORARY).split(), True)
+        self._branches = {row.id: row for row in layer_rows.branches(store)}
+        self._snapshots = {row.id: row for row in layer_rows.snapshots(store)}
+        self._undo_entries = {row.id: row for row in layer_rows.undo_rows(store)}  # what can be undone
+        self._temporary: dict[str, bool] = dict.fromkeys(store.value(_TEMPORARY).split(), True)
         self._written: set[int] = set()  # objects that are known to be no mere copies of the lower's: not looked at again
         self._pins: Counter[int] = Counter()  # layers that work under way rests on
         self._numbers = itertools.count(1)
@@ -54,7 +54,9 @@ class Refs:
         self.on_replaced: list[Callable[[Tree], None]] = []  # called with each tree that has just been detached
         self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []  # see names_changed()
         self.on_file: list[Callable[[Inode, bool], object]] = []  # see file_changed()
-        self.on_passing: list[Callable[[Inode], object]] = []  # called with a file that will be written past us from now on
+        self.on_external_writer: list[
+            Callable[[Inode], object]
+        ] = []  # called with a file that will be written past us from now on
         if self._branch_named(DEFAULT_BRANCH) is None:
             with store.transaction() as tx:
                 self._add_branch(tx, DEFAULT_BRANCH, "", 0)
@@ -69,14 +71,14 @@ class Refs:
         for number in marked:
             tx.put(self._temporary, number, True)
         if marked:
-            self.store.put_fact(_TEMPORARY, " ".join(self._temporary))
+            self.store.put_value(_TEMPORARY, " ".join(self._temporary))
 
     def _unmark_temporary(self, tx: Transaction, *ids: str) -> None:
         marked = [number for number in ids if number in self._temporary]
         for number in marked:
             tx.put(self._temporary, number, None)
         if marked:
-            self.store.put_fact(_TEMPORARY, " ".join(self._temporary))
+            self.store.put_value(_TEMPORARY, " ".join(self._temporary))
 
     # -- trees
 
@@ -117,7 +119,7 @@ class Refs:
         return sorted(((row.name, row.id) for row in rows), key=lambda pair: pair[1])
 
     def _open_tree(self, tree_id: str, head: int, *, read_only: bool) -> Tree:
-        return Tree(self.parts, tree_id, head, layers.chain(self.store, head), read_only=read_only)
+        return Tree(self.parts, tree_id, head, layer_rows.chain(self.store, head), read_only=read_only)
 
     def _detach(self, tree_id: str, *, carry: bool = False) -> None:
         """After a state was replaced or removed; with *carry* open files go on in the branch's new one."""
@@ -130,7 +132,7 @@ class Refs:
             for listener in self.on_replaced:
                 listener(tree)
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: BranchEvent) -> None:
         for listener in self.listeners:
             listener(happening)
 
@@ -153,10 +155,10 @@ class Refs:
 
         *once* names the commit, which may be told again after a kill.
         """
-        if self.store.fact("lower moved") == once:
+        if self.store.value("lower moved") == once:
             return
         with self.store.transaction() as tx:
-            self.store.put_fact("lower moved", once)
+            self.store.put_value("lower moved", once)
             for tree in [*self._trees.values(), *self._replaced]:
                 for inode in tree.from_lower() + tree.loaded():
                     if inode.lower_path in moved:
@@ -216,7 +218,7 @@ class Refs:
 
     def _history(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """The snapshots along a chain, newest first; of those of the bare lower, where all chains end, only these branches'."""
-        chain = {layer: depth for depth, layer in enumerate(layers.chain(self.store, head))}
+        chain = {layer: depth for depth, layer in enumerate(layer_rows.chain(self.store, head))}
         chain[0] = len(chain)
         along = [row for row in self._snapshots.values() if row.layer in chain and (row.layer or row.branch_id in branch_ids)]
         along.sort(key=lambda row: row.id, reverse=True)
@@ -262,18 +264,18 @@ class Refs:
     def scratch(self, base: Tree) -> Iterator[Tree]:
         """A writable view above a frozen one, to be taken into use as a whole (or not at all)."""
         with self.store.transaction():
-            layer = layers.new_layer(self.store, base.head)
+            layer = layer_rows.new_layer(self.store, base.head)
         with self.pinned(layer, read_only=False) as tree:
             yield tree
 
     def common_layer(self, ours: Iterable[int], theirs: int) -> int:
         """The newest layer whose state all those of *ours* together, and *theirs*, hold; merges count. 0: the bare lower."""
-        parents, merges = layers.parents(self.store), layers.merges(self.store)
+        parents, merges = layer_rows.parents(self.store), layer_rows.merges(self.store)
         return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
 
     def _drop_unfinished(self) -> None:
         """After a start: what a killed daemon was building, and nothing refers to."""
-        held, known = self._held(), layers.parents(self.store)
+        held, known = self._held(), layer_rows.parents(self.store)
         leaves = known.keys() - set(known.values()) - held
         if leaves:
             with self.store.transaction() as tx:
@@ -282,9 +284,9 @@ class Refs:
     # -- layers
 
     def _add_branch(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
-        head = layers.new_layer(self.store, base_layer)
+        head = layer_rows.new_layer(self.store, base_layer)
         row = BranchRow(self._ids.make(), name, head, base, base_layer, time.time_ns(), base_id)
-        layers.put_branch(self.store, row)
+        layer_rows.put_branch(self.store, row)
         tx.put(self._branches, row.id, row)
         return row
 
@@ -296,27 +298,27 @@ class Refs:
         if isinstance(origin, SnapshotRow):
             return origin.layer
         head = origin.head
-        if layers.is_empty(self.store, head):
-            return layers.parents(self.store)[head]
-        new_head = layers.new_layer(self.store, head)
-        layers.set_head(self.store, origin.id, new_head)
+        if layer_rows.is_empty(self.store, head):
+            return layer_rows.parents(self.store)[head]
+        new_head = layer_rows.new_layer(self.store, head)
+        layer_rows.set_head(self.store, origin.id, new_head)
         tx.put(self._branches, origin.id, origin._replace(head=new_head))
         tree = self._trees.get(origin.id)
         if tree is not None:
             tx.set(tree, head=new_head, chain=tree.chain | {new_head})
             if self.backstore.native_snapshots != "none":  # a reflink waits for what is dirty: let the disk have all at once
-                for inode in tree.passed:
+                for inode in tree.external_writers:
                     if inode.file is not None:
                         inode.file.start_writeback()
-            for inode in list(tree.passed):
+            for inode in list(tree.external_writers):
                 copyup.keep_original(tx, inode, head)
-            for inode in tree.read_past_us.difference(tree.passed) if readers_follow else ():
+            for inode in tree.external_readers.difference(tree.external_writers) if readers_follow else ():
                 copyup.keep_original(tx, inode, head, _READERS_COPY_BYTES)
         return head
 
     def _replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:
-        head = layers.new_layer(self.store, layer)
-        layers.set_head(self.store, branch.id, head)
+        head = layer_rows.new_layer(self.store, layer)
+        layer_rows.set_head(self.store, branch.id, head)
         tx.put(self._branches, branch.id, branch._replace(head=head))
         self._let_go(tx, branch.head)
 
@@ -326,7 +328,7 @@ class Refs:
         """The objects in some layers that are the lower's content still, told by size and time: copied up, and not changed. Some
         at each step."""
         for layer in own:
-            for page in layers.possible_copies(self.store, layer):
+            for page in layer_rows.possible_copies(self.store, layer):
                 yield {
                     number
                     for number, size, mtime_ns in page
@@ -354,7 +356,7 @@ class Refs:
     def _held(self) -> set[int]:
         """The layers that something refers to."""
         held = {row.head for row in self._branches.values()} | {row.base_layer for row in self._branches.values()}
-        held |= {row.layer for row in self._snapshots.values()} | {row.branch.base_layer for row in self._deeds.values()}
+        held |= {row.layer for row in self._snapshots.values()} | {row.branch.base_layer for row in self._undo_entries.values()}
         return held | self._pins.keys()
 
     def reap(self, limit: int = 500) -> bool:

@@ -4,16 +4,16 @@ import os
 import stat
 from typing import NamedTuple
 
-from agentfsd.core import copyup, namespace
-from agentfsd.core.attributes import all_xattrs
+from agentfsd.core import copyup, directory_entries
+from agentfsd.core.content_objects import clone_object, create_object
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
-from agentfsd.core.objects import clone_object, create_object
+from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Tree
 from agentfsd.types import ContentFile
 
 
-class Look(NamedTuple):
+class FileAttributes(NamedTuple):
     """The attributes that a file is to have. Times in ns."""
 
     mode: int
@@ -24,9 +24,9 @@ class Look(NamedTuple):
     mtime_ns: int
 
 
-def look_of(inode: Inode) -> Look:
+def attributes_of(inode: Inode) -> FileAttributes:
     found = inode.tree.attributes(inode)
-    return Look(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
+    return FileAttributes(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
 
 
 class Transplant:
@@ -43,12 +43,12 @@ class Transplant:
         if directory is None or found is None:
             return
         if not found.is_dir:
-            namespace.unlink(self._tree, directory, name)
+            directory_entries.unlink(self._tree, directory, name)
             return
         if not only_empty:
             self._empty(found)
         if self._tree.is_empty(found):
-            namespace.rmdir(self._tree, directory, name)
+            directory_entries.rmdir(self._tree, directory, name)
 
     def _empty(self, directory: Inode) -> None:
         found = [directory]
@@ -58,14 +58,14 @@ class Transplant:
                 if child.is_dir:
                     found.append(child)
                 else:
-                    namespace.unlink(self._tree, node, name)
+                    directory_entries.unlink(self._tree, node, name)
         for node in found[:0:-1]:
             assert node.parent is not None
-            namespace.rmdir(self._tree, node.parent, node.name)
+            directory_entries.rmdir(self._tree, node.parent, node.name)
 
-    def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: Look | None = None) -> None:
+    def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: FileAttributes | None = None) -> None:
         """Has *path* be what *source* is (a directory: without its names); *content* and *look* instead of its own."""
-        look = look or look_of(source)
+        look = look or attributes_of(source)
         if not path:
             self._settle(self._tree.root, look)
             return
@@ -73,7 +73,7 @@ class Transplant:
         twin = self._made.get(source)
         if twin is not None and twin.nlink and content is None:
             self.remove(path)
-            namespace.link(self._tree, twin, directory, name)
+            directory_entries.link(self._tree, twin, directory, name)
             return
         inode = self._fitting(path, directory, name, source, look, content)
         self._settle(inode, look)
@@ -94,18 +94,20 @@ class Transplant:
         for depth, name in enumerate(path.split(b"/")[:-1]):
             found = self._tree.find(node, name)
             if found is not None and not found.is_dir:
-                namespace.unlink(self._tree, node, name)
+                directory_entries.unlink(self._tree, node, name)
                 found = None
             if found is None:
                 like = above[depth] if depth < len(above) else node
-                look = look_of(like)
-                found = namespace.make(self._tree, node, name, stat.S_IFDIR | stat.S_IMODE(look.mode), Owner(look.uid, look.gid))
+                look = attributes_of(like)
+                found = directory_entries.make(
+                    self._tree, node, name, stat.S_IFDIR | stat.S_IMODE(look.mode), Owner(look.uid, look.gid)
+                )
                 self._settle(found, look)
             node = found
         return node
 
     def _fitting(
-        self, path: bytes, directory: Inode, name: bytes, source: Inode, look: Look, content: bytes | None
+        self, path: bytes, directory: Inode, name: bytes, source: Inode, look: FileAttributes, content: bytes | None
     ) -> Inode:  # fmt: skip
         """What is there, if it can become *source* in place; else made anew."""
         tree, found = self._tree, self._tree.find(directory, name)
@@ -122,7 +124,7 @@ class Transplant:
         rdev = source.tree.attributes(source).rdev
         filled = self._object(source, content) if stat.S_ISREG(look.mode) else None
         owner = Owner(look.uid, look.gid)
-        return namespace.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)
+        return directory_entries.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)
 
     def _object(self, source: Inode, content: bytes | None) -> tuple[int, ContentFile]:
         """A new object with that content, and its number."""
@@ -138,7 +140,7 @@ class Transplant:
         finally:
             os.close(fd)
 
-    def _settle(self, inode: Inode, look: Look) -> None:
+    def _settle(self, inode: Inode, look: FileAttributes) -> None:
         """Gives an inode its attributes, whatever making it or filling it did to them."""
         tree = self._tree
         with tree.store.transaction() as tx:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from agentfsd.core.initial import Initial
+from agentfsd.core.copyup_policy import CopyUpPolicy
 from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import seals
-from agentfsd.metadata.foretold import Foretold
+from agentfsd.metadata import checksum_rows
+from agentfsd.metadata.prefetch import Prefetch
+from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow
-from agentfsd.metadata.store import Store
 from agentfsd.types import Backstore, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
@@ -31,23 +31,25 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
-    initial: Initial
+    copyup_policy: CopyUpPolicy
 
 
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.initial = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
         self.read_only = read_only
-        self.passed: dict[Inode, int] = {}  # files whose objects somebody writes without asking us, and how many: see passing.py
-        self.read_past_us: set[Inode] = set()  # files of which somebody has a descriptor for reading alone
-        self.noted_passing = False
-        self.carried: list[Inode] = []  # that went on in the tree which replaced this one, with other content
-        self.foretold: Foretold | None = None
+        self.external_writers: dict[
+            Inode, int
+        ] = {}  # files whose objects somebody writes without asking us, and how many: see external_writers.py
+        self.external_readers: set[Inode] = set()  # files of which somebody has a descriptor for reading alone
+        self.external_writers_noted = False
+        self.switched_files: list[Inode] = []  # that went on in the tree which replaced this one, with other content
+        self.prefetch: Prefetch | None = None
         self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
@@ -167,8 +169,8 @@ class Tree:
         """A stored inode, reached as *name* in *parent*."""
         known = self._by_id.get(inode_id)
         if known is None:
-            told = self.foretold.inodes.get(inode_id) if self.foretold is not None else None
-            row = self._newest(self.store.inode_versions(inode_id) if told is None else told)
+            rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
+            row = self._newest(self.store.inode_versions(inode_id) if rows is None else rows)
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)
@@ -177,7 +179,7 @@ class Tree:
         return known
 
     def _remember(self, inode: Inode, row: InodeRow) -> Inode:
-        layer = self.foretold.objects.get(row.content) if self.foretold is not None else None
+        layer = self.prefetch.objects.get(row.content) if self.prefetch is not None else None
         inode.load(row, layer if layer is not None else self.store.object_layer(row.content) if row.content else 0)
         self._by_id[inode.id] = inode
         return inode
@@ -351,7 +353,7 @@ class Tree:
 
     def _damaged_stat(self, inode: Inode) -> os.stat_result:
         """For a file whose content is lost. It never looks empty: a reader then asks for its data, and gets EIO."""
-        size = max(seals.size_of(self.store, inode.content), 1)
+        size = max(checksum_rows.size_of(self.store, inode.content), 1)
         ns = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
         seconds = [time_ns // 1_000_000_000 for time_ns in ns]
         named = dict(zip(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), ns, strict=True)) | {"st_blocks": 0}

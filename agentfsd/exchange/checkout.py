@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pygit2
 
-from agentfs_client.trees.stored import Stored, restore, without_holes
-from agentfs_client.trees.tree import Chunks, Entry, join
+from agentfs_files.trees.stored_tree import Stored, restore, without_holes
+from agentfs_files.trees.tree_source import Chunks, Entry, join
 from agentfsd.exchange.record import DIRECTORIES, ENTRIES, EXECUTABLE, FILE, LINK, TREE, read_entries
 from agentfsd.exchange.repository import Items, Repository, Trees, is_dotgit
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from agentfs_client.archive.writer import whole_file
-from agentfs_client.trees.equal import remove_tree
+from agentfs_files.archive.zip_writer import whole_file
+from agentfs_files.trees.equal_trees import remove_tree
 from agentfsd import kernel
 from agentfsd.errors import Refusal
 

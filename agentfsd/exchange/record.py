@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pygit2
 
-from agentfs_client.trees.directory import Directory
-from agentfs_client.trees.stored import Stored, is_possible, store, stream
-from agentfs_client.trees.tree import Entry, Step
+from agentfs_files.trees.directory_tree import Directory
+from agentfs_files.trees.stored_tree import Stored, is_possible, store, stream
+from agentfs_files.trees.tree_source import Entry, Step
 from agentfsd.exchange.repository import Items, Repository, Trees, check_name, damaged
 
 if TYPE_CHECKING:

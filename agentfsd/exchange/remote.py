@@ -15,7 +15,7 @@ from typing import TypeVar
 import pygit2
 from pygit2.enums import CredentialType
 
-from agentfs_client.trees.tree import Step
+from agentfs_files.trees.tree_source import Step
 from agentfsd.errors import Refusal
 from agentfsd.exchange.repository import NOTES, Repository
 from agentfsd.exchange.states import HEADS, REMOTE, TAGS

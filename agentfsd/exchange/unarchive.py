@@ -4,9 +4,9 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentfs_client.archive.unpack import DEFAULT_MAX_BYTES, Archive
-from agentfs_client.filesystem.errors import ArchiveError, ArchiveTooLargeError
-from agentfs_client.trees.tree import Step
+from agentfs_files.archive.unpack import DEFAULT_MAX_BYTES, Archive
+from agentfs_files.filesystem.filesystem_errors import ArchiveError, ArchiveTooLargeError
+from agentfs_files.trees.tree_source import Step
 from agentfsd.errors import Refusal
 
 

@@ -10,14 +10,14 @@ import os
 import trio
 
 from agentfsd.core import copyup, data
+from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.inode import WHITEOUT, Attributes, Inode
-from agentfsd.core.news import Happening, Kind
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connections import Connections
-from agentfsd.fuse.heal import Healer
-from agentfsd.fuse.nodes import DirNode, FileNode, Node, NodeTable, View, VirtualNode
-from agentfsd.fuse.notify import Notifier, Owed
-from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, Context, Entry, Shown
+from agentfsd.fuse.dentry_revival import DentryReviver
+from agentfsd.fuse.nodes import DirNode, FileNode, KernelNode, NodeTable, TreeView, VirtualNode
+from agentfsd.fuse.notifier import Notifier, Owed
+from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, AttributesReply, CallContext, LookupReply
 from agentfsd.types import Caller, ControlChannel
 
 
@@ -66,7 +66,7 @@ _MOST_MARKS = 1 << 19  # below bit 51: numbers stay below 2^53
 class Base:
     """One connection's state, and the choke point from (node, caller) to (tree, inode)."""
 
-    def __init__(self, connections: Connections, notifier: Notifier, healer: Healer | None, tree_id: str = "") -> None:
+    def __init__(self, connections: Connections, notifier: Notifier, healer: DentryReviver | None, tree_id: str = "") -> None:
         """*tree_id*: the one branch that the connection shows; "" for the caller's."""
         self.connections, self.notifier, self.healer = connections, notifier, healer
         self.overlay, self.bindings = connections.overlay, connections.bindings
@@ -89,7 +89,7 @@ class Base:
         self.handles[number] = handle
         return number
 
-    def open_handle(self, inode: Inode, flags: int, ctx: Context) -> int:
+    def open_handle(self, inode: Inode, flags: int, ctx: CallContext) -> int:
         """The handle of an open that core has counted already."""
         handle = FileHandle(inode, ctx.uid == 0, flags & os.O_ACCMODE)
         self.writers += handle.writes
@@ -124,7 +124,7 @@ class Base:
 
     # -- who sees what
 
-    def tree_of(self, node: DirNode, ctx: Context) -> Tree:
+    def tree_of(self, node: DirNode, ctx: CallContext) -> Tree:
         """The tree that a directory's view shows to the caller."""
         fixed = node.view.tree_id
         if fixed:
@@ -134,7 +134,7 @@ class Base:
         stands_for = self.healer.stands_in_for(ctx.pid) if self.healer is not None else None
         return self.tree_by_id(stands_for or self.bindings.branch_of(ctx.pid) or self.overlay.default_id)
 
-    def check_caller(self, tree: Tree, ctx: Context) -> None:
+    def check_caller(self, tree: Tree, ctx: CallContext) -> None:
         """A bound process reaches its own branch and that branch's snapshots, whatever descriptor or link leads elsewhere."""
         bound = self.bindings.branch_of(ctx.pid)
         if bound is None or bound == tree.id or (tree.read_only and self.overlay.in_history(bound, tree.id)):
@@ -147,7 +147,7 @@ class Base:
         except OSError:
             raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
 
-    def directory(self, number: int, ctx: Context) -> tuple[DirNode, Tree, Inode]:
+    def directory(self, number: int, ctx: CallContext) -> tuple[DirNode, Tree, Inode]:
         """The directory that a node is for this caller."""
         node = self.nodes[number]
         if isinstance(node, VirtualNode):
@@ -170,7 +170,7 @@ class Base:
         self.nodes.bind(node, found)
         return found
 
-    def inode(self, number: int, ctx: Context) -> Inode:
+    def inode(self, number: int, ctx: CallContext) -> Inode:
         """The inode behind any node; EPERM for what is virtual, EACCES for another branch's."""
         node = self.nodes[number]
         if isinstance(node, FileNode):
@@ -178,12 +178,12 @@ class Base:
             return node.inode
         return self.directory(number, ctx)[2]
 
-    def open_inode(self, number: int, ctx: Context) -> Inode:
+    def open_inode(self, number: int, ctx: CallContext) -> Inode:
         """Likewise for requests that any holder of a descriptor makes, whatever branch that is of: fstat, ftruncate."""
         node = self.nodes[number]
         return node.inode if isinstance(node, FileNode) else self.directory(number, ctx)[2]
 
-    def caller(self, ctx: Context) -> Caller:
+    def caller(self, ctx: CallContext) -> Caller:
         return Caller(self.bindings.process_of(ctx.pid), ctx.uid, ctx.gid)
 
     # -- answers
@@ -201,7 +201,7 @@ class Base:
             mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32
         return Attributes(found.ino ^ mark, *found[1:]) if mark else found
 
-    def caches(self, view: View, tree: Tree) -> bool:
+    def caches(self, view: TreeView, tree: Tree) -> bool:
         """Whether names in that view may be cached: see Connections."""
         return self.connections.caches(self, view, tree)
 
@@ -214,13 +214,13 @@ class Base:
         ):
             self.connections.watched(directory.lower_path, self, parent)
 
-    def reply(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> Entry:
+    def reply(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> LookupReply:
         """The answer to a look-up that found *inode*; counts one look-up on its node."""
         tree = inode.tree
         is_dir = inode.is_dir
-        node: Node = self.nodes.directory(parent, name, inode) if is_dir else self.nodes.file(inode)
+        node: KernelNode = self.nodes.directory(parent, name, inode) if is_dir else self.nodes.file(inode)
         if not self.caches(parent.view, tree):
-            answer = Entry(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
+            answer = LookupReply(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
             parent.names.add(name)
             entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
@@ -230,18 +230,18 @@ class Base:
                 attr_s = self._directory_s(node, inode)
             else:
                 attr_s = self._file_s(inode)
-            answer = Entry(node.id, self.attributes(inode, attributes), entry_s, attr_s)
+            answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
         node.lookups += 1
         return answer
 
-    def missing(self, parent: DirNode, directory: Inode, name: bytes) -> Entry:
+    def missing(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
         """The answer that there is no such name."""
         if not self.caches(parent.view, directory.tree):
             return NOT_THERE
         parent.names.add(name)
         lower = directory.lower_path
         lasting = lower is None or parent.watched == lower or (directory.entries or {}).get(name) == WHITEOUT
-        return Entry(0, None, LONG_S if lasting else LOWER_S, NOW_S)
+        return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def _directory_s(self, node: DirNode, inode: Inode) -> float:
         if inode.id or inode.lower_path is None:
@@ -250,7 +250,7 @@ class Base:
 
     def _file_s(self, inode: Inode) -> float:
         """How long the attributes of a file may be cached, whichever name it was reached by."""
-        if inode in inode.tree.passed or not self.connections.caches_attributes(self, inode.tree):
+        if inode in inode.tree.external_writers or not self.connections.caches_attributes(self, inode.tree):
             return NOW_S  # somebody changes it past us, or through another connection
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S
@@ -258,17 +258,17 @@ class Base:
             return LOWER_S
         return LONG_S if self.connections.is_watched(inode.lower_path.rpartition(b"/")[0], self) else LOWER_S
 
-    def shown(self, node: Node, inode: Inode) -> Shown:
+    def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:
         """The answer about attributes."""
         if isinstance(node, DirNode):
             attr_s = self._directory_s(node, inode) if self.caches(node.view, inode.tree) else NOW_S
         else:
             attr_s = self._file_s(inode)
-        return Shown(self.attributes(inode), attr_s)
+        return AttributesReply(self.attributes(inode), attr_s)
 
-    def virtual_reply(self, node: VirtualNode) -> Entry:
+    def virtual_reply(self, node: VirtualNode) -> LookupReply:
         node.lookups += 1
-        return Entry(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
+        return LookupReply(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
 
     def virtual_attributes(self, node: VirtualNode) -> Attributes:
         mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
@@ -295,12 +295,12 @@ class Base:
         if len(self.connections.all) > 1:
             self.unsettled |= self.connections.file_changed(self, inode, data=data)
 
-    def tell(self, kind: Kind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
+    def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
         """After a change, while somebody listens (ask ``overlay.listeners`` first: usually nobody does)."""
         tree = inode.tree
         if tree.detached or (not inode.nlink and kind != "deleted"):
             return
-        self.overlay.tell(Happening(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
+        self.overlay.tell(BranchEvent(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""
@@ -310,7 +310,7 @@ class Base:
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever the kernel has cached of that tree is looked up again."""
         self.forget_names_of(tree.id)
-        for inode in tree.carried:
+        for inode in tree.switched_files:
             file = self.nodes.find_file(inode)
             if file is not None:
                 self.notifier.expire_data(file.id)
@@ -359,7 +359,7 @@ class Base:
         await trio.to_thread.run_sync(data.sync_later(inode, data_only=data_only))
 
 
-def _taken_names(view: View) -> dict[int, set[bytes]]:
+def _taken_names(view: TreeView) -> dict[int, set[bytes]]:
     """By directory node what the kernel may hold of a view; it is to be told all of it."""
     found: dict[int, set[bytes]] = {}
     for node in {view.root, *view.dirs.values()}:

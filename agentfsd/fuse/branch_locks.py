@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from agentfsd.core.inode import Inode
 from agentfsd.fuse.branch_mounts import BranchMount
-from agentfsd.fuse.locks import Conflict
+from agentfsd.fuse.lock_service import LockConflict
 
 _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
 _MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # on the way there, it had another name already
@@ -25,10 +25,10 @@ class BranchLocks:
         self._files: WeakKeyDictionary[Inode, int] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
 
-    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> Conflict | None:
+    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
         return await self._ask("hold", inode, owner, start, end, kind, flock=flock)
 
-    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> Conflict | None:
+    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
         return await self._ask("test", inode, owner, start, end, kind)
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
@@ -37,7 +37,7 @@ class BranchLocks:
 
     async def _ask(
         self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int = 0, *, flock: bool = False
-    ) -> Conflict | None:
+    ) -> LockConflict | None:
         for attempt in itertools.count(1):
             try:
                 return await self._try(do, inode, owner, start, end, kind, flock=flock)
@@ -49,7 +49,9 @@ class BranchLocks:
                     raise OSError(errno.ENOLCK, reason) from exc
         raise AssertionError
 
-    async def _try(self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int, *, flock: bool) -> Conflict | None:
+    async def _try(
+        self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int, *, flock: bool
+    ) -> LockConflict | None:
         path, ino = _place(inode) if do != "release" else ("", 0)
         if inode not in self._files:
             if not path and not self._knows(inode):
@@ -60,7 +62,7 @@ class BranchLocks:
             "start": start, "end": end, "kind": kind, "flock": flock,
         }  # fmt: skip
         found = (await self._mount.lock(message)).get("conflict")
-        return Conflict(found[1], found[2], found[0], 0) if found is not None else None
+        return LockConflict(found[1], found[2], found[0], 0) if found is not None else None
 
 
 def _place(inode: Inode) -> tuple[str, int]:

@@ -76,7 +76,7 @@ class BranchMount:
         return descriptors[0]
 
     async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
-        """See HeldLocks.answer. However long it takes: who gave up would not know whether the lock is held. OSError."""
+        """See HolderLocks.answer. However long it takes: who gave up would not know whether the lock is held. OSError."""
         reply, _ = await self._holder.ask({"op": LOCK, **message}, None)
         return reply
 

@@ -14,20 +14,20 @@ from agentfsd.core import copyup
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
-from agentfsd.fuse.contests import Contests
-from agentfsd.fuse.locks import Locks
-from agentfsd.fuse.nodes import DirNode, View
-from agentfsd.fuse.notify import Owed, all_taken
-from agentfsd.fuse.turns import Turns
-from agentfsd.telemetry.traffic import Traffic
-from agentfsd.telemetry.who import Identify
+from agentfsd.fuse.lock_service import LockService
+from agentfsd.fuse.name_reservations import NameReservations
+from agentfsd.fuse.nodes import DirNode, TreeView
+from agentfsd.fuse.notifier import Owed, all_taken
+from agentfsd.fuse.page_owners import PageOwners
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import RequestCounters
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
     from agentfsd.fuse.base import Base
-    from agentfsd.handoff.doorway import Doorway
-    from agentfsd.handoff.forwarding import Forwarding
+    from agentfsd.handoff.descriptor_forwarding import Forwarding
+    from agentfsd.handoff.interpose_server import InterposeServer
 
 
 class Connections:
@@ -38,22 +38,22 @@ class Connections:
         self.owner_uid = os.geteuid()
         self.moves_atime = True
         self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
-        self.doorway: Doorway | None = None
-        self.traffic, self.identify = Traffic(), Identify(bindings, overlay)
-        self.locks = Locks()
+        self.doorway: InterposeServer | None = None
+        self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
+        self.locks = LockService()
         self.all: list[Base] = []
-        self.contests = Contests()
+        self.contests = PageOwners()
         self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
         self.bound_to: set[str] = set()  # branches that processes see through the caller-dependent view, besides the default one
-        self.turns = Turns()
+        self.turns = NameReservations()
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.on_replaced.append(self.tree_replaced)
         overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
-        overlay.parts.initial.listeners.append(self.copied_up)
+        overlay.parts.copyup_policy.listeners.append(self.copied_up)
         overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
-        overlay.on_passing.append(self.passing)
+        overlay.on_external_writer.append(self.passing)
 
     def add(self, connection: "Base") -> None:
         """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
@@ -76,7 +76,7 @@ class Connections:
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
 
-    # -- files that are open for writing on both sides: see Contests
+    # -- files that are open for writing on both sides: see PageOwners
 
     def opened_for_update(self, by: "Base", inode: Inode) -> None:
         """After an open for writing. What runs open they do not tell."""
@@ -115,7 +115,7 @@ class Connections:
         those = self._alone.get(tree_id)
         return those[0] if those else None
 
-    def caches(self, connection: "Base", view: View, tree: Tree) -> bool:
+    def caches(self, connection: "Base", view: TreeView, tree: Tree) -> bool:
         """Whether names of that tree may be cached in that view: in one alone, of a branch that may change."""
         if tree.read_only and view.tree_id:
             return True

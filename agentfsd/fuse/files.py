@@ -4,29 +4,31 @@ import errno
 import os
 from collections.abc import Awaitable
 
-from agentfsd.core import acl, attributes, data
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import acl, data, inode_attributes
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
+from agentfsd.fuse.control_directory import Virtual
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
-from agentfsd.fuse.reply import NOW_S, Context, Shown
-from agentfsd.fuse.virtual import Virtual
+from agentfsd.fuse.reply import NOW_S, AttributesReply, CallContext
 
 
 class FileHandlers(Virtual, Base):
-    def getattr(self, number: int, ctx: Context) -> Shown:
+    def getattr(self, number: int, ctx: CallContext) -> AttributesReply:
         node = self.nodes[number]
         if isinstance(node, VirtualNode):
-            return Shown(self.virtual_attributes(node), NOW_S)
+            return AttributesReply(self.virtual_attributes(node), NOW_S)
         return self.shown(node, self.open_inode(number, ctx))
 
-    def setattr(self, number: int, new: NewAttributes, by_handle: bool, ctx: Context, *, keeps_setid: bool) -> Shown:
+    def setattr(
+        self, number: int, new: NewAttributes, by_handle: bool, ctx: CallContext, *, keeps_setid: bool
+    ) -> AttributesReply:
         """*keeps_setid*: the caller may leave setuid bits where chown and truncate would take them away."""
         node = self.nodes[number]
         if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
-            return Shown(self.virtual_attributes(node), NOW_S)
+            return AttributesReply(self.virtual_attributes(node), NOW_S)
         found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
-        attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
+        inode_attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
         if self.overlay.listeners:
             self.tell("attributes" if new.size is None else "modified", found, ctx.pid)
         reply = self.shown(node, found)
@@ -41,48 +43,48 @@ class FileHandlers(Virtual, Base):
         else:
             self.file_changed(inode, data=data)
 
-    def readlink(self, number: int, ctx: Context) -> bytes:
+    def readlink(self, number: int, ctx: CallContext) -> bytes:
         found = self.inode(number, ctx)
         return found.tree.readlink(found)
 
     # -- extended attributes
 
-    def getxattr(self, number: int, name: bytes, ctx: Context) -> bytes:
+    def getxattr(self, number: int, name: bytes, ctx: CallContext) -> bytes:
         if isinstance(self.nodes[number], VirtualNode):
             raise OSError(errno.ENODATA, "no such attribute")
         found = self.inode(number, ctx)
-        return attributes.getxattr(found.tree, found, name)
+        return inode_attributes.getxattr(found.tree, found, name)
 
-    def listxattr(self, number: int, ctx: Context) -> list[bytes]:
+    def listxattr(self, number: int, ctx: CallContext) -> list[bytes]:
         if isinstance(self.nodes[number], VirtualNode):
             return []
         found = self.inode(number, ctx)
-        names = attributes.listxattr(found.tree, found)
+        names = inode_attributes.listxattr(found.tree, found)
         return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
-    def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: Context, *, in_group: bool) -> None:
+    def setxattr(self, number: int, name: bytes, value: bytes, flags: int, ctx: CallContext, *, in_group: bool) -> None:
         """*in_group*: the caller may set an ACL and leave the setgid bit."""
         found = self.inode(number, ctx)
-        attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
+        inode_attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
         if self.overlay.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
-    def removexattr(self, number: int, name: bytes, ctx: Context) -> None:
+    def removexattr(self, number: int, name: bytes, ctx: CallContext) -> None:
         found = self.inode(number, ctx)
-        attributes.removexattr(found.tree, found, name)
+        inode_attributes.removexattr(found.tree, found, name)
         if self.overlay.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     # -- data
 
-    def open_text(self, number: int, ctx: Context) -> Awaitable[int] | None:
+    def open_text(self, number: int, ctx: CallContext) -> Awaitable[int] | None:
         """The handle of a virtual file, to be awaited; None for any other file."""
         node = self.nodes[number]
         return self.open_virtual(node, ctx) if isinstance(node, VirtualNode) else None
 
-    def open(self, number: int, flags: int, ctx: Context) -> tuple[int, Inode]:
+    def open(self, number: int, flags: int, ctx: CallContext) -> tuple[int, Inode]:
         found = self.inode(number, ctx)
         if not found.is_file and not found.is_dir:
             raise OSError(errno.EINVAL, "the kernel opens these without us")
@@ -95,16 +97,16 @@ class FileHandlers(Virtual, Base):
 
     def truncated(self, inode: Inode, *, keeps_setid: bool) -> None:
         """After an open with O_TRUNC."""
-        attributes.drop_capabilities(inode)
+        inode_attributes.drop_capabilities(inode)
         if not keeps_setid:
-            attributes.drop_setid(inode)
+            inode_attributes.drop_setid(inode)
 
     def file_of(self, handle_number: int) -> Inode | None:
         """What an open file stands for; None for a virtual one."""
         handle = self.handle(handle_number)
         return handle.inode if isinstance(handle, FileHandle) else None
 
-    def file_at(self, number: int, ctx: Context) -> Inode:
+    def file_at(self, number: int, ctx: CallContext) -> Inode:
         """The file that is read or written without having been opened."""
         node = self.nodes[number]
         if not isinstance(node, FileNode) or not node.inode.is_file:
@@ -112,7 +114,7 @@ class FileHandlers(Virtual, Base):
         self.check_caller(node.inode.tree, ctx)
         return node.inode
 
-    def file_to_resize(self, number: int, by_handle: bool, ctx: Context) -> Inode | None:
+    def file_to_resize(self, number: int, by_handle: bool, ctx: CallContext) -> Inode | None:
         """The file that a setattr with a size is about; None for what is virtual."""
         if isinstance(self.nodes[number], VirtualNode):
             return None

@@ -24,7 +24,7 @@ class _Holder(NamedTuple):
     flock: bool
 
 
-class HeldLocks:
+class HolderLocks:
     """``root``: where the branch is mounted; ``process``: a descriptor of /proc/self."""
 
     def __init__(self, root: str, process: int) -> None:

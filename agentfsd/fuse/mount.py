@@ -11,20 +11,20 @@ from agentfsd.config import SessionKind
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
+from agentfsd.fuse.branch_connections import BranchConnections
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.connections import Connections
-from agentfsd.fuse.heal import Healer
-from agentfsd.fuse.native import device
-from agentfsd.fuse.native import session as native
+from agentfsd.fuse.dentry_revival import DentryReviver
+from agentfsd.fuse.native import fuse_device
+from agentfsd.fuse.native import native_session as native
 from agentfsd.fuse.native.reactor import Reactor
-from agentfsd.fuse.notify import Notifier
+from agentfsd.fuse.notifier import Notifier
 from agentfsd.fuse.operations import Operations
-from agentfsd.fuse.runs import Runs
 from agentfsd.types import ControlOpener, LowerNews
 
 if TYPE_CHECKING:
     from agentfsd.binding.table import Bindings
-    from agentfsd.fuse.libfuse import LibfuseSession
+    from agentfsd.fuse.pyfuse3_session import Pyfuse3Session
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _MAPS_S = 2.0
 _map_readers = trio.CapacityLimiter(16)  # those that hang take no thread from others
 
 
-class Mount:
+class FuseMount:
     """``kind`` and ``why`` tell which session serves the mount point, and why that one."""
 
     def __init__(
@@ -44,18 +44,20 @@ class Mount:
         self.connections = Connections(overlay, bindings, control, watch)
         self.connections.moves_atime = not options & {"noatime", "ro"}
         self._mountpoint, self._options, self._wanted = mountpoint, options, wanted
-        self._healer = Healer(mountpoint)
+        self._healer = DentryReviver(mountpoint)
         self.operations = self._operations()
         self._reactor = Reactor()
         self.connections.locks.start = self._reactor.start_aside
-        self._libfuse: LibfuseSession | None = None
+        self._libfuse: Pyfuse3Session | None = None
         self._native: native.NativeSession | None = None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
         overlay.on_replaced.append(self._tree_replaced)
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
-        self.runs = Runs(branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks)
+        self.runs = BranchConnections(
+            branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks
+        )
 
     def _operations(self, tree_id: str = "") -> Operations:
         made = Operations(self.connections, Notifier(), None if tree_id else self._healer, tree_id)
@@ -82,22 +84,22 @@ class Mount:
         self._libfuse.mount()
         self.kind, self.why = "pyfuse3", self.why or "asked for"
 
-    def _libfuse_session(self) -> "LibfuseSession":
+    def _libfuse_session(self) -> "Pyfuse3Session":
         """Imported only here: the native session also works where libfuse is missing."""
         try:
-            from agentfsd.fuse.libfuse import LibfuseSession
+            from agentfsd.fuse.pyfuse3_session import Pyfuse3Session
         except ImportError as exc:
             raise OSError(errno.ENOSYS, f"pyfuse3 cannot be imported: {exc} (`agentfsd doctor` says more)") from exc
-        return LibfuseSession(self.operations, self._mountpoint, self._options)
+        return Pyfuse3Session(self.operations, self._mountpoint, self._options)
 
     def _mount_native(self) -> None:
-        fd = device.mount(self._mountpoint, self._options)
+        fd = fuse_device.mount(self._mountpoint, self._options)
         session = native.NativeSession(self.operations, self._reactor, fd, "cached")
         try:
             session.shake_hands()
         except BaseException:
             session.abandon()
-            device.unmount(self._mountpoint)
+            fuse_device.unmount(self._mountpoint)
             raise
         self._native = session
 
@@ -203,7 +205,7 @@ class Mount:
         if self._native is not None:
             self._native.end()
             if unmount:
-                device.unmount(self._mountpoint)
+                fuse_device.unmount(self._mountpoint)
         self.runs.close()
         self._branch_mounts.close()
 

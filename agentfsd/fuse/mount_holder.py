@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 from agentfsd import mounts, namespaces
-from agentfsd.fuse.held_locks import HeldLocks
+from agentfsd.fuse.held_locks import HolderLocks
 
 MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
@@ -81,7 +81,7 @@ class _Holder:
     def __init__(self) -> None:
         self._place = ""
         self._process = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._locks = HeldLocks("", self._process)
+        self._locks = HolderLocks("", self._process)
 
     def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Does what is asked; *descriptors* gets what goes along with the reply. OSError."""
@@ -98,7 +98,7 @@ class _Holder:
         """Over *place*, in this namespace alone. The connection goes along, and the user namespace where it is another."""
         is_owner = namespaces.enter_private_mounts()
         descriptors.append(mounts.mount_fuse(place, options, is_owner or "allow_other" in options))
-        self._place, self._locks = place, HeldLocks(place, self._process)
+        self._place, self._locks = place, HolderLocks(place, self._process)
         if is_owner:
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
         return {"device": mounts.device_at(os.getpid(), place)}
@@ -107,7 +107,7 @@ class _Holder:
         """Or what people unmount meanwhile would stay mounted here. Not before the daemon answers on the connection."""
         with contextlib.suppress(OSError):
             namespaces.keep_only(self._place)
-            self._place, self._locks = "/", HeldLocks("/", self._process)
+            self._place, self._locks = "/", HolderLocks("/", self._process)
 
 
 def main() -> None:

@@ -5,21 +5,21 @@ import os
 import stat
 from collections.abc import Iterator
 
-from agentfsd.core import data, namespace
+from agentfsd.core import data, directory_entries
+from agentfsd.core.directory_entries import RENAME_EXCHANGE, Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import RENAME_EXCHANGE, Owner
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
 from agentfsd.core.tree import Tree, join
 from agentfsd.fuse.base import Base, DirHandle
+from agentfsd.fuse.control_directory import DOTS, Virtual, dot_entry
+from agentfsd.fuse.name_reservations import stale
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
-from agentfsd.fuse.reply import NOW_S, Context, Entry, Listed
-from agentfsd.fuse.turns import stale
-from agentfsd.fuse.virtual import DOTS, Virtual, dot_entry
+from agentfsd.fuse.reply import NOW_S, CallContext, ListedName, LookupReply
 from agentfsd.types import CONTROL_DIR
 
 
 class NameHandlers(Virtual, Base):
-    def lookup(self, parent_inode: int, name: bytes, ctx: Context) -> Entry:
+    def lookup(self, parent_inode: int, name: bytes, ctx: CallContext) -> LookupReply:
         node = self.nodes[parent_inode]
         if isinstance(node, VirtualNode):
             return self.lookup_virtual(node, name, ctx)
@@ -49,7 +49,7 @@ class NameHandlers(Virtual, Base):
             self.connections.unwatch(gone.watched, self, gone)
         return None
 
-    def _place(self, number: int, name: bytes, ctx: Context) -> tuple[DirNode, Tree, Inode]:
+    def _place(self, number: int, name: bytes, ctx: CallContext) -> tuple[DirNode, Tree, Inode]:
         """The directory in which a name is to change; the name of the control directory is taken."""
         parent, tree, directory = self.directory(number, ctx)
         if name == CONTROL_DIR and parent.parent is None:
@@ -57,24 +57,24 @@ class NameHandlers(Virtual, Base):
         return parent, tree, directory
 
     def _make(
-        self, parent_inode: int, name: bytes, mode: int, ctx: Context, *, rdev: int = 0, target: bytes = b""
+        self, parent_inode: int, name: bytes, mode: int, ctx: CallContext, *, rdev: int = 0, target: bytes = b""
     ) -> tuple[DirNode, Inode, Inode]:
         """(the directory's node, the directory, what was made)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         self.connections.turns.check(ctx.pid, directory, name)
-        made = namespace.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
+        made = directory_entries.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
         self.connections.turns.made(ctx.pid)
         if self.overlay.listeners:
             self.tell("created", made, ctx.pid)
         return parent, directory, made
 
-    def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Context) -> Entry:
+    def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: CallContext) -> LookupReply:
         parent, directory, made = self._make(parent_inode, name, stat.S_IFDIR | mode, ctx)
         reply = self.reply(parent, name, made)
         self.changed(parent, directory, name)
         return reply
 
-    def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: Context) -> Entry:
+    def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: CallContext) -> LookupReply:
         try:
             parent, directory, made = self._make(parent_inode, name, mode, ctx, rdev=rdev)
         except FileExistsError:
@@ -86,13 +86,13 @@ class NameHandlers(Virtual, Base):
         self.changed(parent, directory, name)
         return reply
 
-    def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: Context) -> Entry:
+    def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: CallContext) -> LookupReply:
         parent, directory, made = self._make(parent_inode, name, stat.S_IFLNK | 0o777, ctx, target=target)
         reply = self.reply(parent, name, made)
         self.changed(parent, directory, name)
         return reply
 
-    def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
+    def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: CallContext) -> tuple[int, Inode, LookupReply]:
         """(handle, what it is of, the answer of the look-up)."""
         parent, tree, directory = self._place(parent_inode, name, ctx)
         found = tree.find(directory, name)
@@ -116,28 +116,28 @@ class NameHandlers(Virtual, Base):
         self.changed(parent, directory, name)
         return handle, found, reply
 
-    def _look_again(self, parent_inode: int, name: bytes, ctx: Context) -> None:
+    def _look_again(self, parent_inode: int, name: bytes, ctx: CallContext) -> None:
         """A file is to be made under a name that this connection's kernel does not know of: at its first try ESTALE has it look,
         and then open what is there, with its own check of permissions."""
         _, _, directory = self.directory(parent_inode, ctx)
         if self.connections.turns.look_again(ctx.pid, directory, name):
             raise stale()
 
-    def tmpfile(self, parent_inode: int, mode: int, flags: int, ctx: Context) -> tuple[int, Inode, Entry]:
+    def tmpfile(self, parent_inode: int, mode: int, flags: int, ctx: CallContext) -> tuple[int, Inode, LookupReply]:
         """A file without a name, in that directory's branch; link() may give it one."""
         _, tree, directory = self.directory(parent_inode, ctx)
-        made = namespace.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
+        made = directory_entries.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
         data.open_(made, flags & ~os.O_TRUNC)
         node = self.nodes.file(made)
         node.lookups += 1
-        return self.open_handle(made, flags, ctx), made, Entry(node.id, self.attributes(made), NOW_S, NOW_S)
+        return self.open_handle(made, flags, ctx), made, LookupReply(node.id, self.attributes(made), NOW_S, NOW_S)
 
     @staticmethod
     def _close_unused(inode: Inode) -> None:
         if not inode.opens:
             inode.release_files()
 
-    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: Context) -> Entry:
+    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: CallContext) -> LookupReply:
         parent, tree, directory = self._place(new_parent_inode, new_name, ctx)
         node = self.nodes[inode]
         if not isinstance(node, FileNode):
@@ -145,7 +145,7 @@ class NameHandlers(Virtual, Base):
         if node.inode.tree is not tree:
             raise OSError(errno.EXDEV, "another branch")
         self.connections.turns.check(ctx.pid, directory, new_name)
-        namespace.link(tree, node.inode, directory, new_name)
+        directory_entries.link(tree, node.inode, directory, new_name)
         if self.overlay.listeners:
             self.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
         reply = self.reply(parent, new_name, node.inode)
@@ -153,20 +153,20 @@ class NameHandlers(Virtual, Base):
         self.changed(parent, directory, new_name)
         return reply
 
-    def unlink(self, parent_inode: int, name: bytes, ctx: Context) -> None:
+    def unlink(self, parent_inode: int, name: bytes, ctx: CallContext) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
-        gone = namespace.unlink(tree, directory, name)
+        gone = directory_entries.unlink(tree, directory, name)
         if self.overlay.listeners:
             self.tell("deleted", gone, ctx.pid, join(directory.path, name))
         self.file_changed(gone, data=False)
         self.changed(parent, directory, name)
 
-    def rmdir(self, parent_inode: int, name: bytes, ctx: Context) -> None:
+    def rmdir(self, parent_inode: int, name: bytes, ctx: CallContext) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
         found = tree.lookup(directory, name)
         if found.is_dir and tree.is_empty(found):
             self._part_from_others(parent, [(parent, name, found)])
-        namespace.rmdir(tree, directory, name)
+        directory_entries.rmdir(tree, directory, name)
         if self.overlay.listeners:
             self.tell("deleted", found, ctx.pid, join(directory.path, name))
         node = self.nodes.seen(parent, name, tree.id)
@@ -194,7 +194,7 @@ class NameHandlers(Virtual, Base):
             raise OSError(errno.ESTALE, "look again")
 
     def rename(
-        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: Context
+        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: CallContext
     ) -> None:
         old_parent, tree, old_dir = self._place(parent_inode_old, name_old, ctx)
         new_parent, new_tree, new_dir = self._place(parent_inode_new, name_new, ctx)
@@ -204,7 +204,7 @@ class NameHandlers(Virtual, Base):
         self.connections.turns.check(ctx.pid, new_dir, name_new)
         self._part_from_others(old_parent, [(old_parent, name_old, source), (new_parent, name_new, target)])
         paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.listeners else ()
-        namespace.rename(tree, old_dir, name_old, new_dir, name_new, flags)
+        directory_entries.rename(tree, old_dir, name_old, new_dir, name_new, flags)
         if paths and source is not target:
             self._tell_renamed(source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)
         moved = self.nodes.seen(old_parent, name_old, tree.id) if source.is_dir else None
@@ -235,21 +235,21 @@ class NameHandlers(Virtual, Base):
             if doubtful:
                 self.notifier.expire(directory, [name])
 
-    def _tell_renamed(self, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: Context) -> None:
+    def _tell_renamed(self, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: CallContext) -> None:
         self.tell("renamed", source, ctx.pid, new, old)
         if exchanged is not None:
             self.tell("renamed", exchanged, ctx.pid, old, new)
 
     # -- listing
 
-    def opendir(self, inode: int, ctx: Context) -> int:
+    def opendir(self, inode: int, ctx: CallContext) -> int:
         node = self.nodes[inode]
         if isinstance(node, VirtualNode):
             return self.new_handle(DirHandle(node, ""))
         directory, tree, _ = self.directory(inode, ctx)
         return self.new_handle(DirHandle(directory, tree.id))
 
-    def read_directory(self, handle_number: int, start: int) -> Iterator[Listed]:
+    def read_directory(self, handle_number: int, start: int) -> Iterator[ListedName]:
         """What an open directory holds from a position on; each entry that was taken counts as a look-up (see untaken)."""
         handle = self.handle(handle_number)
         if not isinstance(handle, DirHandle):
@@ -266,7 +266,7 @@ class NameHandlers(Virtual, Base):
             handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
         yield from self._list(handle.node, tree, directory, handle.listing, start)
 
-    def read_unopened(self, number: int, start: int, ctx: Context) -> Iterator[Listed]:
+    def read_unopened(self, number: int, start: int, ctx: CallContext) -> Iterator[ListedName]:
         """Likewise where the kernel opens no directories: every name keeps its position for all who list at once."""
         node = self.nodes[number]
         if isinstance(node, VirtualNode):
@@ -283,12 +283,12 @@ class NameHandlers(Virtual, Base):
         hidden = CONTROL_DIR if node.parent is None else None
         return [name for name in tree.names(directory) if name != hidden]
 
-    def _list(self, parent: DirNode, tree: Tree, directory: Inode, listing: list[bytes], start: int) -> Iterator[Listed]:
+    def _list(self, parent: DirNode, tree: Tree, directory: Inode, listing: list[bytes], start: int) -> Iterator[ListedName]:
         for position in range(start, len(listing)):
             name = listing[position]
             if position < len(DOTS):
                 inode = directory if position == 0 or directory.parent is None else directory.parent
-                yield Listed(name, dot_entry(self.attributes(inode)), position + 1)
+                yield ListedName(name, dot_entry(self.attributes(inode)), position + 1)
                 continue
             try:
                 found = tree.look(directory, name)
@@ -297,9 +297,9 @@ class NameHandlers(Virtual, Base):
                 reply = self.reply(parent, name, *found)
             except OSError:
                 continue  # it changed or vanished in the lower since the listing was made
-            yield Listed(name, reply, position + 1)
+            yield ListedName(name, reply, position + 1)
 
-    def untaken(self, entry: Entry) -> None:
+    def untaken(self, entry: LookupReply) -> None:
         """An entry did not fit into the answer, or was given without attributes: the kernel counts no look-up."""
         if entry.node:
             self.forget(entry.node, 1)
@@ -316,7 +316,7 @@ class NameHandlers(Virtual, Base):
         self.handles.pop(fh, None)
 
 
-def _check_open(inode: Inode, flags: int, ctx: Context) -> None:
+def _check_open(inode: Inode, flags: int, ctx: CallContext) -> None:
     """The kernel, which believes the file to be new, has not checked whether the caller may open it. EACCES, ESTALE."""
     if not inode.is_file:
         raise stale()

@@ -17,7 +17,7 @@ from agentfsd.core.tree import Tree
 ROOT_NODE = 1
 
 
-class View:
+class TreeView:
     """How a part of the mount chooses the tree: ``tree_id`` for one fixed branch or snapshot, "" for the caller's.
 
     ``gone``: the branch or snapshot was deleted; the view lasts while the kernel holds something of it.
@@ -32,7 +32,7 @@ class View:
         self.dirs: dict[Inode, DirNode] = {}  # the node of each directory
 
 
-class Node:
+class KernelNode:
     """``lookups`` counts what the kernel holds; at 0 the node goes."""
 
     __slots__ = ("id", "lookups")
@@ -42,7 +42,7 @@ class Node:
         self.lookups = 0
 
 
-class FileNode(Node):
+class FileNode(KernelNode):
     """Anything but a directory; its inode belongs to one tree. ``has_pages``: the kernel may have some of its content, and
     somebody may have changed that in a mapping."""
 
@@ -54,12 +54,12 @@ class FileNode(Node):
         self.has_pages = False
 
 
-class DirNode(Node):
+class DirNode(KernelNode):
     """A directory. ``bound`` holds what each tree that looked it up found there."""
 
     __slots__ = ("bound", "children", "name", "names", "order", "parent", "private", "view", "virtual", "watched")
 
-    def __init__(self, number: int, view: View, parent: "DirNode | None", name: bytes) -> None:
+    def __init__(self, number: int, view: TreeView, parent: "DirNode | None", name: bytes) -> None:
         super().__init__(number)
         self.view, self.parent, self.name = view, parent, name
         self.bound: dict[str, Inode] = {}
@@ -81,7 +81,7 @@ class DirNode(Node):
         return names
 
 
-class VirtualNode(Node):
+class VirtualNode(KernelNode):
     """A directory or file of ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
 
     __slots__ = ("children", "kind", "name", "owner", "views")
@@ -91,7 +91,7 @@ class VirtualNode(Node):
         self.kind, self.name = kind, name
         self.owner = owner  # the root of the view that it is part of
         self.children: dict[bytes, VirtualNode] = {}
-        self.views: dict[str, View] = {}  # by tree id
+        self.views: dict[str, TreeView] = {}  # by tree id
 
     @property
     def is_dir(self) -> bool:
@@ -104,18 +104,18 @@ class NodeTable:
     def __init__(self, tree_id: str = "") -> None:
         """*tree_id*: the one branch that is shown; "" for the caller's."""
         self._numbers = itertools.count(2)
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, KernelNode] = {}
         self._files: dict[Inode, FileNode] = {}
         self._left: dict[tuple[str, object], FileNode] = {}  # of trees that were replaced, by what their data is
         self._view_dirs: list[VirtualNode] = []
         self.uniform_id = ""  # the one tree that every caller sees now, "" when callers differ
-        self.top = View(tree_id)
+        self.top = TreeView(tree_id)
         self.root = DirNode(ROOT_NODE, self.top, None, b"")
         self.root.lookups = 1
         self.top.root = self.root
         self._nodes[ROOT_NODE] = self.root
 
-    def __getitem__(self, number: int) -> Node:
+    def __getitem__(self, number: int) -> KernelNode:
         try:
             return self._nodes[number]
         except KeyError:
@@ -124,7 +124,7 @@ class NodeTable:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def _enter(self, node: Node) -> None:
+    def _enter(self, node: KernelNode) -> None:
         self._nodes[node.id] = node
 
     # -- finding or making the node for what a look-up found
@@ -233,7 +233,7 @@ class NodeTable:
         """The root of a fixed view, as found in ``branches`` or ``snapshots``."""
         view = virtual.views.get(tree.id)
         if view is None or view.root is None:
-            view = virtual.views[tree.id] = View(tree.id)
+            view = virtual.views[tree.id] = TreeView(tree.id)
             view.root = DirNode(next(self._numbers), view, None, b"")
             self._enter(view.root)
         self.bind(view.root, tree.root)
@@ -253,7 +253,7 @@ class NodeTable:
                 self._view_dirs.append(node)
         return node
 
-    def views_of(self, tree_id: str) -> Iterator[View]:
+    def views_of(self, tree_id: str) -> Iterator[TreeView]:
         """The fixed views of one tree."""
         if self.top.tree_id == tree_id:
             yield self.top
@@ -261,7 +261,7 @@ class NodeTable:
             if tree_id in node.views:
                 yield node.views[tree_id]
 
-    def cached_views_of(self, tree_id: str) -> Iterator[View]:
+    def cached_views_of(self, tree_id: str) -> Iterator[TreeView]:
         """The views in which the kernel may hold names of a tree: the fixed ones, and the caller's while all see one branch."""
         if self.top.tree_id == "" and self.uniform_id == tree_id:
             yield self.top

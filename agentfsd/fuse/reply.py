@@ -9,7 +9,7 @@ LOWER_S = 1.0  # the lower may change under us, and must show within a second
 NOW_S = 0.0  # what depends on the caller
 
 
-class Context(NamedTuple):
+class CallContext(NamedTuple):
     """Whose request it is, as the kernel says: thread, user, group, and the umask where we apply it (else 0)."""
 
     pid: int
@@ -18,7 +18,7 @@ class Context(NamedTuple):
     umask: int = 0
 
 
-class Entry(NamedTuple):
+class LookupReply(NamedTuple):
     """The answer to LOOKUP and its kind; ``node`` 0 with no attributes: there is no such name."""
 
     node: int
@@ -27,20 +27,20 @@ class Entry(NamedTuple):
     attr_s: float
 
 
-class Shown(NamedTuple):
+class AttributesReply(NamedTuple):
     """The answer to GETATTR and SETATTR."""
 
     attributes: Attributes
     attr_s: float
 
 
-class Listed(NamedTuple):
+class ListedName(NamedTuple):
     """One name of a listing; ``entry.node`` is 0 where the kernel takes number and type only."""
 
     name: bytes
-    entry: Entry
+    entry: LookupReply
     next: int
 
 
-NOT_THERE = Entry(0, None, NOW_S, NOW_S)
+NOT_THERE = LookupReply(0, None, NOW_S, NOW_S)
 NO_REPLY: list[bytes | memoryview] = []  # nobody waits for an answer, or it comes later

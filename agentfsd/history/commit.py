@@ -1,6 +1,6 @@
 """Committing a branch into the lower: which steps that takes, what moved there meanwhile, and what the branch is afterwards.
 
-The steps are taken by lower/writer.py, in another thread: nothing here writes to the lower.
+The steps are taken by lower/commit_writer.py, in another thread: nothing here writes to the lower.
 """
 
 import os
@@ -9,18 +9,18 @@ from collections.abc import Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentfsd.core import copyup, diff, links, origin
-from agentfsd.core.attributes import all_xattrs
-from agentfsd.core.diff import Pair
+from agentfsd.core import copyup, hard_links, origin, tree_diff
 from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
+from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
-from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import OriginRow
-from agentfsd.metadata.store import Transaction
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
@@ -47,8 +47,8 @@ class Plan:
 
 def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
     """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
-    pairs: dict[bytes, Pair] = {}
-    for pair in diff.pairs_in_steps(overlay.parts, overlay.side(None), tree, times=True):
+    pairs: dict[bytes, EntryPair] = {}
+    for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.side(None), tree, times=True):
         if pair is not None:
             pairs[pair.path] = pair
         if pair is None or len(pairs) % 50 == 0:
@@ -63,7 +63,7 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
     return planner.plan
 
 
-def _with_directories(pairs: dict[bytes, Pair], wanted: tuple[bytes, ...]) -> dict[bytes, Pair]:
+def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -> dict[bytes, EntryPair]:
     """What is wanted, both sides of what was renamed, and the new directories that it lies in.
 
     Half a rename would take away from the lower what the branch has from there.
@@ -84,19 +84,19 @@ def _with_directories(pairs: dict[bytes, Pair], wanted: tuple[bytes, ...]) -> di
     return {path: pair for path, pair in pairs.items() if path in needed}
 
 
-def _source_of(pair: Pair) -> bytes:
+def _source_of(pair: EntryPair) -> bytes:
     """Where in the lower that comes from which the branch has at another path; b"" for nothing of the kind."""
     if pair.new is None or pair.new.lower_path in (None, pair.path):
         return b""
     return pair.new.lower_path or b""
 
 
-def _is_new(pair: Pair) -> bool:
+def _is_new(pair: EntryPair) -> bool:
     return pair.old is None or "type" in pair.what
 
 
 class _Planner:
-    def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[Pair]) -> None:
+    def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair]) -> None:
         self._tree, self._rule = tree, rule
         self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
         self._puts: dict[bytes, Put] = {}
@@ -109,10 +109,10 @@ class _Planner:
         }  # fmt: skip
         self.plan = Plan()
 
-    def add(self, pair: Pair) -> None:
-        """Call in the order of diff.pairs: a directory before what it holds."""
+    def add(self, pair: EntryPair) -> None:
+        """Call in the order of tree_diff.pairs: a directory before what it holds."""
         path = pair.path
-        if "content" in pair.what and diff.only_lower_moved(pair):
+        if "content" in pair.what and tree_diff.only_lower_moved(pair):
             return
         if self._rule == "force" or not self._moved(pair):
             self._step(pair, None)
@@ -124,7 +124,7 @@ class _Planner:
             there = "deleted" if pair.old is None else "changed"
             self.plan.conflicts.append(Conflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
-    def _may_stay(self, pair: Pair) -> bool:
+    def _may_stay(self, pair: EntryPair) -> bool:
         """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
         if pair.old is None or pair.new is None or {"content", "type"} & set(pair.what):
             return False
@@ -132,7 +132,7 @@ class _Planner:
 
     # -- what moved
 
-    def _moved(self, pair: Pair) -> bool:
+    def _moved(self, pair: EntryPair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
         path, now = pair.path, _in_lower(pair)
         row = self._origins.get(path)
@@ -166,7 +166,7 @@ class _Planner:
             self._hidden = {path: found}  # the next one is most often in the same directory
         return self._hidden[path]
 
-    def _merge(self, pair: Pair) -> None:
+    def _merge(self, pair: EntryPair) -> None:
         assert pair.old is not None and pair.new is not None
         favor = git_favor(pair.path)
         if favor == "ours":
@@ -187,7 +187,7 @@ class _Planner:
         else:
             self._step(pair, merged)
 
-    def _base(self, pair: Pair) -> bytes | None:
+    def _base(self, pair: EntryPair) -> bytes | None:
         """What the file was when the branch first changed it."""
         row = self._origins.get(pair.path)
         if row is None or not (row.base or row.lower_size == 0):
@@ -205,7 +205,7 @@ class _Planner:
         if same:
             self.plan.same.append(Same(path, inode.id, inode.lower_path) if inode is not None else Same(path))
 
-    def _step(self, pair: Pair, content: bytes | None) -> None:
+    def _step(self, pair: EntryPair, content: bytes | None) -> None:
         path = pair.path
         self._note(path, pair.new, same=content is None)
         if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
@@ -243,7 +243,7 @@ class _Planner:
     def add_links(self) -> None:
         """A file with several names is made anew under all of them, or they would part."""
         adjusted = {step.path: step for step in self.plan.steps if isinstance(step, Adjust)}
-        for inode, paths in links.names(self._tree, self._links).items():
+        for inode, paths in hard_links.names(self._tree, self._links).items():
             for path in sorted(paths):
                 if path in self._puts:
                     continue
@@ -261,7 +261,7 @@ class _Planner:
         gone = {step.path for step in self.plan.steps if not isinstance(step, Adjust)}
         linked = (self._tree.stored(number) for number in self._tree.store.linked_inodes())
         left = [inode for inode in linked if inode is not None and inode.nlink and inode.lower_path in gone]
-        for inode, paths in links.names(self._tree, [inode for inode in left if inode not in self._links]).items():
+        for inode, paths in hard_links.names(self._tree, [inode for inode in left if inode not in self._links]).items():
             self.plan.same += [Same(path, inode.id, inode.lower_path) for path in sorted(paths)[:1]]
 
     def add_directories(self, differing: Container[bytes]) -> None:
@@ -281,7 +281,7 @@ def _as_told(inode: Inode, found: Shown) -> Attributes:
     return Attributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
 
 
-def _in_lower(pair: Pair) -> LowerIdentity:
+def _in_lower(pair: EntryPair) -> LowerIdentity:
     """What the lower had at that path when the two were compared, a moment ago."""
     return pair.old.lower if pair.old is not None else NO_LOWER
 
@@ -303,7 +303,7 @@ def _rights(inode: Inode) -> tuple[object, ...]:
     return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
 
 
-def _both_files(pair: Pair) -> bool:
+def _both_files(pair: EntryPair) -> bool:
     return pair.old is not None and pair.new is not None and pair.old.is_file and pair.new.is_file
 
 
@@ -431,7 +431,7 @@ def _at(tree: Tree, path: bytes) -> Inode | None:
 
 def _where(tree: Tree, path: bytes, inode_id: int) -> Inode | None:
     """The inode of that number, which was at *path* a while ago."""
-    for place in (path, *links.stored(tree, inode_id)):
+    for place in (path, *hard_links.stored(tree, inode_id)):
         inode = _at(tree, place)
         if inode is not None and inode.id == inode_id:
             return inode

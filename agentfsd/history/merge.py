@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple
 from pygit2 import Oid
 from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 
-from agentfsd.core import diff
+from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.diff import Pair
 from agentfsd.core.inode import Inode
-from agentfsd.core.transplant import Look, look_of
+from agentfsd.core.transplant import FileAttributes, attributes_of
 from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: Look | None = None
+    look: FileAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, want
 
     *wanted*: what *theirs* changed at other paths stays out.
     """
-    mine: dict[bytes, Pair] = {}
-    his: dict[bytes, Pair] = {}
+    mine: dict[bytes, EntryPair] = {}
+    his: dict[bytes, EntryPair] = {}
     for side, changes in ((ours, mine), (theirs, his)):
-        for pair in diff.pairs_in_steps(parts, base, side):
-            if pair is not None and (changes is mine or touches(wanted, pair.path)) and not diff.only_lower_moved(pair):
+        for pair in tree_diff.pairs_in_steps(parts, base, side):
+            if pair is not None and (changes is mine or touches(wanted, pair.path)) and not tree_diff.only_lower_moved(pair):
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
@@ -103,7 +103,7 @@ def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, want
 class _Merger:
     """*mine* and *his*: what each side changed, by path. A path that a rename explains is decided with its other name."""
 
-    def __init__(self, rules: Rules, mine: dict[bytes, Pair], his: dict[bytes, Pair]) -> None:
+    def __init__(self, rules: Rules, mine: dict[bytes, EntryPair], his: dict[bytes, EntryPair]) -> None:
         self._rules, self._mine, self._his = rules, mine, his
         self._objects = Objects()
         self._blobs: dict[Inode, Oid] = {}
@@ -143,7 +143,7 @@ class _Merger:
         else:
             self._decide_both(path, his.old, mine.new, his.new)
 
-    def _take(self, path: bytes, his: Pair) -> None:
+    def _take(self, path: bytes, his: EntryPair) -> None:
         if his.new is not None and (above := self._not_a_directory(path)):
             self._conflict(path, "type", f"{_shown(above)} is no directory in ours", Step(path, his.new))
         elif _is_dir(his.old) and his.new is not None and not his.new.is_dir and self._was_filled(path):
@@ -163,7 +163,7 @@ class _Merger:
     def _was_filled(self, path: bytes) -> bool:
         return any(mine.path.startswith(path + b"/") and mine.new is not None for mine in self._mine.values())
 
-    def _decide_gone(self, path: bytes, mine: Pair, his: Pair) -> None:
+    def _decide_gone(self, path: bytes, mine: EntryPair, his: EntryPair) -> None:
         if his.new is None and mine.new is None:
             return
         if mine.new is None and _is_dir(his.new) and _is_dir(his.old):
@@ -178,7 +178,7 @@ class _Merger:
         """What both have, and at least one has changed; the result goes to *at*."""
         if stat.S_IFMT(mine.mode) != stat.S_IFMT(his.mode):
             self._conflict(at, "type", "another kind of file on each side", Step(at, his))
-        elif diff.same_content(mine, his) or (base is not None and _unchanged(base, his)):
+        elif tree_diff.same_content(mine, his) or (base is not None and _unchanged(base, his)):
             self._merge_look(at, base, mine, his, source=mine)
         elif base is not None and _unchanged(base, mine):
             self._merge_look(at, base, mine, his, source=his)
@@ -194,8 +194,8 @@ class _Merger:
         self, path: bytes, base: Inode | None, mine: Inode, his: Inode, *, source: Inode, content: bytes | None = None
     ) -> None:  # fmt: skip
         """Three-way, attribute by attribute; of what both sides made the same, ours."""
-        one, two = look_of(mine), look_of(his)
-        old = look_of(base) if base is not None else two
+        one, two = attributes_of(mine), attributes_of(his)
+        old = attributes_of(base) if base is not None else two
         chosen, clashes = {}, []
         for name in ("mode", "uid", "gid", "xattrs"):
             was, here, there = getattr(old, name), getattr(one, name), getattr(two, name)
@@ -206,12 +206,12 @@ class _Merger:
         if clashes and not self._rules.favor:
             self.outcome.conflicts.append(Conflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
         elif source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
-            times = look_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
+            times = attributes_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
             self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
     # -- renames on one side or both
 
-    def _decide_moved(self, path: bytes, mine: Pair, his: Pair, here: bytes | None, there: bytes | None) -> None:
+    def _decide_moved(self, path: bytes, mine: EntryPair, his: EntryPair, here: bytes | None, there: bytes | None) -> None:
         new = here or there
         assert new is not None
         one, two = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
@@ -296,10 +296,10 @@ def _is_text_size(inode: Inode) -> bool:
 
 
 def _unchanged(base: Inode, side: Inode) -> bool:
-    return stat.S_IFMT(base.mode) == stat.S_IFMT(side.mode) and diff.same_content(base, side)
+    return stat.S_IFMT(base.mode) == stat.S_IFMT(side.mode) and tree_diff.same_content(base, side)
 
 
-def _went(pair: Pair) -> bool:
+def _went(pair: EntryPair) -> bool:
     return pair.new is None and pair.old is not None and pair.old.is_file
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from agentfsd.core import diff, origin
+from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
@@ -105,8 +105,8 @@ def _attempt(
 
 def _has_old_copies(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
     """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there."""
-    for pair in diff.pairs_in_steps(overlay.parts, ours, theirs):
-        if pair is not None and diff.only_lower_moved(pair):
+    for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs):
+        if pair is not None and tree_diff.only_lower_moved(pair):
             return True
         yield 0, 0, "changes"
     return False
@@ -152,7 +152,7 @@ def _restore_attempt(
                 shown = path.decode("utf-8", "backslashreplace")
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
         outcome = Outcome()
-        for pair in diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
+        for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
             if pair is not None and touches(wanted, pair.path):
                 outcome.steps.append(Step(pair.path, pair.new))
             yield len(outcome.steps), 0, "changes"

@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator
 import msgspec
 from pygit2.enums import FileMode
 
-from agentfsd.core.attributes import all_xattrs
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Tree, join
 from agentfsd.errors import DamagedContent, Refusal
 from agentfsd.escape import quoted

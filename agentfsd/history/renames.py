@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from pygit2 import Oid
 from pygit2.enums import DeltaStatus, DiffFind, FileMode
 
-from agentfsd.core.diff import Pair
 from agentfsd.core.inode import Inode
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.objects import Objects
 
 RENAME_LIMIT = 7000  # as git's merge: beyond, only files that are quite the same are found
 
 
-def find(objects: Objects, pairs: Iterable[Pair], blobs: dict[Inode, Oid]) -> dict[bytes, bytes]:
+def find(objects: Objects, pairs: Iterable[EntryPair], blobs: dict[Inode, Oid]) -> dict[bytes, bytes]:
     """Old path to new path of regular files. *blobs*: the id of each one's content in *objects*."""
     gone = {pair.path: pair.old for pair in pairs if pair.old is not None and pair.new is None and pair.old.is_file}
     came = {pair.path: pair.new for pair in pairs if pair.new is not None and pair.old is None and pair.new.is_file}

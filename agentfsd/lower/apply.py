@@ -14,10 +14,10 @@ import msgspec
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
-from agentfsd.lower import attributes
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.journal import Change, Journal, Move, Times
-from agentfsd.lower.plan import ABSENT, Attributes, Drifted, Identity
+from agentfsd.lower import lower_attributes
+from agentfsd.lower.commit_journal import Change, Journal, Move, Times
+from agentfsd.lower.commit_plan import ABSENT, Attributes, Drifted, Identity
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.survey import identity, name_of, parent_of, reach
 
 Told = Callable[[int], None]
@@ -169,7 +169,7 @@ class Moves:
         try:
             with reach(self._lower, change.path) as (where, info):
                 if _may_be_changed(info, change):
-                    attributes.adjust(where, change.new, info)
+                    lower_attributes.adjust(where, change.new, info)
                     return
         except OSError as exc:
             if exc.errno not in _GONE:
@@ -197,7 +197,7 @@ class Moves:
         try:
             with reach(self._lower, change.path) as (where, info):
                 if info.st_ino == change.found.ino:
-                    attributes.adjust(where, _without_their_times(old, info, change), info)
+                    lower_attributes.adjust(where, _without_their_times(old, info, change), info)
         except OSError as exc:
             if exc.errno not in _GONE:
                 raise

@@ -9,11 +9,11 @@ import stat
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
+from agentfs_host.plain_paths import directory_beneath
 from agentfsd import copying, kernel
 from agentfsd.errors import Refusal, invalid
-from agentfsd.lower import attributes
-from agentfsd.lower.openat2 import directory_beneath
-from agentfsd.lower.plan import Content, Put
+from agentfsd.lower import lower_attributes
+from agentfsd.lower.commit_plan import Content, Put
 from agentfsd.lower.survey import name_of, parent_of
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -103,7 +103,7 @@ class Staging:
             fd = directory_beneath(self.fd, place)
             try:
                 where = b"/proc/self/fd/%d" % fd
-                attributes.give(where, put.attributes, self._owner, -1)
+                lower_attributes.give(where, put.attributes, self._owner, -1)
                 if os.geteuid() != 0 and b"/" not in place:
                     os.chmod(where, stat.S_IMODE(put.attributes.mode) | stat.S_IRWXU)  # else it could not be moved
             except OSError as exc:
@@ -139,7 +139,7 @@ class Staging:
         fd = os.open(name, _CREATE, mode, dir_fd=directory_fd)
         try:
             size = self._fill(put.content, fd) if put.content is not None else 0
-            attributes.give(fd, put.attributes, self._owner, mode & ~self._umask)
+            lower_attributes.give(fd, put.attributes, self._owner, mode & ~self._umask)
             return size
         finally:
             os.close(fd)
@@ -170,8 +170,8 @@ class Staging:
             os.close(source)
 
     def _give(self, put: Put, directory_fd: int, name: bytes) -> None:
-        with attributes.held(directory_fd, name) as (where, _):
-            attributes.give(where, put.attributes, self._owner, -1)
+        with lower_attributes.held(directory_fd, name) as (where, _):
+            lower_attributes.give(where, put.attributes, self._owner, -1)
 
     def _link(self, first: bytes, directory_fd: int, name: bytes) -> None:
         parent, slash, first_name = first.rpartition(b"/")

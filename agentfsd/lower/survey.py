@@ -12,13 +12,13 @@ from itertools import groupby
 
 import msgspec
 
+from agentfs_host.plain_paths import is_plain
 from agentfsd import mounts
 from agentfsd.errors import Refusal, invalid
-from agentfsd.lower import attributes
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.journal import Change, Times
-from agentfsd.lower.openat2 import is_plain
-from agentfsd.lower.plan import ABSENT, Adjust, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower import lower_attributes
+from agentfsd.lower.commit_journal import Change, Times
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import CONTROL_DIR
 
 
@@ -117,7 +117,7 @@ class Survey:
     def _look_at(self, step: Adjust) -> None:
         try:
             with reach(self._lower, step.path) as (where, info):
-                old = attributes.read(where, info)
+                old = lower_attributes.read(where, info)
         except (FileNotFoundError, NotADirectoryError):
             self._drifted.append(step.path)
             return
@@ -149,13 +149,13 @@ def name_of(path: bytes) -> bytes:
 
 @contextmanager
 def reach(lower: HostLower, path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """See attributes.held(), by path. Of the root and what a mount covers: what lies below."""
+    """See lower_attributes.held(), by path. Of the root and what a mount covers: what lies below."""
     covered = lower.held(path)
     if covered is not None:
         yield b"/proc/self/fd/%d" % covered.fd, os.fstat(covered.fd)
         return
     directory = lower.renew(parent_of(path))
-    with attributes.held(directory.fd, name_of(path)) as found:
+    with lower_attributes.held(directory.fd, name_of(path)) as found:
         yield found
 
 

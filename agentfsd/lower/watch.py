@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from agentfsd.lower import inotify
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import LOWER_LOST, LowerChange
 
 RETRY_S = 1.0  # after a refusal that may pass

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from agentfsd import kernel
-from agentfsd.metadata import journal, pages
-from agentfsd.metadata.journal import Journal, Statement
-from agentfsd.metadata.pages import Pages
+from agentfsd.metadata import operation_journal, page_checksums
+from agentfsd.metadata.operation_journal import OperationJournal, Statement
+from agentfsd.metadata.page_checksums import PageChecksums
 
 JOURNAL = "-acknowledged"  # what its name ends with
 _BATCH = 500  # operations between two commits
@@ -22,11 +22,11 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._journal: Journal | None = None
+        self._journal: OperationJournal | None = None
         self._redo: list[Statement] | None = None  # what the operation under way has changed
         self._uncommitted = 0
         self._commits = self._synced = 0
-        self.pages: Pages | None = None
+        self.pages: PageChecksums | None = None
         self._is_closed = False
 
     def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
@@ -102,12 +102,12 @@ class Database:
         """From now on operations are acknowledged by the journal of the database at *path*; replays what is in it. *is_old*: it
         is of an older version."""
         number, self._commits = self._taken_over()
-        old = journal.read_old(path + JOURNAL, number) if is_old else []
+        old = operation_journal.read_old(path + JOURNAL, number) if is_old else []
         self._apply(old)
         if self._connection.in_transaction:
             self.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (f"{number + len(old)} {self._commits}",))
             self.execute("COMMIT")
-        self._journal = Journal(path + JOURNAL, number + len(old), run)
+        self._journal = OperationJournal(path + JOURNAL, number + len(old), run)
         self._replay()
         try:
             self.commit()
@@ -144,7 +144,7 @@ class Database:
         assert self._journal is not None
         self._apply(self._journal.records())
 
-    def _apply(self, records: list[journal.Record]) -> None:
+    def _apply(self, records: list[operation_journal.Record]) -> None:
         if records:
             self.execute("BEGIN IMMEDIATE")
         for statements in records:
@@ -154,7 +154,7 @@ class Database:
     def open_pages(self, path: str, *, anew: bool) -> None:
         """From now on every page of the main file has a checksum. On a full disk there are none. *anew*: those there are not."""
         with contextlib.suppress(OSError):
-            self.pages = Pages(path, self._connection)
+            self.pages = PageChecksums(path, self._connection)
             self.execute("PRAGMA wal_autocheckpoint = 0")
             self.pages.begin(anew=anew)
 
@@ -186,9 +186,9 @@ class Database:
             self._journal = None
         if self._connection.in_transaction:
             self._connection.rollback()
-        if self.pages is None and os.path.exists(path + pages.SUFFIX):
+        if self.pages is None and os.path.exists(path + page_checksums.SUFFIX):
             with contextlib.suppress(OSError):
-                self.pages = Pages(path, self._connection)
+                self.pages = PageChecksums(path, self._connection)
         is_done = is_done or self.pages is None or self.pages.checkpoint()
         self._connection.close()
         if self.pages is not None:

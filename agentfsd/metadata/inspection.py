@@ -14,11 +14,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from agentfsd.metadata import journal
-from agentfsd.metadata.clean import COPY
+from agentfsd.metadata import operation_journal
+from agentfsd.metadata.clean_copy import COPY
 from agentfsd.metadata.database import JOURNAL, parse_taken_over
-from agentfsd.metadata.journal import Header
-from agentfsd.metadata.pages import SUFFIX, Log, Sums
+from agentfsd.metadata.operation_journal import Header
+from agentfsd.metadata.page_checksums import SUFFIX, ChecksumFile, WriteAheadLog
 
 _SUMS_SINCE = 4  # version of the schema
 _LATER = ("-wal", JOURNAL, SUFFIX, COPY)  # what is only made when the main file has its first page
@@ -67,12 +67,12 @@ def inspect(path: str) -> Findings:
         return found
     found.ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
     try:
-        sums: Sums | None = Sums(path, writes=False)
+        sums: ChecksumFile | None = ChecksumFile(path, writes=False)
     except OSError:
         sums = None
     try:
         version, commits = _read_facts(path, sums, found)
-        found.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and journal.is_old(path + JOURNAL)
+        found.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and operation_journal.is_old(path + JOURNAL)
         is_older = found.has_old_journal or (version < _SUMS_SINCE and sums is None)
         if is_older or (not commits and _was_never_ready(path, sums)):
             found.is_proven = found.ended_cleanly
@@ -88,7 +88,7 @@ def inspect(path: str) -> Findings:
     return found
 
 
-def _was_never_ready(path: str, sums: Sums | None) -> bool:
+def _was_never_ready(path: str, sums: ChecksumFile | None) -> bool:
     """Whether the daemon was killed in its first start, or the first of this version: before a journal there are no checksums,
     and nothing is acknowledged."""
     if sums is not None and not sums.is_empty:
@@ -99,7 +99,7 @@ def _was_never_ready(path: str, sums: Sums | None) -> bool:
         return not any(file.read())
 
 
-def _read_facts(path: str, sums: Sums | None, found: Findings) -> tuple[int, int]:
+def _read_facts(path: str, sums: ChecksumFile | None, found: Findings) -> tuple[int, int]:
     """(version of the schema, commits), as a daemon would find them; 99 for a version that cannot be read. Without any table it
     is 0: SQLite has made the file, and was killed before the first commit."""
     try:
@@ -138,14 +138,14 @@ def _log_has_commit(path: str) -> bool:
         os.close(log.fd)
 
 
-def _open_log(path: str) -> Log | None:
+def _open_log(path: str) -> WriteAheadLog | None:
     try:
-        return Log(os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC))
+        return WriteAheadLog(os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
         return None
 
 
-def _check_pages(path: str, sums: Sums | None, found: Findings) -> None:
+def _check_pages(path: str, sums: ChecksumFile | None, found: Findings) -> None:
     name = os.path.basename(path)
     if sums is None or not sums.is_sound:
         found.notes.append(f"the checksums of {name} were missing or damaged: only its structure could be checked")
@@ -213,7 +213,7 @@ def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> No
         found.ended_cleanly = False
         with open(path + JOURNAL, "rb") as file:
             content = file.read()
-    header = journal.read_header(content)
+    header = operation_journal.read_header(content)
     if header is None:
         if in_use:
             found.damage.append(
@@ -223,7 +223,7 @@ def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> No
         return
     found.power_failed = header.run != this_run(path)
     _check_commits(path, commits, header, found)
-    chain = journal.read_chain(content, header.number)
+    chain = operation_journal.read_chain(content, header.number)
     if not chain.is_whole and not found.damage:
         last = chain.numbered[-1][0] if chain.numbered else header.number
         _lost(found, f"{name} is damaged behind its record {last}: what was acknowledged after "

@@ -69,7 +69,7 @@ class OriginRow(NamedTuple):
     base: int
 
 
-class DeedRow(NamedTuple):
+class UndoRow(NamedTuple):
     id: int
     kind: str
     branch_id: str

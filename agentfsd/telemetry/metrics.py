@@ -29,7 +29,7 @@ _SCRAPES_MAX = 16  # at a time
 _GONE_S = 10.0  # a client that sends nothing for so long
 
 
-class Requests(NamedTuple):
+class RequestMetrics(NamedTuple):
     """See traffic.Tally."""
 
     channel: str
@@ -39,11 +39,11 @@ class Requests(NamedTuple):
     errors: int
 
 
-class Picture(NamedTuple):
+class MetricsSnapshot(NamedTuple):
     """Taken in the event loop. ``gauges`` and ``counters`` by name without "agentfsd_": value and help."""
 
     version: str
-    requests: list[Requests]
+    requests: list[RequestMetrics]
     counters: dict[str, tuple[float, str]]
     gauges: dict[str, tuple[float, str]]
 
@@ -52,7 +52,7 @@ class _Collector:
     """What prometheus_client asks at each scrape; *usage* walks the backstore, in our thread."""
 
     def __init__(
-        self, picture: Callable[[], Picture], usage: Callable[[], dict[str, int]], token: trio.lowlevel.TrioToken
+        self, picture: Callable[[], MetricsSnapshot], usage: Callable[[], dict[str, int]], token: trio.lowlevel.TrioToken
     ) -> None:
         self._picture, self._usage, self._token = picture, usage, token
 
@@ -62,7 +62,7 @@ class _Collector:
 
     def collect(self) -> Iterable[Metric]:
         usage = self._usage()
-        found: Picture = trio.from_thread.run_sync(self._picture, trio_token=self._token)
+        found: MetricsSnapshot = trio.from_thread.run_sync(self._picture, trio_token=self._token)
         yield InfoMetricFamily("agentfsd_build", "The daemon that serves this.", {"version": found.version})
         yield from _requests(found.requests)
         for name, (value, words) in found.counters.items():
@@ -73,13 +73,13 @@ class _Collector:
         yield GaugeMetricFamily("agentfsd_backstore_objects", "Contents of changed files.", usage["objects"])
 
 
-def _requests(tallies: list[Requests]) -> Iterator[Metric]:
+def _requests(tallies: list[RequestMetrics]) -> Iterator[Metric]:
     labels = ["channel", "op"]
     count = CounterMetricFamily(
-        "agentfsd_requests", "Requests answered, by channel (fuse, control) and operation.", labels=labels
+        "agentfsd_requests", "RequestMetrics answered, by channel (fuse, control) and operation.", labels=labels
     )
     errors = CounterMetricFamily(
-        "agentfsd_request_errors", "Requests answered with an error, ENOENT and the like too.", labels=labels
+        "agentfsd_request_errors", "RequestMetrics answered with an error, ENOENT and the like too.", labels=labels
     )
     times = HistogramMetricFamily("agentfsd_request_seconds", "From a request's arrival to its answer.", labels=labels)
     for found in tallies:
@@ -133,13 +133,13 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-class Served:
+class MetricsServer:
     """Until close(). Refusal when the address cannot be had."""
 
     def __init__(
         self,
         address: Address,
-        picture: Callable[[], Picture],
+        picture: Callable[[], MetricsSnapshot],
         usage: Callable[[], dict[str, int]],
         token: trio.lowlevel.TrioToken,
     ) -> None:

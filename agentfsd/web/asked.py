@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from agentfs_client.filesystem.paths import normalize
+from agentfs_files.filesystem.virtual_paths import normalize
 from agentfsd.web.names import query
 
 

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from agentfs_client.errors import NotFoundError
-from agentfs_client.filesystem.paths import normalize
+from agentfs_files.filesystem.virtual_paths import normalize
 from agentfsd.errors import Refusal, not_found
 from agentfsd.web.asked import Asked
 from agentfsd.web.comparing import change_rows, in_words

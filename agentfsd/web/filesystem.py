@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from agentfs_client.filesystem.paths import name_of
+from agentfs_files.filesystem.virtual_paths import name_of
 from agentfsd.web.asked import Asked
 from agentfsd.web.names import key, visible
 from agentfsd.web.pages import answer

@@ -11,10 +11,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentfs_client import wire
-from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from agentfs_client.files import RemoteFiles
+from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.asked import Asked
 from agentfsd.web.comparing import WHOLE_FILE, change_rows, file_diff
 from agentfsd.web.names import key, plural, visible

@@ -10,9 +10,9 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from agentfs_client.files import RemoteFiles
-from agentfs_client.filesystem.paths import parent_of
 from agentfs_client.locate import Mount
+from agentfs_files.filesystem.virtual_paths import parent_of
+from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.comparing import summary
 from agentfsd.web.graph import Node, Place, places
 from agentfsd.web.leaving import CURRENT

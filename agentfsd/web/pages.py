@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from agentfs_client.errors import AgentFSError, DaemonGoneError
-from agentfs_client.filesystem.errors import ArchiveError
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.errors import Refusal
 from agentfsd.web import names
 from agentfsd.web.guard import Keys, Refused

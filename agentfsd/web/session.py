@@ -54,7 +54,7 @@ class _Slice(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """As agentfs_client.session writes them; what else stands there is nobody's business here."""
+    """As agentfs_files.session writes them; what else stands there is nobody's business here."""
 
     session_id: str = ""
     created_at: str = ""
@@ -108,7 +108,7 @@ def _read(path: Path) -> tuple[list[_Record], list[str]]:
                 if len(wrong) > MOST_WRONG:
                     break
     if wrong and not records:
-        raise invalid(f"{path.name} is no session: {wrong[0]}", "agentfs_client.session.dump_session_tree writes them")
+        raise invalid(f"{path.name} is no session: {wrong[0]}", "agentfs_files.session.dump_session_tree writes them")
     return records, wrong
 
 

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Literal, Protocol
 
 from agentfs_client import wire
-from agentfs_client.archive.view import ArchiveView
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from agentfs_client.files import RemoteFiles, RemoteSource
-from agentfs_client.filesystem.paths import join, name_of, parent_of, refusal
+from agentfs_files.archive.view import ArchiveView
+from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of, refusal
+from agentfs_files.remote_files import RemoteFiles, RemoteSource
 
 LARGE_DIRECTORY = 2_000  # names; looking at each file takes a second for 100,000
 

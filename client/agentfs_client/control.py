@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from agentfs_client import question, wire
-from agentfs_client.operations import Operations
+from agentfs_client.daemon_operations import Operations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
 

@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentfs_client import mounttable
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
-from agentfs_client.mounttable import FSTYPE, Mounted, is_dead, is_within, mount_of
 from agentfs_client.registry import DaemonRecord, live_daemons
+from agentfs_host import mount_table
+from agentfs_host.mount_table import FSTYPE, Mounted, is_dead, is_within, mount_of
 
 MOUNT_VARIABLE = "AGENTFS_MOUNT"
 
@@ -89,7 +89,7 @@ def current_directory() -> str:
 
 
 def _named(path: str, origin: str, revive: Revive) -> Mount:
-    resolved = mounttable.resolved(path)
+    resolved = mount_table.resolved(path)
     live = live_daemons()
     mounted = mount_of(resolved)
     if mounted is not None and mounted.fstype == FSTYPE:

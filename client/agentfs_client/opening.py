@@ -16,8 +16,8 @@ from typing import IO, Any
 
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
-from agentfs_client.doorway import Doorway
-from agentfs_client.mounttable import FSTYPE, mount_table
+from agentfs_client.forwarded_descriptors import Doorway
+from agentfs_host.mount_table import FSTYPE, mount_table
 
 _LOOK_AGAIN_S = 1.0
 

@@ -16,7 +16,7 @@ from agentfs_client import wire
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply, gone
 
 if TYPE_CHECKING:
-    from agentfs_client.aio.control import AsyncControlClient
+    from agentfs_client.async_control import AsyncControlClient
     from agentfs_client.control import ControlClient
 
 NO_DESCRIPTORS = "no-descriptors"  # the code of a refusal: this way to the daemon carries none

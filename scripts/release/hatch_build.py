@@ -1,4 +1,4 @@
-"""What a wheel holds beside the two packages: the preloaded library, man pages and completion scripts.
+"""What a wheel holds beside the packages: the preloaded library, man pages and completion scripts.
 
 Each part is left out, with a warning, where it cannot be made; the package works without any of them. With AGENTFSD_COMPLETE set,
 as for a release, the build fails instead.

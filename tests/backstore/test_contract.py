@@ -12,7 +12,7 @@ import pytest
 
 from agentfsd import copying
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.backstore.memory import MemoryBackstore
+from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.errors import DamagedContent
 from agentfsd.types import Backstore, ContentFile
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.backstore import memory
-from agentfsd.backstore.memory import MemoryBackstore
+from agentfsd.backstore import memfd
+from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.types import ContentFile
 from tests.mounted import needs_root
 
@@ -92,8 +92,8 @@ def test_a_move_keeps_the_times(make: Make, monkeypatch: pytest.MonkeyPatch) -> 
     file = fill(store, 1, b"a")
     file.utime(1_000_000_001, 2_000_000_003)
     seen = []
-    real = memory.write_all
-    monkeypatch.setattr(memory, "write_all", lambda fd, *rest: (seen.append(os.fstat(fd)), real(fd, *rest))[1])
+    real = memfd.write_all
+    monkeypatch.setattr(memfd, "write_all", lambda fd, *rest: (seen.append(os.fstat(fd)), real(fd, *rest))[1])
     file.pwrite(b"x" * 2 * MIB, 0)
     (moved,) = seen  # after the move, before the write that made it necessary
     assert spilled(store)[0] == 1

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.binding import proc
-from agentfsd.binding.forks import ForkWatch
+from agentfsd.binding import procfs
+from agentfsd.binding.fork_watch import ForkWatch
 from agentfsd.binding.table import Bindings
 from tests.mounted import needs_root
 
@@ -176,7 +176,7 @@ def test_a_double_fork_before_the_first_request_keeps_the_branch(table: Bindings
     children.append(child)
     table.bind(child.pid, "one")
     orphan = child.go_on()
-    seen = proc.read(orphan)
+    seen = procfs.read(orphan)
     assert seen is not None
     assert seen.parent != child.pid
     assert table.branch_of(orphan) == "one"
@@ -210,7 +210,7 @@ def test_an_orphan_that_never_asked_is_listed(table: Bindings, children: list[Ch
 def test_the_brood_of_a_process_is_bound_and_itself_is_not(table: Bindings, children: list[Child]) -> None:
     child = Child(FORKS)
     children.append(child)
-    table.bind_brood(child.pid, "one")
+    table.bind_children(child.pid, "one")
     assert table.branch_of(child.numbers[0]) == "one"
     assert table.branch_of(child.pid) is None
     table.drop_branch("one")
@@ -328,7 +328,7 @@ def test_a_thread_pidfd_tells_of_the_thread_alone() -> None:
     thread.start()
     while not numbers:
         time.sleep(0.001)
-    fd = proc.pidfd(numbers[0], thread=True)
+    fd = procfs.pidfd(numbers[0], thread=True)
     if fd < 0:
         gate.set()
         thread.join()

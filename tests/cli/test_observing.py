@@ -30,11 +30,11 @@ from agentfs_client.control import ControlClient
 from agentfsd import config, mounts
 from agentfsd.cli import observing
 from agentfsd.cli.main import main
-from agentfsd.control import text
+from agentfsd.control import status_text
 from agentfsd.errors import Refusal
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import ABSENT, Attributes, Put
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import ABSENT, Attributes, Put
+from agentfsd.lower.host_lower import HostLower
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
 from tests.overlays import Opened
 
@@ -107,7 +107,7 @@ def branches(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared
 
 
 def line(text: str, beginning: str) -> str:
-    return next(line.strip() for line in text.splitlines() if line.strip().startswith(beginning))
+    return next(line.strip() for line in status_text.splitlines() if line.strip().startswith(beginning))
 
 
 def test_status_shows_processes_snapshots_and_when_a_branch_was_changed(branches: Mounted) -> None:
@@ -142,7 +142,7 @@ def test_status_of_many_branches_shows_those_in_which_something_goes_on() -> Non
         wire.Branch(name=f"b{one:03}", id=f"id{one}", base="", created_ns=1, changed=0, processes=int(one == 70), changed_ns=one)
         for one in range(100)
     ]
-    shown = text.status(
+    shown = status_text.status(
         wire.StatusReply(
             daemon="0", pid=1, lower="/lower", mountpoint="/mnt", state="/state", session="native", backstore="hostfs",
             started_ns=1, branch="main", bound=False, branches=branches, bindings=[], usage={}, audit=True,
@@ -169,7 +169,7 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     lower = HostLower(str(mounted.lower))
     attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
     note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
-    writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
+    commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
     pending = line(mounted.cli("status").stdout, "pending")
     assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
@@ -406,7 +406,7 @@ def logged_as_slow(mounted: Mounted, *operations: str) -> list[dict[str, Any]]:
     """What is in the log, which comes after the answer."""
     time.sleep(0.05)
     lines = [json.loads(text) for text in (mounted.state / "daemon.log").read_text().splitlines()]
-    return [one for one in lines if one["logger"] == "agentfsd.telemetry.slow" and one.get("op") in operations]
+    return [one for one in lines if one["logger"] == "agentfsd.telemetry.slow_requests" and one.get("op") in operations]
 
 
 # -- metrics

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentfs_client.backends.base import BaseFilesystem
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.results import WriteMode
-from agentfs_client.filesystem.streams import Sink, Source
+from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.file_results import WriteMode
+from agentfs_files.filesystem.file_streams import Sink, Source
 
 Make = Callable[[str], BaseFilesystem]
 KINDS = ("memory", "host", "plainest")

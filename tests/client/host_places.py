@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentfs_client.backends.base import BaseFilesystem
+from agentfs_files.backends.base_filesystem import BaseFilesystem
 from tests.mounted import needs_root
 
 NOBODY = 65534

@@ -11,16 +11,16 @@ import pytest
 from anyio.abc import TaskStatus
 
 from agentfs_client import wire
-from agentfs_client.aio.control import AsyncControlClient
-from agentfs_client.aio.filesystem import AsyncFilesystem
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, ExistsError, InvalidRequestError, NotFoundError
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.filesystem.results import FileStat, WriteMode
-from agentfs_client.filesystem.streams import Sink
+from agentfs_files.aio.async_filesystem import AsyncFilesystem
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.file_results import FileStat, WriteMode
+from agentfs_files.filesystem.file_streams import Sink
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from tests.mounted import Mounted, needs_fuse
 
 WAIT_S = 20

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentfs_client.archive.view import ArchiveEntry, ArchiveView
-from agentfs_client.backends.base import BaseFilesystem
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import ArchiveError
-from agentfs_client.filesystem.limits import Limits
+from agentfs_files.archive.view import ArchiveEntry, ArchiveView
+from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
+from agentfs_files.filesystem.size_limits import Limits
 from tests.client.archives import KINDS, Make, Plainest, content, factory
 from tests.compare import describe
 from tests.exchange.trees import make_rich_tree

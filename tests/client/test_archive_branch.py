@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.archive.unpack import Archive
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import ArchiveError
+from agentfs_files.archive.unpack import Archive
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.runtime import State
 from tests.client.archives import content
 from tests.hostile_archives import HOSTILE, members

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.archive.unpack import Archive
-from agentfs_client.archive.view import ArchiveView
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.host_import import check_case
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import ArchiveError, ArchiveTooLargeError
-from agentfs_client.filesystem.limits import Limits
+from agentfs_files.archive.unpack import Archive
+from agentfs_files.archive.view import ArchiveView
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.host_import import check_case
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import ArchiveError, ArchiveTooLargeError
+from agentfs_files.filesystem.size_limits import Limits
 from tests.client.archives import Make, Plainest, content, factory
 from tests.compare import describe
 from tests.hostile_archives import HOSTILE, link, members
@@ -170,7 +170,7 @@ AS_NOBODY = """
 import os, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 from pathlib import Path
-from agentfs_client.backends.host import HostFilesystem
+from agentfs_files.backends.host import HostFilesystem
 from tests.compare import describe
 root = Path(sys.argv[1], "root")
 root.mkdir()

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.backends.branch_records import uuid_of
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
-from agentfs_client.filesystem.errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
-from agentfs_client.filesystem.protocol import DiffableFilesystem
-from agentfs_client.filesystem.records import FilesystemSnapshot
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.backends.branch_records import uuid_of
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
+from agentfs_files.filesystem.filesystem_protocol import DiffableFilesystem
+from agentfs_files.filesystem.records import FilesystemSnapshot
 from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces, needs_root
 
 Open = Callable[..., BranchFilesystem]
@@ -353,7 +353,7 @@ def test_a_forked_child_has_a_conversation_of_its_own(fs: BranchFilesystem, plac
 
 REBOUND = """
 import sys
-from agentfs_client.backends.branch import BranchFilesystem
+from agentfs_files.backends.branch import BranchFilesystem
 with BranchFilesystem(mount=sys.argv[1]) as fs:
     print(fs.branch, flush=True)
     input()
@@ -443,7 +443,7 @@ def told_until(events: EventStream, last: str) -> list[str]:
 
 BOUND = """
 import os, sys
-from agentfs_client.backends.branch import BranchFilesystem
+from agentfs_files.backends.branch import BranchFilesystem
 where = {"mount": {}, "socket": {"socket": sys.argv[3]}}[sys.argv[1]]
 with BranchFilesystem(**where) as fs:
     print(fs.branch, fs.is_mounted, fs.root == os.getcwd())

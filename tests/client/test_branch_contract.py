@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.testing.suites import FilesystemValidationSuite
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.testing.suites import FilesystemValidationSuite
 from tests.mounted import Mounted, needs_fuse
 
 _numbers = itertools.count()

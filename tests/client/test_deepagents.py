@@ -11,9 +11,9 @@ pytest.importorskip("deepagents", reason="deepagents is not installed: pip insta
 from deepagents.backends.protocol import SandboxBackendProtocol
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.integrations.deepagents import AgentFSBackend, AgentFSSandbox
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.integrations.deepagents import AgentFSBackend, AgentFSSandbox
 from tests.mounted import Mounted, needs_fuse
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 11))

@@ -16,10 +16,10 @@ import anyio
 import pytest
 
 from agentfs_client import wire
-from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
+from agentfs_client.daemon_operations import OpenedFd
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError
-from agentfs_client.operations import OpenedFd
 from tests.mounted import Mounted
 
 INFO = wire.FileInfo(path="file", kind="file", mode=0o100644)

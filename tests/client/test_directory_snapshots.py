@@ -19,16 +19,16 @@ from uuid import uuid4
 import pytest
 
 from agentfs_client.address import unix_address
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.filesystem.errors import (
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.filesystem.filesystem_errors import (
     SnapshotCreationError,
     SnapshotError,
     SnapshotIncompatibleError,
     SnapshotNotFoundError,
     SnapshotRestoreError,
 )
-from agentfs_client.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
-from agentfs_client.snapshots.directory import DirectorySnapshots
+from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot, SnapshotRetentionPolicy, SnapshotStrategy
+from agentfs_files.snapshots.directory_snapshots import DirectorySnapshots
 from tests.mounted import needs_open_checkout, needs_root
 
 MAKE = {"btrfs": ["mkfs.btrfs", "-q", "-M"], "xfs": ["mkfs.xfs", "-q"]}
@@ -558,9 +558,9 @@ def their_own() -> Iterator[Path]:
 
 NOT_ROOT = """
 import os, sys
-from agentfs_client.filesystem.errors import SnapshotCreationError
-from agentfs_client.snapshots.directory import DirectorySnapshots
-from agentfs_client.filesystem.records import SnapshotStrategy
+from agentfs_files.filesystem.filesystem_errors import SnapshotCreationError
+from agentfs_files.snapshots.directory_snapshots import DirectorySnapshots
+from agentfs_files.filesystem.records import SnapshotStrategy
 root = sys.argv[1]
 os.makedirs(f"{root}/locked/inner")
 open(f"{root}/locked/inner/file", "w").write("1")

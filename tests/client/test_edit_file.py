@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call_tool
-from agentfs_client.tools.editing import replaced
-from agentfs_client.tools.handling import Refused
-from agentfs_client.tools.parameters import EditFileParams
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.tools.context import ToolContext
+from agentfs_files.tools.dispatch import call_tool
+from agentfs_files.tools.edit_tools import replaced
+from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.parameters import EditFileParams
 
 
 def edit(content: str | bytes, old: str, new: str, *, replace_all: bool = False) -> tuple[Any, bytes]:

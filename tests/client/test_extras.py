@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[2]
 NEEDS = {  # extra: a package of it, and what cannot be done without
     "async": ("anyio", "from agentfs_client import AsyncFilesystem"),
     "daemon": ("click", "from agentfsd.cli.entry import main; main()"),
-    "deepagents": ("deepagents", "import agentfs_client.integrations.deepagents"),
-    "fsspec": ("fsspec", "import agentfs_client.integrations.fsspec"),
+    "deepagents": ("deepagents", "import agentfs_files.integrations.deepagents"),
+    "fsspec": ("fsspec", "import agentfs_files.integrations.fsspec"),
     "git": ("pygit2", "HostFilesystem('.', snapshot_strategy=SnapshotStrategy.GIT).snapshot()"),
-    "mcp": ("mcp", "from agentfs_client.integrations.mcp.server import make_server; make_server(InMemoryFilesystem())"),
+    "mcp": ("mcp", "from agentfs_files.integrations.mcp.server import make_server; make_server(InMemoryFilesystem())"),
     "podman": ("podman", "PodmanFilesystem('some-container')"),
-    "pydantic-ai": ("pydantic_ai", "import agentfs_client.integrations.pydantic_ai"),
+    "pydantic-ai": ("pydantic_ai", "import agentfs_files.integrations.pydantic_ai"),
     "regex": ("regex", "InMemoryFilesystem().grep('(?=look-ahead)')"),
-    "upath": ("upath", "import agentfs_client.integrations.upath"),
+    "upath": ("upath", "import agentfs_files.integrations.upath"),
 }
 SAID_BY_COMMANDS = {"metrics": "agentfsd/config.py", "ui": "agentfsd/cli/ui.py"}  # where the sentence stands
 PARTS = {"native"}  # of daemon, for who can do without pyfuse3

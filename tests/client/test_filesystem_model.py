@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentfs_client.backends.base import BaseFilesystem
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import PathEscapeError
-from agentfs_client.filesystem.records import FilesystemSnapshot
-from agentfs_client.filesystem.results import FileEntry, FileStat
-from agentfs_client.filesystem.streams import BinaryWriter
+from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.file_results import FileEntry, FileStat
+from agentfs_files.filesystem.file_streams import BinaryWriter
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError
+from agentfs_files.filesystem.records import FilesystemSnapshot
 
 NAMES = st.sampled_from(["a", "b", "c.py", "ü", ".h", "A", "a b", "[x]", "*", "\n"])
 HARD = st.sampled_from(["..", ".", "", "\0", "\ud800", "\udcff", "n" * 81, "ü" * 80, "😀" * 79, "n" * 300, "d/" * 17, "-", "\\"])

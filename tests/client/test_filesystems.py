@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.testing.suites import FilesystemProtocolTests, FilesystemValidationSuite
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.testing.suites import FilesystemProtocolTests, FilesystemValidationSuite
 
 _FILES = {"file.txt": "content\n", "dir/inner.txt": "content\n"}
 

@@ -14,13 +14,13 @@ import pytest
 
 import agentfs_client
 from agentfs_client import opening
-from agentfs_client.aio.control import AsyncControlClient
-from agentfs_client.aio.filesystem import AsyncFilesystem
-from agentfs_client.backends.branch import BranchFilesystem
-from agentfs_client.backends.host import HostFilesystem
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotForwardedError
-from agentfs_client.filesystem.errors import PathEscapeError
+from agentfs_files.aio.async_filesystem import AsyncFilesystem
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError
 from tests.mounted import Mounted, needs_fuse
 
 LARGE = 3 << 20

@@ -21,9 +21,9 @@ from fsspec.tests.abstract import (
 )
 from upath import UPath
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.integrations.fsspec import AgentFSFileSystem
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.integrations.fsspec import AgentFSFileSystem
 from tests.mounted import Mounted, needs_fuse
 from tests.rounds import is_long
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.address import unix_address
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.filesystem.beneath import Beneath
-from agentfs_client.filesystem.errors import PathEscapeError
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError
+from agentfs_host.beneath import Beneath
 from tests.client.host_places import MANY_NAMES, check_large_directory, make_deep, open_descriptors
 from tests.mounted import needs_root
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.host_files import _Beside
-from agentfs_client.filesystem.errors import PathEscapeError
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.host_files import _Beside
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError
 from tests.client.host_places import NOBODY, as_nobody, free_descriptors, open_descriptors, small_disk
 from tests.mounted import needs_root
 
@@ -209,7 +209,7 @@ def test_forgotten_writer_leaves_nothing(fs: HostFilesystem, tmp_path: Path) -> 
 @pytest.fixture
 def without_nameless_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, or where there is no /proc."""
-    monkeypatch.setattr("agentfs_client.backends.host_files._OWN_DESCRIPTORS", "/no/such/directory")
+    monkeypatch.setattr("agentfs_files.backends.host_files._OWN_DESCRIPTORS", "/no/such/directory")
 
 
 @pytest.mark.usefixtures("without_nameless_files")
@@ -233,7 +233,7 @@ def test_file_system_without_hard_links(fs: HostFilesystem, tmp_path: Path, monk
     def refuse(beside: _Beside, name: str) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr("agentfs_client.backends.host_files._OWN_DESCRIPTORS", "/no/such/directory")
+    monkeypatch.setattr("agentfs_files.backends.host_files._OWN_DESCRIPTORS", "/no/such/directory")
     monkeypatch.setattr(_Beside, "_link", refuse)
     for mode in ("create", "overwrite", "append"):
         fs.write(mode, "new", mode=mode)  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.tools.ignoring import without_ignored
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.tools.ignoring import without_ignored
 
 RULES = [
     {".gitignore": "*.log\n!keep.log\nbuild/\n/top\n", "sub/.gitignore": "!x.log\n*.tmp\n"},

@@ -14,7 +14,7 @@ HEAVY = {
     "agentfsd", "trio", "pyfuse3", "click", "rich", "pygit2", "wcmatch", "bracex", "re2", "regex", "pathspec", "podman", "fsspec",
     "mcp", "asyncio", "pytest", "hypothesis",
 }  # fmt: skip
-APART = ("agentfs_client.testing.", "agentfs_client.integrations.")  # for those who have that anyway
+APART = ("agentfs_files.testing.", "agentfs_files.integrations.")  # for those who have that anyway
 
 # Each module in a child of an interpreter that has nothing but the path. What a quick one has loaded is quick as well. On a busy
 # or slow machine everything takes longer; how much is seen by asyncio, which takes half as long as the limit on a good one.
@@ -58,7 +58,8 @@ def test_no_module_is_slow_or_heavy_to_import() -> None:
     client = Path(agentfs_client.__path__[0])
     modules = [
         module
-        for module in pkgutil.walk_packages([str(client)], "agentfs_client.")
+        for package in ("agentfs_client", "agentfs_files", "agentfs_host")
+        for module in pkgutil.walk_packages([str(client.parent / package)], f"{package}.")
         if not module.name.startswith(APART) or module.name.endswith(".mock")
     ]
     imports = {module.name: imported(client.parent / module.name.replace(".", "/")) for module in modules}
@@ -73,3 +74,21 @@ def imported(path: Path) -> int:
     """How much a module imports itself: those that import most come first, and spare the others."""
     source = path.with_suffix(".py")
     return source.read_text().count("import ") if source.exists() else 0
+
+
+def test_rooms_that_moved_are_the_same_modules_by_their_former_names() -> None:
+    script = (
+        "import importlib\n"
+        "for name in ('testing.mock', 'integrations.branch_commands', 'integrations.mcp.mcp_failures'):\n"
+        "    former = importlib.import_module('agentfs_client.' + name)\n"
+        "    assert former is importlib.import_module('agentfs_files.' + name)\n"
+        "    assert former.__spec__.name == 'agentfs_files.' + name\n"
+        "try:\n"
+        "    import agentfs_client.testing.nothing\n"
+        "except ModuleNotFoundError as exc:\n"
+        "    assert exc.name == 'agentfs_client.testing.nothing', exc.name\n"
+        "from agentfs_client.testing import MockFilesystem\n"
+        "import agentfs_files.testing\n"
+        "assert MockFilesystem is agentfs_files.testing.MockFilesystem\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.integrations.mcp.server import make_server
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.integrations.mcp.server import make_server
 
 # Name: arguments (the required ones first, a star before each optional one), read-only, destructive, idempotent.
 # Source: the reference file system server, npm @modelcontextprotocol/server-filesystem 2026.8.31.

@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import SnapshotNotFoundError
-from agentfs_client.filesystem.limits import Limits
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import SnapshotNotFoundError
+from agentfs_files.filesystem.size_limits import Limits
 from tests.client.host_places import MANY_NAMES, check_large_directory
 
 

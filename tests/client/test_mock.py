@@ -2,10 +2,10 @@
 
 import pytest
 
-from agentfs_client.filesystem.protocol import DiffableFilesystem, Filesystem
-from agentfs_client.testing.mock import Call, MockFilesystem
-from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call_tool
+from agentfs_files.filesystem.filesystem_protocol import DiffableFilesystem, Filesystem
+from agentfs_files.testing.mock import Call, MockFilesystem
+from agentfs_files.tools.context import ToolContext
+from agentfs_files.tools.dispatch import call_tool
 
 
 def test_it_is_a_filesystem_and_remembers() -> None:

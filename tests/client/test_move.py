@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
-from agentfs_client.backends.base import BaseFilesystem
-from agentfs_client.filesystem.protocol import MovableFilesystem
+from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.filesystem.filesystem_protocol import MovableFilesystem
 
 
 class _Copying(InMemoryFilesystem):

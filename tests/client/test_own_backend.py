@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.testing.suites import FilesystemProtocolTests
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.testing.suites import FilesystemProtocolTests
 from tests.client.test_readme import EXAMPLES, run_example
 
 (_shown,) = (code for code in EXAMPLES.values() if "FilesystemValidationSuite" in code)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.minimal import ContainerBackend, InMemoryBackend
-from agentfs_client.backends.podman import PodmanFilesystem, find_container
-from agentfs_client.filesystem.errors import (
+from agentfs_files.backends.minimal import ContainerBackend, InMemoryBackend
+from agentfs_files.backends.podman import PodmanFilesystem, find_container
+from agentfs_files.filesystem.filesystem_errors import (
     PathEscapeError,
     SnapshotCreationError,
     SnapshotIncompatibleError,

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentfs_client.backends.podman import PodmanFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.testing.suites import FilesystemValidationSuite
+from agentfs_files.backends.podman import PodmanFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.testing.suites import FilesystemValidationSuite
 from tests.containers import podman_service
 
 

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.mounts import HostMount
-from agentfs_client.backends.podman_images import PodmanSnapshotStrategy
-from agentfs_client.backends.podman_sandbox import PodmanSandbox, PodmanSandboxConfig
-from agentfs_client.filesystem.errors import (
+from agentfs_files.backends.host_mounts import HostMount
+from agentfs_files.backends.podman_images import PodmanSnapshotStrategy
+from agentfs_files.backends.podman_sandbox import PodmanSandbox, PodmanSandboxConfig
+from agentfs_files.filesystem.filesystem_errors import (
     SnapshotCreationError,
     SnapshotIncompatibleError,
     SnapshotNotFoundError,
     SnapshotRestoreError,
 )
-from agentfs_client.session.contexts import build_tool_context
-from agentfs_client.session.podman import PodmanSandboxSection
-from agentfs_client.session.prompt import Prompt, PromptTemplate
-from agentfs_client.session.session import Session
-from agentfs_client.tools.dispatch import call_tool
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.contexts import build_tool_context
+from agentfs_files.session.podman_sections import PodmanSandboxSection
+from agentfs_files.session.prompt import Prompt, PromptTemplate
+from agentfs_files.tools.dispatch import call_tool
 from tests.containers import IMAGE, PodmanService, podman_service, within
 
 WHOLE = (PodmanSnapshotStrategy.OVERLAY_COPY, PodmanSnapshotStrategy.CONTAINER_COMMIT)

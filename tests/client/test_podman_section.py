@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from agentfs_client.backends.podman_sandbox import PodmanSandboxConfig
-from agentfs_client.session.podman import PodmanSandboxSection
-from agentfs_client.session.prompt import Prompt, PromptTemplate
-from agentfs_client.session.session import Session
-from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS
+from agentfs_files.backends.podman_sandbox import PodmanSandboxConfig
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.podman_sections import PodmanSandboxSection
+from agentfs_files.session.prompt import Prompt, PromptTemplate
+from agentfs_files.tools.catalogue import FILESYSTEM_TOOLS
 
 
 def test_sandbox_section_has_files_before_there_is_a_container(tmp_path: Path) -> None:

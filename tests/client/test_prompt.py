@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.backends.mounts import HostMount
-from agentfs_client.filesystem.errors import PathEscapeError
-from agentfs_client.session.contexts import build_tool_context
-from agentfs_client.session.prompt import MarkdownSection, Prompt, PromptError, PromptTemplate, WorkspaceSection
-from agentfs_client.session.session import Session
-from agentfs_client.session.workspaces import FilesystemSection, VfsToolsSection, WorkspaceToolsSection
-from agentfs_client.tools.dispatch import call_tool
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.host_mounts import HostMount
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.contexts import build_tool_context
+from agentfs_files.session.prompt import MarkdownSection, Prompt, PromptError, PromptTemplate, WorkspaceSection
+from agentfs_files.session.workspaces import FilesystemSection, VfsToolsSection, WorkspaceToolsSection
+from agentfs_files.tools.dispatch import call_tool
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pydantic_ai.workspaces import Workspace, WorkspaceUnavailableError
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
-from agentfs_client.integrations.pydantic_ai import (
+from agentfs_files.integrations.pydantic_ai import (
     AgentFSWorkspace,
     AgentFSWorkspaceBackend,
     BranchWorkspaceBackend,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem import search
-from agentfs_client.filesystem.limits import Limits
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem import search
+from agentfs_files.filesystem.size_limits import Limits
 
 QUICK = settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NAMES = ("a", "b", "ab", ".a")

@@ -8,14 +8,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import SnapshotIncompatibleError, SnapshotNotFoundError
-from agentfs_client.filesystem.records import FilesystemSnapshot
-from agentfs_client.session.events import InProcessEventBus
-from agentfs_client.session.files import dump_session_tree, load_session
-from agentfs_client.session.reducers import append_all, replace_latest, upsert_by
-from agentfs_client.session.session import Session
-from agentfs_client.session.snapshot import SessionFormatError, Snapshot
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import SnapshotIncompatibleError, SnapshotNotFoundError
+from agentfs_files.filesystem.records import FilesystemSnapshot
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.event_bus import InProcessEventBus
+from agentfs_files.session.reducers import append_all, replace_latest, upsert_by
+from agentfs_files.session.session_files import dump_session_tree, load_session
+from agentfs_files.session.session_snapshot import SessionFormatError, Snapshot
 
 
 @dataclass(slots=True, frozen=True)

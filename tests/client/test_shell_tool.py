@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.tools.context import ToolContext
-from agentfs_client.tools.dispatch import call_tool
-from agentfs_client.tools.shell import Execute, Executed, shell_tool
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.tools.context import ToolContext
+from agentfs_files.tools.dispatch import call_tool
+from agentfs_files.tools.shell_tool import Execute, Executed, shell_tool
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from agentfs_client.filesystem.protocol import ArchivableFilesystem
-from agentfs_client.snapshots.manager import SnapshotManager
+from agentfs_files.filesystem.filesystem_protocol import ArchivableFilesystem
+from agentfs_files.snapshots.manager import SnapshotManager
 
 
 class OneFile:

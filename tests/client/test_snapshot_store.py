@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentfs_client.filesystem.errors import SnapshotNotFoundError
-from agentfs_client.filesystem.protocol import SnapshotStore
-from agentfs_client.filesystem.records import FilesystemSnapshot, SnapshotRetentionPolicy
-from agentfs_client.snapshots.retention import dropped
-from agentfs_client.snapshots.store import DirectorySnapshotStore, MemorySnapshotStore
+from agentfs_files.filesystem.filesystem_errors import SnapshotNotFoundError
+from agentfs_files.filesystem.filesystem_protocol import SnapshotStore
+from agentfs_files.filesystem.records import FilesystemSnapshot, SnapshotRetentionPolicy
+from agentfs_files.snapshots.snapshot_retention import dropped
+from agentfs_files.snapshots.snapshot_store import DirectorySnapshotStore, MemorySnapshotStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -10,31 +10,31 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.backends.mounts import HostMount
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.filesystem.records import FilesystemSnapshot
-from agentfs_client.session.contexts import build_tool_context
-from agentfs_client.session.events import InProcessEventBus
-from agentfs_client.session.files import dump_session_tree, load_session
-from agentfs_client.session.prompt import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt, WorkspaceSection
-from agentfs_client.session.reducers import append_all
-from agentfs_client.session.session import Session
-from agentfs_client.session.unified import (
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.host_mounts import HostMount
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.filesystem.records import FilesystemSnapshot
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.contexts import build_tool_context
+from agentfs_files.session.event_bus import InProcessEventBus
+from agentfs_files.session.prompt import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt, WorkspaceSection
+from agentfs_files.session.reducers import append_all
+from agentfs_files.session.session_files import dump_session_tree, load_session
+from agentfs_files.session.unified import (
     FilesystemSnapshotRef,
     create_unified_snapshot,
     restore_unified_snapshot,
     rollback_to,
 )
-from agentfs_client.session.workspaces import FilesystemSection, VfsSection, VfsToolsSection, WorkspaceToolsSection
-from agentfs_client.testing.mock import MockFilesystem
-from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, edit_file_handler, ls_handler, read_file_handler
-from agentfs_client.tools.context import ToolContext, ToolResult
-from agentfs_client.tools.dispatch import call_tool
-from agentfs_client.tools.parameters import EditFileParams, LsParams, ReadFileParams
-from agentfs_client.tools.results import ReadFileResult
-from agentfs_client.tools.tool import Tool
+from agentfs_files.session.workspaces import FilesystemSection, VfsSection, VfsToolsSection, WorkspaceToolsSection
+from agentfs_files.testing.mock import MockFilesystem
+from agentfs_files.tools.catalogue import FILESYSTEM_TOOLS, edit_file_handler, ls_handler, read_file_handler
+from agentfs_files.tools.context import ToolContext, ToolResult
+from agentfs_files.tools.dispatch import call_tool
+from agentfs_files.tools.parameters import EditFileParams, LsParams, ReadFileParams
+from agentfs_files.tools.tool import Tool
+from agentfs_files.tools.tool_results import ReadFileResult
 
 
 class Params(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ ALLOWED = 16 * MIB
 
 _SCRIPT = """
 import json, sys
-from agentfs_client.backends.host import HostFilesystem
+from agentfs_files.backends.host import HostFilesystem
 
 def peak():
     for line in open("/proc/self/status"):

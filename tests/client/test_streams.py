@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfs_client.filesystem.limits import Limits
-from agentfs_client.filesystem.paging import read_bytes, read_lines
-from agentfs_client.filesystem.streams import BinaryReader, Utf8Reader
+from agentfs_files.filesystem.file_streams import BinaryReader, Utf8Reader
+from agentfs_files.filesystem.paging import read_bytes, read_lines
+from agentfs_files.filesystem.size_limits import Limits
 
 QUICK = settings(max_examples=100, deadline=None, database=None)
 TEXTS = st.text(alphabet="ab\n\n\r\u2028ü漢😀", max_size=40)

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from agentfs_client.backends.host import HostFilesystem
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.protocol import Filesystem
-from agentfs_client.tools.catalogue import FILESYSTEM_TOOLS, filesystem_tools, tools_for
-from agentfs_client.tools.context import BudgetExceededError, Deadline, ToolContext, ToolResult
-from agentfs_client.tools.dispatch import call_tool
-from agentfs_client.tools.limits import ToolLimits
-from agentfs_client.tools.tool import Tool, json_schema
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.tools.catalogue import FILESYSTEM_TOOLS, filesystem_tools, tools_for
+from agentfs_files.tools.context import BudgetExceededError, Deadline, ToolContext, ToolResult
+from agentfs_files.tools.dispatch import call_tool
+from agentfs_files.tools.tool import Tool, json_schema
+from agentfs_files.tools.tool_limits import ToolLimits
 
 FILES: dict[str, str | bytes] = {
     "README.md": "# Title\n",

@@ -29,7 +29,7 @@ from agentfs_client import (
     TextReader,
     WriteResult,
 )
-from agentfs_client.testing.suites import FilesystemProtocolTests, FilesystemValidationSuite
+from agentfs_files.testing.suites import FilesystemProtocolTests, FilesystemValidationSuite
 
 
 def copy(source: Filesystem, target: Filesystem, path: str) -> WriteResult:

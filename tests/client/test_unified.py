@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentfs_client.backends.memory import InMemoryFilesystem
-from agentfs_client.filesystem.errors import SnapshotRestoreError
-from agentfs_client.filesystem.records import FilesystemSnapshot
-from agentfs_client.session.reducers import append_all
-from agentfs_client.session.session import Session
-from agentfs_client.session.snapshot import Snapshot
-from agentfs_client.session.unified import (
+from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
+from agentfs_files.filesystem.records import FilesystemSnapshot
+from agentfs_files.session.agent_session import Session
+from agentfs_files.session.reducers import append_all
+from agentfs_files.session.session_snapshot import Snapshot
+from agentfs_files.session.unified import (
     FilesystemSnapshotRef,
     create_unified_snapshot,
     restore_unified_snapshot,

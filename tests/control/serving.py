@@ -9,9 +9,9 @@ from pathlib import Path
 import trio
 
 from agentfsd.binding.table import Bindings
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_socket import ControlSocketServer, listen
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
-from agentfsd.control.socket import SocketServer, listen
 from tests.overlays import Opened
 
 
@@ -30,7 +30,7 @@ def serving(base: Path) -> Iterator[tuple[str, ControlService]]:
             listener = listen(path)
             found.append((service, scope, trio.lowlevel.current_trio_token()))
             started.set()
-            await SocketServer(service).serve(listener)
+            await ControlSocketServer(service).serve(listener)
         bindings.close()
         opened.close()
 

@@ -12,15 +12,15 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control.asker import Asker
-from agentfsd.control.info import DaemonInfo
-from agentfsd.control.openfiles import Staged
+from agentfsd.control.conversation_files import StagedFile
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.peer import Peer
+from agentfsd.control.request_context import RequestContext
 from agentfsd.control.service import ControlService
 from agentfsd.core import data, permissions
 from agentfsd.core.inode import Inode
+from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.resolve import Place
 from agentfsd.types import Caller
 from tests.mounted import needs_root
 from tests.overlays import Opened
@@ -265,8 +265,8 @@ def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversati
     """Or deleting it might never end."""
     root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
     root.write("dir/a", b"")
-    place = Place(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
-    steps = root.service._deleting(place, True, Asker(root.peer, None, "main"))
+    place = ResolvedPath(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
+    steps = root.service._deleting(place, True, RequestContext(root.peer, None, "main"))
     next(steps)
     root.write("dir/b", b"kept")
     with pytest.raises(OSError, match="not empty"):
@@ -482,18 +482,18 @@ def test_no_room_leaves_things_as_they_were(root: Conversation, opened: Opened, 
     for most in (3, (1 << 20) + 3):
         handle, room = append(), most
         with monkeypatch.context() as disk:
-            disk.setattr("agentfsd.control.openfiles.data.write", fill)
+            disk.setattr("agentfsd.control.conversation_files.data.write", fill)
             assert root.refused(wire.FileCommit(handle=handle)) == "ENOSPC"
         assert root.read("file") == b"content"
 
-    inode, staged = opened.tree().walk(b"file"), Staged(opened.tree(), b"file", "append", 0o644)
+    inode, staged = opened.tree().walk(b"file"), StagedFile(opened.tree(), b"file", "append", 0o644)
     for _ in range(2):
         staged.write(large)
     steps = staged.append(inode, root.peer.credentials())
     next(steps)
     real(inode, b"by others", 7 + len(large))
     with monkeypatch.context() as disk:
-        disk.setattr("agentfsd.control.openfiles.data.write", fill)
+        disk.setattr("agentfsd.control.conversation_files.data.write", fill)
         with pytest.raises(OSError, match="no space"):
             next(steps)
     staged.close()

@@ -15,14 +15,14 @@ import pytest
 import trio
 
 from agentfs_client import wire
-from agentfs_client.aio.control import AsyncControlClient
+from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
-from agentfsd.control.asker import Asker
-from agentfsd.control.file import ControlFile
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.cooperative import cancelled, drive
 from agentfsd.control.peer import Peer
+from agentfsd.control.request_context import RequestContext
 from agentfsd.control.service import _HANDLERS, ControlService
-from agentfsd.control.slices import cancelled, drive
 from agentfsd.types import Caller
 from tests.control.serving import serving
 
@@ -165,7 +165,7 @@ def test_a_fault_in_a_step_is_an_answer(served: tuple[str, ControlService], monk
         assert daemon.list_branches()
 
 
-Handler = Callable[[ControlService, wire.Fsck, Asker], object]
+Handler = Callable[[ControlService, wire.Fsck, RequestContext], object]
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_what_is_shielded_is_finished(served: tuple[str, ControlService], handle
     begun, notes = threading.Event(), []
     ended = threading.Event()
 
-    async def handler(service: ControlService, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
+    async def handler(service: ControlService, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
         try:
             with trio.CancelScope(shield=True):
                 begun.set()
@@ -208,11 +208,11 @@ def test_a_thread_is_told_and_may_tell_how_far_it_is(
 ) -> None:
     begun, ended, rounds = threading.Event(), threading.Event(), []
 
-    async def handler(service: ControlService, request: wire.Fsck, asker: Asker) -> wire.ProblemsReply:
+    async def handler(service: ControlService, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
         def work() -> None:
             begun.set()
             for number in range(1000):
-                asker.progress(number, 1000, "in a thread")
+                context.progress(number, 1000, "in a thread")
                 if cancelled():
                     break
                 rounds.append(number)
@@ -248,10 +248,10 @@ def test_work_in_slices_lets_the_loop_run() -> None:
             last = now
 
     async def main() -> None:
-        asker = Asker(Peer(Caller(0, 0, 0)), None, "main")
+        context = RequestContext(Peer(Caller(0, 0, 0)), None, "main")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            await drive(steps(), asker)  # type: ignore[arg-type]
+            await drive(steps(), context)  # type: ignore[arg-type]
             nursery.cancel_scope.cancel()
 
     trio.run(main)

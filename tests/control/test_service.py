@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
-from agentfsd.core import namespace
+from agentfsd.core import directory_entries
 from agentfsd.core.overlay import Overlay
 from agentfsd.types import Caller
 from tests.overlays import OWNER, Opened
@@ -292,7 +292,7 @@ def test_a_second_request_replaces_an_unread_reply(service: ControlService) -> N
 
 def test_paths_that_are_no_utf8_are_exact_in_both_encodings(service: ControlService, opened: Opened) -> None:
     name, tree = b"\xff\nname", opened.tree("two")
-    namespace.make(tree, tree.root, name, 0o100644, OWNER)
+    directory_entries.make(tree, tree.root, name, 0o100644, OWNER)
     for json_ in (True, False):
         body = wire.encode(wire.Diff(b="two"), json=json_)
         reply = wire.decode_reply(ask_raw(service, body))

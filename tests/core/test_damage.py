@@ -15,10 +15,10 @@ import trio.lowlevel
 
 from agentfsd import copying, keeping
 from agentfsd.backstore.hostfs import HostBackstore, HostFile
-from agentfsd.core import data, fsck, namespace, recovery, sealing
-from agentfsd.core.sameness import at_once
-from agentfsd.metadata import inspection, seals
-from agentfsd.metadata.store import Store
+from agentfsd.core import consistency_check, content_checksums, data, directory_entries, recovery
+from agentfsd.core.content_comparison import run_to_end
+from agentfsd.metadata import checksum_rows, inspection
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 from tests.mounted import needs_root
 from tests.overlays import OWNER, Opened
@@ -88,7 +88,7 @@ def test_a_file_whose_content_is_lost_can_be_renamed_and_removed(
     harm(path_of(opened, "lost"))
     opened.reopen()
     root = opened.tree().root
-    namespace.rename(root.tree, root, b"lost", root, b"renamed")
+    directory_entries.rename(root.tree, root, b"lost", root, b"renamed")
     opened.unlink("renamed")
     opened.reap()
     assert opened.overlay.fsck() == []
@@ -208,7 +208,9 @@ def test_without_a_loss_of_power_nothing_that_is_missing_is_called_empty(
 
 
 def seal(opened: Opened) -> None:
-    sealing.keep(opened.store, sealing.make(opened.backstore, seals.missing(opened.store, 0, 10000), lambda size: None))
+    content_checksums.keep(
+        opened.store, content_checksums.make(opened.backstore, checksum_rows.missing(opened.store, 0, 10000), lambda size: None)
+    )
 
 
 @pytest.mark.parametrize("harm", ["flipped", "shorter", "longer"])
@@ -240,7 +242,7 @@ def test_content_that_is_written_again_is_not_called_damaged(opened: Opened) -> 
     opened.overlay.create_snapshot("main", "two")
     seal(opened)
     assert opened.overlay.fsck(scrub=True) == []
-    assert seals.count(opened.store) >= 2
+    assert checksum_rows.count(opened.store) >= 2
 
 
 def test_what_goes_takes_its_checksum_along(opened: Opened) -> None:
@@ -250,11 +252,11 @@ def test_what_goes_takes_its_checksum_along(opened: Opened) -> None:
     opened.unlink("file")
     opened.overlay.delete_snapshot("one")
     opened.reap()
-    assert (seals.count(opened.store), list(opened.backstore.ids())) == (0, [])
+    assert (checksum_rows.count(opened.store), list(opened.backstore.ids())) == (0, [])
 
 
 def test_special_files_have_no_content_to_lose(opened: Opened) -> None:
-    namespace.make(opened.tree(), opened.tree().root, b"fifo", stat.S_IFIFO | 0o600, OWNER)
+    directory_entries.make(opened.tree(), opened.tree().root, b"fifo", stat.S_IFIFO | 0o600, OWNER)
     opened.reopen()
     assert (opened.overlay.fsck(), opened.overlay.recovered.notes) == ([], [])
 
@@ -265,24 +267,24 @@ def test_special_files_have_no_content_to_lose(opened: Opened) -> None:
 def test_no_step_of_a_check_takes_in_the_whole_of_a_large_database(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     opened.write("file", b"content")
     opened.reopen()  # so that the main file has something
-    monkeypatch.setattr(fsck, "_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(consistency_check, "_AT_ONCE_BYTES", 0)
     said: list[str] = []
     opened.store.db.trace(said.append)
-    assert at_once(opened.overlay.checking()) == []
+    assert run_to_end(opened.overlay.checking()) == []
     assert "PRAGMA integrity_check" not in said
-    assert at_once(opened.overlay.checking(alone=True)) == []
+    assert run_to_end(opened.overlay.checking(alone=True)) == []
     assert "PRAGMA integrity_check" in said
     opened.store.db.trace(None)
     path = opened.base / "meta.db"
     content = bytearray(path.read_bytes())
     content[2 * 4096 + 100] ^= 1
     path.write_bytes(content)
-    assert "database: page 3 not as written" in at_once(opened.overlay.checking())
+    assert "database: page 3 not as written" in run_to_end(opened.overlay.checking())
     content[2 * 4096 + 100] ^= 1
     path.write_bytes(content)
     assert opened.store.db.pages is not None
     opened.store.db.pages._sums.forget()
-    (problem,) = at_once(opened.overlay.checking())
+    (problem,) = run_to_end(opened.overlay.checking())
     assert "have no checksums" in problem
 
 

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from agentfsd.core import namespace, overlay
+from agentfsd.core import directory_entries, overlay
 from agentfsd.types import Change
 from tests.core.test_sameness import ended
 from tests.overlays import Opened
@@ -31,11 +31,11 @@ def churn(opened: Opened, chance: random.Random, ref: str) -> None:
     known = tree.find(directories[0], name)
     match chance.randrange(4):
         case 0 if known is not None:
-            namespace.unlink(tree, directories[0], name)
+            directory_entries.unlink(tree, directories[0], name)
         case 1 if known is not None and (directories[0], name) != (directories[1], new_name):
-            namespace.rename(tree, directories[0], name, directories[1], new_name, 0)
+            directory_entries.rename(tree, directories[0], name, directories[1], new_name, 0)
         case 2 if known is not None and tree.find(directories[1], new_name) is None:
-            namespace.link(tree, known, directories[1], new_name)
+            directory_entries.link(tree, known, directories[1], new_name)
         case _:
             opened.write(one, chance.choice([b"same size", b"size same", b"longer than that"]), ref)
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentfsd.control.openfiles import Staged
-from agentfsd.core import attributes, data, namespace
-from agentfsd.core.attributes import NewAttributes
-from agentfsd.core.namespace import RENAME_EXCHANGE
+from agentfsd.control.conversation_files import StagedFile
+from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core.directory_entries import RENAME_EXCHANGE
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Tree
 from agentfsd.history.merge import Rules
-from agentfsd.metadata.store import Transaction
+from agentfsd.metadata.row_store import Transaction
 from tests.history.replay import run
 from tests.overlays import OWNER, Opened
 from tests.rounds import rounds
@@ -50,14 +50,14 @@ def write(path: str, content: bytes, offset: int = 0, ref: str = "main") -> Oper
 
 
 def truncate(path: str, size: int) -> Operation:
-    return lambda opened: attributes.truncate(opened.tree().walk(path.encode()), size)
+    return lambda opened: inode_attributes.truncate(opened.tree().walk(path.encode()), size)
 
 
 def make(path: str, mode: int, **more: Any) -> Operation:
     def run(opened: Opened) -> None:
         tree = opened.tree()
         parent, _, name = path.encode().rpartition(b"/")
-        made = namespace.make(tree, tree.walk(parent), name, mode, OWNER, **more)
+        made = directory_entries.make(tree, tree.walk(parent), name, mode, OWNER, **more)
         made.release_files()
 
     return run
@@ -67,7 +67,7 @@ def rename(old: str, new: str, flags: int = 0) -> Operation:
     def run(opened: Opened) -> None:
         tree = opened.tree()
         (old_dir, _, old_name), (new_dir, _, new_name) = (path.encode().rpartition(b"/") for path in (old, new))
-        namespace.rename(tree, tree.walk(old_dir), old_name, tree.walk(new_dir), new_name, flags)
+        directory_entries.rename(tree, tree.walk(old_dir), old_name, tree.walk(new_dir), new_name, flags)
 
     return run
 
@@ -75,13 +75,15 @@ def rename(old: str, new: str, flags: int = 0) -> Operation:
 def setattr_(path: str, **new: int) -> Operation:
     def run(opened: Opened) -> None:
         tree = opened.tree()
-        attributes.setattr_(tree, tree.walk(path.encode()), NewAttributes(**new))
+        inode_attributes.setattr_(tree, tree.walk(path.encode()), NewAttributes(**new))
 
     return run
 
 
 def link(old: str, new: str) -> Operation:
-    return lambda opened: namespace.link(opened.tree(), opened.tree().walk(old.encode()), opened.tree().root, new.encode())
+    return lambda opened: directory_entries.link(
+        opened.tree(), opened.tree().walk(old.encode()), opened.tree().root, new.encode()
+    )
 
 
 def replace(path: str, content: bytes) -> Operation:
@@ -89,7 +91,7 @@ def replace(path: str, content: bytes) -> Operation:
 
     def run(opened: Opened) -> None:
         tree = opened.tree()
-        staged = Staged(tree, path.encode(), "overwrite", 0o644)
+        staged = StagedFile(tree, path.encode(), "overwrite", 0o644)
         staged.write(content)
         staged.replace(tree.walk(path.encode()), Credentials(OWNER.uid, OWNER.gid, frozenset({OWNER.gid})))
 
@@ -97,12 +99,12 @@ def replace(path: str, content: bytes) -> Operation:
 
 
 def rmdir(name: str) -> Operation:
-    return lambda opened: namespace.rmdir(opened.tree(), opened.tree().root, name.encode())
+    return lambda opened: directory_entries.rmdir(opened.tree(), opened.tree().root, name.encode())
 
 
 def xattr(path: str) -> Operation:
     def run(opened: Opened) -> None:
-        attributes.setxattr(opened.tree(), opened.tree().walk(path.encode()), b"user.x", b"value")
+        inode_attributes.setxattr(opened.tree(), opened.tree().walk(path.encode()), b"user.x", b"value")
 
     return run
 
@@ -168,7 +170,7 @@ def describe(tree: Tree, directory: Any, prefix: str = "") -> dict[str, object]:
             content = tree.readlink(inode)
         nlink = 0 if inode.is_dir else shown.nlink
         mtime = shown.mtime_ns == 10**18
-        found[path] = (shown.mode, nlink, content, mtime, sorted(attributes.all_xattrs(tree, inode).items()))
+        found[path] = (shown.mode, nlink, content, mtime, sorted(inode_attributes.all_xattrs(tree, inode).items()))
     return found
 
 

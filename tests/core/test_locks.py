@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfsd.core.locks import LAST, READ, UNLOCK, WRITE, Lock, LockTable, Waiter, Wanted
+from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, LockTable, Waiter
 from tests.rounds import rounds
 
 FLOCK = struct.Struct("hhqqi4x")
@@ -40,7 +40,7 @@ class Real:
         os.close(self.fds[owner])
         self.fds[owner] = self._open()
 
-    def set(self, wanted: Wanted) -> bool:
+    def set(self, wanted: LockRequest) -> bool:
         fd = self.fds[wanted.owner]
         try:
             if wanted.flock:
@@ -51,12 +51,12 @@ class Real:
             return False
         return True
 
-    def test(self, wanted: Wanted) -> tuple[int, int, int] | None:
+    def test(self, wanted: LockRequest) -> tuple[int, int, int] | None:
         kind, _, start, length, _ = FLOCK.unpack(fcntl.fcntl(self.fds[wanted.owner], fcntl.F_OFD_GETLK, _packed(wanted)))
         return None if kind == UNLOCK else (kind, start, start + length - 1 if length else LAST)
 
 
-def _packed(wanted: Wanted) -> bytes:
+def _packed(wanted: LockRequest) -> bytes:
     return FLOCK.pack(wanted.kind, os.SEEK_SET, wanted.start, 0 if wanted.end == LAST else wanted.end - wanted.start + 1, 0)
 
 
@@ -65,17 +65,17 @@ class Close(NamedTuple):
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Wanted:
+def requests(draw: st.DrawFn) -> LockRequest:
     owner, kind = draw(st.integers(0, OWNERS - 1)), draw(st.sampled_from([READ, WRITE, UNLOCK]))
     if draw(st.integers(0, 3)) == 0:
-        return Wanted(owner, kind, flock=True, handle=owner)
+        return LockRequest(owner, kind, flock=True, handle=owner)
     start = draw(st.integers(0, 12))
-    return Wanted(owner, kind, start, draw(st.one_of(st.just(LAST), st.integers(start, 14))), handle=owner)
+    return LockRequest(owner, kind, start, draw(st.one_of(st.just(LAST), st.integers(start, 14))), handle=owner)
 
 
 @settings(max_examples=MANY or 40, derandomize=not MANY, database=None, deadline=None)
 @given(st.lists(st.one_of(requests(), requests(), requests(), st.integers(0, OWNERS - 1).map(Close)), max_size=25))
-def test_grants_and_answers_as_the_kernel_does(steps: list[Wanted | Close]) -> None:
+def test_grants_and_answers_as_the_kernel_does(steps: list[LockRequest | Close]) -> None:
     real, table = Real(), LockTable()
     try:
         for step in steps:
@@ -89,7 +89,7 @@ def test_grants_and_answers_as_the_kernel_does(steps: list[Wanted | Close]) -> N
                 assert granted == real.set(step), step
             for owner in range(OWNERS):
                 for kind, start in ((WRITE, 0), (READ, 0), (WRITE, 6)):
-                    asked = Wanted(owner, kind, start)
+                    asked = LockRequest(owner, kind, start)
                     found = table.test(FILE, asked)
                     assert (found and (found.kind, found.start, found.end)) == real.test(asked), asked
         for owner in range(OWNERS):
@@ -101,39 +101,39 @@ def test_grants_and_answers_as_the_kernel_does(steps: list[Wanted | Close]) -> N
 
 def test_a_part_is_taken_out_of_the_middle() -> None:
     table = LockTable()
-    table.apply(FILE, Wanted(1, WRITE, 0, 99, pid=7, handle="a"))
-    table.apply(FILE, Wanted(1, READ, 40, 59, pid=7, handle="b"))
+    table.apply(FILE, LockRequest(1, WRITE, 0, 99, pid=7, handle="a"))
+    table.apply(FILE, LockRequest(1, READ, 40, 59, pid=7, handle="b"))
     assert table.held(FILE) == [
         Lock(1, WRITE, 0, 39, False, 7, "a"), Lock(1, READ, 40, 59, False, 7, "b"), Lock(1, WRITE, 60, 99, False, 7, "a"),
     ]  # fmt: skip
-    table.apply(FILE, Wanted(1, UNLOCK, 0, LAST))
+    table.apply(FILE, LockRequest(1, UNLOCK, 0, LAST))
     assert FILE not in table
 
 
 def test_one_number_owns_a_flock_and_ranges_apart() -> None:
     """An open file description has the same number for both."""
     table = LockTable()
-    assert table.apply(FILE, Wanted(1, WRITE, flock=True)) is None
-    assert table.apply(FILE, Wanted(2, WRITE)) is None
-    table.apply(FILE, Wanted(1, UNLOCK))
-    assert table.apply(FILE, Wanted(2, READ, flock=True)) is not None
+    assert table.apply(FILE, LockRequest(1, WRITE, flock=True)) is None
+    assert table.apply(FILE, LockRequest(2, WRITE)) is None
+    table.apply(FILE, LockRequest(1, UNLOCK))
+    assert table.apply(FILE, LockRequest(2, READ, flock=True)) is not None
 
 
 def test_two_files_do_not_meet() -> None:
     table = LockTable()
-    assert table.apply("one", Wanted(1, WRITE)) is None
-    assert table.apply("two", Wanted(2, WRITE)) is None
+    assert table.apply("one", LockRequest(1, WRITE)) is None
+    assert table.apply("two", LockRequest(2, WRITE)) is None
 
 
 def test_of_two_opens_of_one_owner_each_end_takes_its_own() -> None:
     table = LockTable()
-    table.apply(FILE, Wanted(1, WRITE, 0, 9, handle="a"))
-    table.apply(FILE, Wanted(1, WRITE, 20, 29, handle="b"))
+    table.apply(FILE, LockRequest(1, WRITE, 0, 9, handle="a"))
+    table.apply(FILE, LockRequest(1, WRITE, 20, 29, handle="b"))
     table.drop(FILE, lambda lock: lock.handle == "a")
     assert [lock.start for lock in table.held(FILE)] == [20]
 
 
-def _wait(table: LockTable, file: str, wanted: Wanted) -> Waiter:
+def _wait(table: LockTable, file: str, wanted: LockRequest) -> Waiter:
     waiter = Waiter(file, wanted, 0, lambda code: None)
     table.enqueue(waiter)
     return waiter
@@ -142,34 +142,34 @@ def _wait(table: LockTable, file: str, wanted: Wanted) -> Waiter:
 def test_a_cycle_over_three_owners_and_files_is_a_deadlock() -> None:
     table = LockTable()
     for owner, file in ((1, "a"), (2, "b"), (3, "c")):
-        table.apply(file, Wanted(owner, WRITE))
-    _wait(table, "b", Wanted(1, WRITE))
-    assert not table.would_deadlock("c", Wanted(2, WRITE))
-    last = _wait(table, "c", Wanted(2, WRITE))
-    assert table.would_deadlock("a", Wanted(3, READ))
+        table.apply(file, LockRequest(owner, WRITE))
+    _wait(table, "b", LockRequest(1, WRITE))
+    assert not table.would_deadlock("c", LockRequest(2, WRITE))
+    last = _wait(table, "c", LockRequest(2, WRITE))
+    assert table.would_deadlock("a", LockRequest(3, READ))
     table.leave(last)
-    assert not table.would_deadlock("a", Wanted(3, READ))
+    assert not table.would_deadlock("a", LockRequest(3, READ))
 
 
 def test_two_upgrades_of_one_range_are_a_deadlock() -> None:
     table = LockTable()
     for owner in (1, 2):
-        table.apply(FILE, Wanted(owner, READ))
-    _wait(table, FILE, Wanted(1, WRITE))
-    assert table.would_deadlock(FILE, Wanted(2, WRITE))
+        table.apply(FILE, LockRequest(owner, READ))
+    _wait(table, FILE, LockRequest(1, WRITE))
+    assert table.would_deadlock(FILE, LockRequest(2, WRITE))
 
 
 def test_flock_has_no_deadlocks() -> None:
     table = LockTable()
     for owner, file in ((1, "a"), (2, "b")):
-        table.apply(file, Wanted(owner, WRITE, flock=True))
-    _wait(table, "b", Wanted(1, WRITE, flock=True))
-    assert not table.would_deadlock("a", Wanted(2, WRITE, flock=True))
+        table.apply(file, LockRequest(owner, WRITE, flock=True))
+    _wait(table, "b", LockRequest(1, WRITE, flock=True))
+    assert not table.would_deadlock("a", LockRequest(2, WRITE, flock=True))
 
 
 def test_a_waiter_is_answered_once() -> None:
     codes: list[int] = []
-    waiter = Waiter(FILE, Wanted(1, WRITE), 0, codes.append)
+    waiter = Waiter(FILE, LockRequest(1, WRITE), 0, codes.append)
     waiter.finish(errno.EINTR)
     waiter.finish(0)
     assert codes == [errno.EINTR]

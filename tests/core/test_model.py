@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.core import attributes, data, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode import Inode
-from agentfsd.core.namespace import Owner
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata.store import Store
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata.row_store import Store
 from tests.core.model import Model, Node, Path
 from tests.rounds import rounds
 
@@ -113,7 +113,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def create(self, branch: str, path: Path, content: bytes) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            made = namespace.make(tree, parent, path[-1], stat.S_IFREG | 0o644, OWNER)
+            made = directory_entries.make(tree, parent, path[-1], stat.S_IFREG | 0o644, OWNER)
             data.open_(made, os.O_RDWR)
             data.write(made, content, 0)
             data.release(made)
@@ -124,7 +124,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def mkdir(self, branch: str, path: Path) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            namespace.make(tree, parent, path[-1], stat.S_IFDIR | 0o755, OWNER)
+            directory_entries.make(tree, parent, path[-1], stat.S_IFDIR | 0o755, OWNER)
 
         self.expect(self.models[branch].make(path, Node(stat.S_IFDIR, 0o755)), run)
 
@@ -132,7 +132,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def symlink(self, branch: str, path: Path, leads_to: bytes) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            namespace.make(tree, parent, path[-1], stat.S_IFLNK | 0o777, OWNER, target=leads_to)
+            directory_entries.make(tree, parent, path[-1], stat.S_IFLNK | 0o777, OWNER, target=leads_to)
 
         self.expect(self.models[branch].make(path, Node(stat.S_IFLNK, 0o777, target=leads_to)), run)
 
@@ -140,7 +140,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def mkfifo(self, branch: str, path: Path) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            namespace.make(tree, parent, path[-1], stat.S_IFIFO | 0o600, OWNER)
+            directory_entries.make(tree, parent, path[-1], stat.S_IFIFO | 0o600, OWNER)
 
         self.expect(self.models[branch].make(path, Node(stat.S_IFIFO, 0o600)), run)
 
@@ -181,7 +181,7 @@ class OverlayMachine(RuleBasedStateMachine):
             data.release(inode)
             node.data = b""
         else:
-            attributes.setattr_(tree, inode, NewAttributes(size=size), privileged=True)
+            inode_attributes.setattr_(tree, inode, NewAttributes(size=size), privileged=True)
             node.data = node.data[:size].ljust(size, b"\0")
 
     @rule(branch=BRANCHES, number=PICKS)
@@ -199,7 +199,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def link(self, branch: str, old: Path, new: Path) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, new)
-            namespace.link(tree, tree.walk(b"/".join(old)), parent, new[-1])
+            directory_entries.link(tree, tree.walk(b"/".join(old)), parent, new[-1])
 
         self.expect(self.models[branch].link(old, new), run)
 
@@ -207,7 +207,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def unlink(self, branch: str, path: Path) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            namespace.unlink(tree, parent, path[-1])
+            directory_entries.unlink(tree, parent, path[-1])
 
         self.expect(self.models[branch].unlink(path), run)
 
@@ -215,7 +215,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def rmdir(self, branch: str, path: Path) -> None:
         def run() -> None:
             tree, parent = self.parent(branch, path)
-            namespace.rmdir(tree, parent, path[-1])
+            directory_entries.rmdir(tree, parent, path[-1])
 
         self.expect(self.models[branch].rmdir(path), run)
 
@@ -224,7 +224,7 @@ class OverlayMachine(RuleBasedStateMachine):
         def run() -> None:
             tree, old_parent = self.parent(branch, old)
             _, new_parent = self.parent(branch, new)
-            namespace.rename(tree, old_parent, old[-1], new_parent, new[-1], flags)
+            directory_entries.rename(tree, old_parent, old[-1], new_parent, new[-1], flags)
 
         model = self.models[branch]
         if new == old[: len(new)] and len(new) < len(old) and flags != 2:
@@ -239,7 +239,7 @@ class OverlayMachine(RuleBasedStateMachine):
         path, node = picked
         tree = self.tree(branch)
         inode = tree.walk(b"/".join(path))
-        found = attributes.setattr_(tree, inode, NewAttributes(mode=mode, mtime_ns=mtime * 1000), privileged=True)
+        found = inode_attributes.setattr_(tree, inode, NewAttributes(mode=mode, mtime_ns=mtime * 1000), privileged=True)
         assert found.mtime_ns == mtime * 1000
         node.mode = mode
 
@@ -250,7 +250,7 @@ class OverlayMachine(RuleBasedStateMachine):
             return
         path, node = picked
         tree = self.tree(branch)
-        attributes.setxattr(tree, tree.walk(b"/".join(path)), name, value)
+        inode_attributes.setxattr(tree, tree.walk(b"/".join(path)), name, value)
         node.xattrs[name] = value
 
     @rule(branch=BRANCHES, number=PICKS, name=st.sampled_from([b"user.x", b"user.y"]))
@@ -261,7 +261,7 @@ class OverlayMachine(RuleBasedStateMachine):
         path, node = picked
         tree = self.tree(branch)
         expected = 0 if node.xattrs.pop(name, None) is not None else errno.ENODATA
-        self.expect(expected, attributes.removexattr, tree, tree.walk(b"/".join(path)), name)
+        self.expect(expected, inode_attributes.removexattr, tree, tree.walk(b"/".join(path)), name)
 
     @rule(branch=BRANCHES)
     def snapshot(self, branch: str) -> None:
@@ -323,7 +323,10 @@ class OverlayMachine(RuleBasedStateMachine):
             shown = tree.attributes(found)
             assert stat.S_IFMT(shown.mode) == child.kind
             assert stat.S_IMODE(shown.mode) == child.mode, name
-            assert dict((key, attributes.getxattr(tree, found, key)) for key in attributes.listxattr(tree, found)) == child.xattrs
+            assert (
+                dict((key, inode_attributes.getxattr(tree, found, key)) for key in inode_attributes.listxattr(tree, found))
+                == child.xattrs
+            )
             if child.is_dir:
                 self.compare(tree, found, child, links)
                 continue

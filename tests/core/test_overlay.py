@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import attributes, copyup, data, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import copyup, data, directory_entries, inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.errors import Refusal
-from agentfsd.metadata import layers
+from agentfsd.metadata import layer_rows
 from tests.overlays import Opened
 
 
@@ -49,7 +49,7 @@ def test_a_copy_that_ends_late_replaces_nothing_that_was_written_meanwhile(opene
 def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
     inode = opened.write("f", b"data")
     opened.overlay.create_snapshot("main", "s")
-    attributes.setattr_(inode.tree, inode, NewAttributes(mode=0o600, mtime_ns=5_000))
+    inode_attributes.setattr_(inode.tree, inode, NewAttributes(mode=0o600, mtime_ns=5_000))
     assert inode.tree.attributes(inode).mtime_ns == 5_000
     snapshot = opened.tree("s")
     assert snapshot.attributes(snapshot.walk(b"f")).mtime_ns != 5_000
@@ -59,7 +59,7 @@ def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
 def test_times_survive_the_merge_of_two_layers(opened: Opened) -> None:
     inode = opened.write("f", b"data")
     opened.overlay.create_snapshot("main", "s")
-    attributes.setattr_(inode.tree, inode, NewAttributes(mtime_ns=5_000))
+    inode_attributes.setattr_(inode.tree, inode, NewAttributes(mtime_ns=5_000))
     opened.overlay.delete_snapshot("s")
     assert inode.tree.attributes(inode).mtime_ns == 5_000
     opened.reopen()
@@ -229,8 +229,8 @@ def test_diff_sees_what_a_moved_directory_brings_to_a_name_that_was_there(opened
         (opened.base / "lower" / name / "deep").mkdir(parents=True)
         (opened.base / "lower" / name / "deep" / "file").write_text(name)
     tree = opened.tree()
-    namespace.rename(tree, tree.root, b"b", tree.root, b"c")
-    namespace.rename(tree, tree.root, b"a", tree.root, b"b")
+    directory_entries.rename(tree, tree.root, b"b", tree.root, b"c")
+    directory_entries.rename(tree, tree.root, b"a", tree.root, b"b")
     assert (b"b/deep/file", "M") in [(change.path, change.status) for change in opened.overlay.diff(None, "main")]
 
 
@@ -240,7 +240,7 @@ def test_diff_sees_what_a_directory_that_was_made_anew_lacks(opened: Opened) -> 
     opened.overlay.create_snapshot("main", "s")
     opened.unlink("d/f")
     tree = opened.tree()
-    namespace.rmdir(tree, tree.root, b"d")
+    directory_entries.rmdir(tree, tree.root, b"d")
     opened.mkdir("d")
     assert [(change.path, change.status) for change in opened.overlay.diff("s", "main")] == [(b"d/f", "D")]
 
@@ -266,11 +266,11 @@ def test_changes_are_counted_some_at_a_time(opened: Opened, monkeypatch: pytest.
         opened.write(f"new-{number}", b"x", "work")
     tree = opened.tree("work")
     for number in range(7):
-        namespace.unlink(tree, tree.root, b"old-%d" % number)
+        directory_entries.unlink(tree, tree.root, b"old-%d" % number)
     whole = opened.overlay.list_branches()
     assert [(branch.name, branch.changed) for branch in whole] == [("main", 0), ("work", 18)]
     for page in (1, 3, 7, 11, 18):
-        monkeypatch.setattr(layers, "_PAGE", page)
+        monkeypatch.setattr(layer_rows, "_PAGE", page)
         steps, found = 0, opened.overlay.describing()
         with pytest.raises(StopIteration) as ended:
             while True:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from agentfsd.core import copyup, data, diff
+from agentfsd.core import copyup, data, tree_diff
 from agentfsd.core.inode import Inode
 from agentfsd.errors import Refusal
 from agentfsd.types import Change
@@ -41,7 +41,7 @@ def diffing(opened: Opened) -> Generator[object, None, list[Change]]:
 
 def test_a_copy_is_compared_in_steps(opened: Opened, copied: Inode) -> None:
     with opened.overlay.frozen("main") as tree:
-        found = list(diff.pairs_in_steps(opened.overlay.parts, opened.overlay.side(None), tree, times=True))
+        found = list(tree_diff.pairs_in_steps(opened.overlay.parts, opened.overlay.side(None), tree, times=True))
         assert len(found) >= 3 and set(found) == {None}
     steps = diffing(opened)
     assert [next(steps) for _ in range(3)]

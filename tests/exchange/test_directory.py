@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.trees.directory import Directory
-from agentfs_client.trees.equal import make_equal, remove_tree
+from agentfs_files.trees.directory_tree import Directory
+from agentfs_files.trees.equal_trees import make_equal, remove_tree
 from agentfsd.errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
 from tests.exchange.trees import copy_tree, unlike

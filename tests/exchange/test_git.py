@@ -11,9 +11,9 @@ import msgspec
 import pygit2
 import pytest
 
-from agentfs_client.trees.directory import Directory
-from agentfs_client.trees.equal import make_equal
-from agentfs_client.trees.tree import Chunks, Entry
+from agentfs_files.trees.directory_tree import Directory
+from agentfs_files.trees.equal_trees import make_equal
+from agentfs_files.trees.tree_source import Chunks, Entry
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout

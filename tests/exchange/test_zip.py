@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client.archive.pack import write_archive
-from agentfs_client.trees.directory import Directory
-from agentfs_client.trees.equal import make_equal
+from agentfs_files.archive.pack import write_archive
+from agentfs_files.trees.directory_tree import Directory
+from agentfs_files.trees.equal_trees import make_equal
 from agentfsd.errors import Refusal
 from agentfsd.exchange.unarchive import opened_archive
 from tests.compare import describe

@@ -4,8 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from agentfs_client.trees.directory import Directory
-from agentfs_client.trees.equal import make_equal
+from agentfs_files.trees.directory_tree import Directory
+from agentfs_files.trees.equal_trees import make_equal
 from tests.compare import describe, differences
 
 

@@ -14,14 +14,14 @@ import pytest
 import trio
 
 from agentfsd.binding.table import Bindings
-from agentfsd.control.file import ControlFile
-from agentfsd.control.info import DaemonInfo
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
 from agentfsd.fuse.connections import Connections
-from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.native_session import IoMode, NativeSession
 from agentfsd.fuse.native.reactor import Reactor
-from agentfsd.fuse.native.session import IoMode, NativeSession
-from agentfsd.fuse.notify import Notifier
+from agentfsd.fuse.notifier import Notifier
 from agentfsd.fuse.operations import Operations
 from tests.overlays import Opened
 

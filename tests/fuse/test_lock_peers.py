@@ -14,9 +14,9 @@ import pytest
 import trio
 import trio.testing
 
+from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, LockRequest, Waiter
 from agentfsd.core.inode import Inode
-from agentfsd.core.locks import LAST, READ, UNLOCK, WRITE, Waiter, Wanted
-from agentfsd.fuse.locks import Conflict, LockPeer, Locks
+from agentfsd.fuse.lock_service import LockConflict, LockPeer, LockService
 from tests.overlays import Opened
 
 FLOCK = struct.Struct("hhqqi4x")
@@ -45,7 +45,7 @@ class Keeper:
             self.fds[key] = self.open(inode)
         return self.fds[key]
 
-    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> Conflict | None:
+    async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
         await trio.lowlevel.checkpoint()
         self.asked += 1
         fd = self._fd(inode, owner)
@@ -55,7 +55,7 @@ class Keeper:
             else:
                 fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, end))
         except BlockingIOError:
-            return Conflict(start, end, WRITE, 0)
+            return LockConflict(start, end, WRITE, 0)
         return None
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
@@ -66,11 +66,11 @@ class Keeper:
         else:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(UNLOCK, start, end))
 
-    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> Conflict | None:
+    async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
         await trio.lowlevel.checkpoint()
         found = fcntl.fcntl(self._fd(inode, owner), fcntl.F_OFD_GETLK, _pack(kind, start, end))
         kind, _, start, length, pid = FLOCK.unpack(found)
-        return None if kind == UNLOCK else Conflict(start, start + length - 1 if length else LAST, kind, max(pid, 0))
+        return None if kind == UNLOCK else LockConflict(start, start + length - 1 if length else LAST, kind, max(pid, 0))
 
     def close(self) -> None:
         for fd in self.fds.values():
@@ -84,7 +84,7 @@ class Scene:
         self.inode = opened.write("file", b"content")
         self.keeper: Keeper = Keeper(place)
         self.peer: LockPeer = self.keeper
-        self.locks = Locks()
+        self.locks = LockService()
         self.stranger = self.keeper.open(self.inode)
         self.codes: dict[int, int] = {}
         self.answered: dict[int, trio.Event] = {}
@@ -102,7 +102,7 @@ class Scene:
     async def attach(self) -> None:
         assert await self.locks.attach_peer(self.inode.tree.id, self.peer) == []
 
-    async def take(self, wanted: Wanted) -> int:
+    async def take(self, wanted: LockRequest) -> int:
         """The errno, 0 when it is held."""
         try:
             work = self.locks.set_now(self.inode, wanted)
@@ -112,7 +112,7 @@ class Scene:
             return exc.errno or -1
         return 0
 
-    def wait(self, wanted: Wanted) -> Waiter:
+    def wait(self, wanted: LockRequest) -> Waiter:
         def answer(code: int) -> None:
             self.codes[wanted.owner] = code
             self.answered.setdefault(wanted.owner, trio.Event()).set()
@@ -154,11 +154,11 @@ def scene(opened: Opened, tmp_path: Path) -> Iterator[Scene]:
 def test_what_is_granted_is_held_by_the_peer_too(scene: Scene, flock: bool) -> None:
     async def work() -> None:
         await scene.attach()
-        assert await scene.take(Wanted(1, WRITE, flock=flock)) == 0
+        assert await scene.take(LockRequest(1, WRITE, flock=flock)) == 0
         assert not scene.outside(READ, flock=flock)
-        assert await scene.take(Wanted(1, UNLOCK, flock=flock)) == 0
+        assert await scene.take(LockRequest(1, UNLOCK, flock=flock)) == 0
         assert scene.outside(WRITE, flock=flock)
-        assert await scene.take(Wanted(1, READ, flock=flock)) == errno.EAGAIN
+        assert await scene.take(LockRequest(1, READ, flock=flock)) == errno.EAGAIN
         assert len(scene.locks.table) == 0
 
     scene.run(work)
@@ -167,14 +167,14 @@ def test_what_is_granted_is_held_by_the_peer_too(scene: Scene, flock: bool) -> N
 def test_ranges_are_held_as_they_are(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
-        assert await scene.take(Wanted(1, WRITE, 0, 99)) == 0
-        assert await scene.take(Wanted(1, READ, 20, 29)) == 0
-        assert await scene.take(Wanted(1, UNLOCK, 50, 59)) == 0
+        assert await scene.take(LockRequest(1, WRITE, 0, 99)) == 0
+        assert await scene.take(LockRequest(1, READ, 20, 29)) == 0
+        assert await scene.take(LockRequest(1, UNLOCK, 50, 59)) == 0
         assert scene.outside(READ, 20, 29)
         assert scene.outside(WRITE, 50, 59)
         assert not scene.outside(READ, 19, 19)
         assert not scene.outside(READ, 60, 60)
-        assert await scene.take(Wanted(1, WRITE, 20, 29)) == errno.EAGAIN
+        assert await scene.take(LockRequest(1, WRITE, 20, 29)) == errno.EAGAIN
         assert [lock.kind for lock in scene.locks.table.held(scene.inode)] == [WRITE, READ, WRITE, WRITE]
 
     scene.run(work)
@@ -182,8 +182,8 @@ def test_ranges_are_held_as_they_are(scene: Scene) -> None:
 
 def test_a_lock_held_before_the_peer_came_is_handed_over(scene: Scene) -> None:
     async def work() -> None:
-        assert await scene.take(Wanted(1, WRITE, 10, 19)) == 0
-        assert await scene.take(Wanted(2, READ, flock=True)) == 0
+        assert await scene.take(LockRequest(1, WRITE, 10, 19)) == 0
+        assert await scene.take(LockRequest(2, READ, flock=True)) == 0
         assert scene.outside(WRITE, 30, 39)
         await scene.attach()
         assert not scene.outside(READ, 10, 10)
@@ -194,7 +194,7 @@ def test_a_lock_held_before_the_peer_came_is_handed_over(scene: Scene) -> None:
 
 def test_a_lock_that_the_peer_cannot_hold_is_told(scene: Scene) -> None:
     async def work() -> None:
-        assert await scene.take(Wanted(1, WRITE)) == 0
+        assert await scene.take(LockRequest(1, WRITE)) == 0
         assert scene.outside(READ, 5, 5)
         refused = await scene.locks.attach_peer(scene.inode.tree.id, scene.peer)
         assert [(found.lock.owner, found.lock.kind) for found in refused] == [(1, WRITE)]
@@ -206,7 +206,7 @@ def test_a_waiter_gets_what_a_stranger_gives_back(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
         assert scene.outside(WRITE)
-        scene.wait(Wanted(1, WRITE))
+        scene.wait(LockRequest(1, WRITE))
         await trio.sleep(0.05)
         assert scene.codes == {}
         assert scene.keeper.asked > 1
@@ -220,10 +220,10 @@ def test_a_waiter_gets_what_a_stranger_gives_back(scene: Scene) -> None:
 def test_waiters_of_both_sides_come_to_their_turn(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
-        assert await scene.take(Wanted(1, WRITE)) == 0
-        scene.wait(Wanted(2, WRITE))
-        scene.wait(Wanted(3, READ))
-        assert await scene.take(Wanted(1, UNLOCK)) == 0
+        assert await scene.take(LockRequest(1, WRITE)) == 0
+        scene.wait(LockRequest(2, WRITE))
+        scene.wait(LockRequest(3, READ))
+        assert await scene.take(LockRequest(1, UNLOCK)) == 0
         assert await scene.answer(2) == 0
         assert 3 not in scene.codes
         dropping = scene.locks.drop_ranges(scene.inode, 2)
@@ -238,11 +238,11 @@ def test_waiters_of_both_sides_come_to_their_turn(scene: Scene) -> None:
 
 def test_whoever_waited_before_the_peer_came_asks_it_then(scene: Scene) -> None:
     async def work() -> None:
-        assert await scene.take(Wanted(1, READ, 0, 9)) == 0
+        assert await scene.take(LockRequest(1, READ, 0, 9)) == 0
         assert scene.outside(READ, 0, 9)
-        scene.wait(Wanted(2, WRITE, 0, 9))
+        scene.wait(LockRequest(2, WRITE, 0, 9))
         await scene.attach()
-        assert await scene.take(Wanted(1, UNLOCK)) == 0
+        assert await scene.take(LockRequest(1, UNLOCK)) == 0
         await trio.sleep(0.03)
         assert scene.codes == {}
         scene.outside(UNLOCK)
@@ -255,7 +255,7 @@ def test_an_interrupted_waiter_holds_nothing(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
         assert scene.outside(WRITE)
-        waiter = scene.wait(Wanted(1, WRITE))
+        waiter = scene.wait(LockRequest(1, WRITE))
         await trio.sleep(0.02)
         scene.locks.interrupt(waiter)
         assert await scene.answer(1) == errno.EINTR
@@ -272,9 +272,9 @@ def test_a_flock_that_cannot_be_changed_is_lost_on_both_sides(scene: Scene) -> N
 
     async def work() -> None:
         await scene.attach()
-        assert await scene.take(Wanted(1, READ, flock=True)) == 0
+        assert await scene.take(LockRequest(1, READ, flock=True)) == 0
         assert scene.outside(READ, flock=True)
-        assert await scene.take(Wanted(1, WRITE, flock=True)) == errno.EAGAIN
+        assert await scene.take(LockRequest(1, WRITE, flock=True)) == errno.EAGAIN
         assert scene.locks.table.held(scene.inode) == []
         assert scene.outside(WRITE, flock=True)
 
@@ -285,8 +285,8 @@ def test_the_end_of_an_open_frees_the_peer(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
         handle = object()
-        assert await scene.take(Wanted(1, WRITE, 0, 9, handle=handle)) == 0
-        assert await scene.take(Wanted(1, WRITE, flock=True, handle=handle)) == 0
+        assert await scene.take(LockRequest(1, WRITE, 0, 9, handle=handle)) == 0
+        assert await scene.take(LockRequest(1, WRITE, flock=True, handle=handle)) == 0
         dropping = scene.locks.drop_handle(scene.inode, handle)
         assert dropping is not None
         await dropping
@@ -300,17 +300,17 @@ def test_the_peer_tells_what_stands_against_a_lock(scene: Scene) -> None:
     async def work() -> None:
         await scene.attach()
         assert scene.outside(READ, 3, 7)
-        found = await scene.locks.test_peer(scene.inode, Wanted(1, WRITE))
-        assert found == Conflict(3, 7, READ, 0)
-        assert await scene.locks.test_peer(scene.inode, Wanted(1, READ)) is None
+        found = await scene.locks.test_peer(scene.inode, LockRequest(1, WRITE))
+        assert found == LockConflict(3, 7, READ, 0)
+        assert await scene.locks.test_peer(scene.inode, LockRequest(1, READ)) is None
 
     scene.run(work)
 
 
 def test_a_deleted_branch_sends_its_waiters_away(scene: Scene) -> None:
     async def work() -> None:
-        assert await scene.take(Wanted(1, WRITE)) == 0
-        scene.wait(Wanted(2, WRITE))
+        assert await scene.take(LockRequest(1, WRITE)) == 0
+        scene.wait(LockRequest(2, WRITE))
         scene.locks.tree_gone(scene.inode.tree)
         assert await scene.answer(2) == errno.ESTALE
         assert len(scene.locks.table) == 0
@@ -322,10 +322,10 @@ def test_the_end_of_a_process_leaves_alone_who_has_its_number_as_owner_by_then(s
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     async def work() -> None:
-        assert await scene.take(Wanted(1, WRITE, 0, 9, pid=process.pid)) == 0
+        assert await scene.take(LockRequest(1, WRITE, 0, 9, pid=process.pid)) == 0
         scene.locks.ends_with(process.pid, process.pid, 1)
         await trio.testing.wait_all_tasks_blocked()
-        assert await scene.take(Wanted(1, WRITE, 20, 29, pid=os.getpid())) == 0
+        assert await scene.take(LockRequest(1, WRITE, 20, 29, pid=os.getpid())) == 0
         process.kill()
         while len(scene.locks.table.held(scene.inode)) > 1:  # noqa: ASYNC110 - nobody tells us
             await trio.sleep(0.001)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentfsd.core import data
-from agentfsd.fuse.native import protocol as fuse
+from agentfsd.fuse.native import fuse_protocol as fuse
 from tests.compare import describe
 from tests.fuse.fake_kernel import ROOT, FakeKernel, plus_entries
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfsd.fuse.native import protocol as fuse
-from agentfsd.fuse.native.session import IoMode
+from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.native_session import IoMode
 from tests.fuse.fake_kernel import ROOT, FakeKernel, unpack_entry
 from tests.posix.places import call
 

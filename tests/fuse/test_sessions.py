@@ -18,8 +18,8 @@ from tests.mounted import Mounted, agentfsd, needs_fuse
 # A daemon on a kernel that is too old for the native session, as far as it can tell.
 OLD_KERNEL = """
 import sys
-from agentfsd.fuse.native import protocol
-protocol.OLDEST_MINOR = 99
+from agentfsd.fuse.native import fuse_protocol
+fuse_protocol.OLDEST_MINOR = 99
 from agentfsd import daemon, process
 from agentfsd.config import DaemonConfig
 lower, mountpoint, state, session = sys.argv[1:]

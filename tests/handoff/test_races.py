@@ -15,14 +15,14 @@ import trio
 
 from agentfsd.core import data
 from agentfsd.core.inode import Inode
-from agentfsd.fuse.native.backing import Backings
-from agentfsd.handoff.forwarding import Forwarding, Wanted
-from agentfsd.handoff.views import Views
+from agentfsd.fuse.native.passthrough import PassthroughFiles
+from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
+from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.overlays import Opened
 
-WRITE = Wanted(os.O_RDWR)
+WRITE = WantedDescriptor(os.O_RDWR)
 
 
 async def nothing() -> None:
@@ -34,7 +34,7 @@ class Giving(Opened):
 
     def __init__(self, base: Path) -> None:
         super().__init__(base)
-        self.views = Views(self.lower, str(base / "lower"), self.backstore, str(base / "objects"))
+        self.views = DescriptorMounts(self.lower, str(base / "lower"), self.backstore, str(base / "objects"))
         if self.views.why_not:
             pytest.skip(self.views.why_not)
         self.begin()
@@ -52,7 +52,7 @@ class Giving(Opened):
     def file(self, path: str, ref: str = "main") -> Inode:
         return self.tree(ref).walk(path.encode())
 
-    def give(self, path: str, wanted: Wanted = WRITE, ref: str = "main", slow: bool = False) -> int:
+    def give(self, path: str, wanted: WantedDescriptor = WRITE, ref: str = "main", slow: bool = False) -> int:
         self.at_once = not slow
 
         async def asked() -> int:
@@ -107,7 +107,7 @@ def test_a_merge_between_reading_and_writing(giving: Giving) -> None:
     giving.write("file", b"x" * 100_000)
     giving.overlay.create_branch("other")
     giving.write("new", b"merged", "other")
-    reader = giving.give("file", Wanted(os.O_RDONLY))
+    reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
         pass
     assert giving.read("new") == b"merged"
@@ -121,7 +121,7 @@ def test_a_small_file_that_somebody_reads_keeps_no_merge_out(giving: Giving) -> 
     giving.write("file", b"own")
     giving.overlay.create_branch("other")
     giving.write("new", b"merged", "other")
-    reader = giving.give("file", Wanted(os.O_RDONLY))
+    reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
         pass
     assert giving.read("new") == b"merged"
@@ -135,7 +135,7 @@ def test_what_was_sealed_with_nobody_writing_is_not_taken_back_by_a_later_snapsh
     first = giving.overlay.create_snapshot("main").name
     kept = giving.file("file", first)
     data.open_(kept, os.O_RDONLY)  # somebody reads it there
-    elsewhere = giving.give("file", Wanted(os.O_RDONLY), first)
+    elsewhere = giving.give("file", WantedDescriptor(os.O_RDONLY), first)
     giving.write("other", b"x")
     giving.overlay.create_snapshot("main")
     inode = giving.file("file")
@@ -154,7 +154,7 @@ def test_a_branch_that_could_not_be_noted_gives_nothing_out(giving: Giving, monk
         def full(*_: object) -> None:
             raise OSError(28, "no space left on device")
 
-        broken.setattr(giving.store, "put_fact", full)
+        broken.setattr(giving.store, "put_value", full)
         with pytest.raises(OSError):
             giving.give("file")
     check_parted(giving, giving.give("file"))
@@ -166,7 +166,7 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
     giving.file("file").release_files()  # as of a daemon that was killed
     giving.close()
     giving.open()
-    giving.views = Views(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
+    giving.views = DescriptorMounts(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
     giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda *_: True, "", 1000)
     assert len(giving.forwarding) == 1
     inode = giving.file("file")
@@ -178,7 +178,7 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
 def test_flags_that_no_open_takes(giving: Giving) -> None:
     for flags in (1 << 31 | os.O_RDWR, 0xFFFFFFFF, 1 << 40, -5):
         with pytest.raises(OSError):
-            giving.give("file", Wanted(flags))
+            giving.give("file", WantedDescriptor(flags))
 
 
 def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: Giving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
     inode = giving.file("file")
     data.open_(inode, os.O_RDWR)
     monkeypatch.setattr(fcntl, "ioctl", kernel)
-    assert Backings(-1).enter(inode, writes=True)
+    assert PassthroughFiles(-1).enter(inode, writes=True)
     monkeypatch.undo()
     before = giving.read("file")
     snapshot = giving.overlay.create_snapshot("main").name
@@ -207,7 +207,7 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
 def test_whoever_has_a_lease_on_what_it_was_given_stops_nobody(giving: Giving) -> None:
     giving.write("file", b"sealed")
     snapshot = giving.overlay.create_snapshot("main").name
-    fd = giving.give("file", Wanted(os.O_RDONLY), snapshot)
+    fd = giving.give("file", WantedDescriptor(os.O_RDONLY), snapshot)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     began = time.monotonic()
@@ -241,7 +241,7 @@ def test_nothing_is_given_for_writing_on_a_read_only_mount(giving: Giving) -> No
     with pytest.raises(OSError) as refused:
         giving.give("file")
     assert refused.value.errno == errno.EROFS
-    assert os.pread(giving.give("file", Wanted(os.O_RDONLY)), 9, 0) == b"own"
+    assert os.pread(giving.give("file", WantedDescriptor(os.O_RDONLY)), 9, 0) == b"own"
 
 
 def test_a_restore_copies_what_is_open_once(giving: Giving) -> None:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
-from agentfsd.core import attributes, data, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import join
 from agentfsd.history import compare, patch
 from agentfsd.history.compare import FilePatch
@@ -64,18 +64,18 @@ def change(opened: Opened, old: Files, new: Files) -> None:
         *parents, name = path.split(b"/")
         directory = tree.root
         for parent in parents:
-            directory = tree.find(directory, parent) or namespace.make(tree, directory, parent, 0o040755, OWNER)
+            directory = tree.find(directory, parent) or directory_entries.make(tree, directory, parent, 0o040755, OWNER)
         if mode == LINK:
             if tree.find(directory, name) is not None:
-                namespace.unlink(tree, directory, name)
-            namespace.make(tree, directory, name, LINK | 0o777, OWNER, target=content)
+                directory_entries.unlink(tree, directory, name)
+            directory_entries.make(tree, directory, name, LINK | 0o777, OWNER, target=content)
             continue
-        inode = tree.find(directory, name) or namespace.make(tree, directory, name, mode, OWNER)
+        inode = tree.find(directory, name) or directory_entries.make(tree, directory, name, mode, OWNER)
         if path not in old or old[path][0] == LINK or old[path][1] != content:
             data.open_(inode, os.O_WRONLY | os.O_TRUNC)
             data.write(inode, content, 0)
             data.release(inode)
-        attributes.setattr_(tree, inode, NewAttributes(mode=mode & 0o777))
+        inode_attributes.setattr_(tree, inode, NewAttributes(mode=mode & 0o777))
 
 
 def remove(opened: Opened, path: bytes) -> None:
@@ -83,17 +83,17 @@ def remove(opened: Opened, path: bytes) -> None:
     tree = opened.tree()
     parent, _, name = path.rpartition(b"/")
     directory = tree.walk(parent)
-    namespace.unlink(tree, directory, name)
+    directory_entries.unlink(tree, directory, name)
     while parent and tree.is_empty(directory):
         parent, _, name = parent.rpartition(b"/")
         directory = tree.walk(parent)
-        namespace.rmdir(tree, directory, name)
+        directory_entries.rmdir(tree, directory, name)
 
 
 def rename(opened: Opened, old: bytes, new: bytes) -> None:
     tree = opened.tree()
     (old_parent, _, old_name), (new_parent, _, new_name) = old.rpartition(b"/"), new.rpartition(b"/")
-    namespace.rename(tree, tree.walk(old_parent), old_name, tree.walk(new_parent), new_name)
+    directory_entries.rename(tree, tree.walk(old_parent), old_name, tree.walk(new_parent), new_name)
 
 
 def run(steps: Generator[patch.Progress, None, list[compare.Pair]]) -> list[compare.Pair]:

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentfsd.core import namespace
+from agentfsd.core import directory_entries
 from agentfsd.history.merge import Rules, content_of
 from agentfsd.history.merging import Author, Merged, merge_branches
 from tests.overlays import OWNER, Opened
@@ -87,31 +87,31 @@ def put(repository: Repository, opened: Opened, branch: str, path: bytes, entry:
     for parent in parents:
         found = tree.find(node, parent)
         if found is not None and not found.is_dir:
-            namespace.unlink(tree, node, parent)
+            directory_entries.unlink(tree, node, parent)
             found = None
         if found is None and entry is None:
             return
-        node = found or namespace.make(tree, node, parent, 0o040755, OWNER)
+        node = found or directory_entries.make(tree, node, parent, 0o040755, OWNER)
     found = tree.find(node, name)
     if found is not None and found.is_dir:
         return
     if found is not None:
-        namespace.unlink(tree, node, name)
+        directory_entries.unlink(tree, node, name)
     if entry is None:
         while node.parent is not None and tree.is_empty(node):
             parent_node, name = node.parent, node.name
-            namespace.rmdir(tree, parent_node, name)
+            directory_entries.rmdir(tree, parent_node, name)
             node = parent_node
         return
     mode, oid = entry
     data = repository.blob(oid)
     if mode == b"120000":
-        namespace.make(tree, node, name, 0o120777, OWNER, target=data)
+        directory_entries.make(tree, node, name, 0o120777, OWNER, target=data)
         return
     number = tree.store.next_id("object")
     file = opened.backstore.create(number)
     file.pwrite(data, 0)
-    made = namespace.make(tree, node, name, int(mode, 8), OWNER, content=(number, file))
+    made = directory_entries.make(tree, node, name, int(mode, 8), OWNER, content=(number, file))
     made.release_files()
 
 

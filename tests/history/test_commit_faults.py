@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import namespace
+from agentfsd.core import directory_entries
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.history import commit
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from tests.history.trees import commit_lower, of_lower, of_tree, plan, unlike
 from tests.overlays import Opened
 
@@ -37,7 +37,7 @@ def opened(lower: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
 def rename(opened: Opened, old: str, new: str) -> None:
     tree = opened.tree()
     places = [os.path.split(path.encode()) for path in (old, new)]
-    namespace.rename(tree, tree.walk(places[0][0]), places[0][1], tree.walk(places[1][0]), places[1][1])
+    directory_entries.rename(tree, tree.walk(places[0][0]), places[0][1], tree.walk(places[1][0]), places[1][1])
 
 
 def test_a_replaced_file_leaves_the_times_of_its_directory(opened: Opened, lower: Path) -> None:
@@ -145,16 +145,16 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     journal.mkdir()
     with opened.overlay.frozen("main") as tree:
         seen, found = tree.head, plan(opened, tree, (), "refuse")
-        writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
+        commit_writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
     for killed in (True, False):
         opened.reopen()
-        assert writer.resume(opened.lower, str(journal), clean=False)
+        assert commit_writer.resume(opened.lower, str(journal), clean=False)
         settling = commit.settle(opened.overlay, opened.overlay.default_id, seen, found.same, whole=whole, once="1")
         if killed:
             next(settling, None)
         else:
             list(settling)
-    assert writer.resume(opened.lower, str(journal))
+    assert commit_writer.resume(opened.lower, str(journal))
     commit.settle_root(opened.overlay, opened.overlay.default_id)
     assert unlike(of_tree(opened.tree()), shown) == []
     assert unlike(of_lower(opened.base / "lower"), shown) == []
@@ -166,7 +166,7 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
 def test_what_an_undone_commit_put_back_is_not_called_changed(opened: Opened, lower: Path) -> None:
     tree, hidden = opened.tree(), lower / "dir" / "sub"
     opened.unlink("dir/sub/deep")
-    namespace.rmdir(tree, tree.walk(b"dir"), b"sub")
+    directory_entries.rmdir(tree, tree.walk(b"dir"), b"sub")
     opened.write("dir/sub", b"now a file")
 
     def identity() -> LowerIdentity:

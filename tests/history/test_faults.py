@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from agentfsd.core import attributes, diff, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import directory_entries, inode_attributes, tree_diff
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
@@ -21,7 +21,7 @@ def test_a_snapshot_may_go_while_a_diff_is_under_way(opened: Opened) -> None:
     opened.overlay.create_snapshot("main", "one")
     opened.write("last", b"new")
     with opened.overlay.frozen("main") as tree:
-        steps = diff.pairs(opened.overlay.parts, opened.overlay.side(None), tree, times=True)
+        steps = tree_diff.pairs(opened.overlay.parts, opened.overlay.side(None), tree, times=True)
         found = [next(steps)]
         opened.overlay.delete_snapshot("one")
         assert len([*found, *steps]) == 62
@@ -68,9 +68,9 @@ def test_a_snapshot_that_a_newer_undo_needs_is_kept(opened: Opened) -> None:
     opened.overlay.create_snapshot("main", "one")
     opened.write("file", b"two")
     opened.overlay.restore("main", "one")
-    safety = opened.overlay.deeds()[0].snapshot
+    safety = opened.overlay.undo_entries()[0].snapshot
     opened.overlay.restore("main", safety)
-    opened.overlay.kept_deeds = 2
+    opened.overlay.kept_undo_entries = 2
     for _ in range(3):
         opened.overlay.restore("main", "one")
         opened.overlay.restore("main", safety)
@@ -103,7 +103,7 @@ def test_a_branch_of_a_branch_that_was_committed_belongs_to_the_lower(opened: Op
 def test_other_branches_find_what_a_commit_renamed(opened: Opened) -> None:
     (opened.base / "lower/file").write_bytes(b"content")
     tree = opened.tree()
-    namespace.rename(tree, tree.root, b"file", tree.root, b"renamed")
+    directory_entries.rename(tree, tree.root, b"file", tree.root, b"renamed")
     opened.overlay.create_branch("feature")
     time.sleep(0.01)
     assert commit_lower(opened, rule="force").conflicts == []
@@ -118,9 +118,9 @@ def test_trees_may_be_deeper_than_the_stack(opened: Opened) -> None:
         tree = opened.tree(name)
         node = tree.root
         for _ in range(1100):
-            node = namespace.make(tree, node, b"d", 0o040755, OWNER)
+            node = directory_entries.make(tree, node, b"d", 0o040755, OWNER)
         opened.overlay.create_snapshot(name)
-    namespace.make(tree, node, b"file", 0o100644, OWNER).release_files()
+    directory_entries.make(tree, node, b"file", 0o100644, OWNER).release_files()
     assert len(opened.overlay.diff("ours", "theirs")) == 1
     try:
         assert len(commit_lower(opened, ref="theirs").changed) == 1102
@@ -140,7 +140,7 @@ def test_what_was_changed_before_somebody_changed_the_lower_is_known_after_a_mer
         opened.unlink("file", "theirs")
     else:
         tree = opened.tree("theirs")
-        attributes.setattr_(tree, tree.walk(b"file"), NewAttributes(mode=0o600))
+        inode_attributes.setattr_(tree, tree.walk(b"file"), NewAttributes(mode=0o600))
     opened.write("other", b"ours")
     (opened.base / "lower/file").write_bytes(b"somebody's")
     assert run(opened, ["theirs"], "main").conflicts == []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import attributes, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import directory_entries, inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history.merge import Rules
 from tests.history.replay import Repository, replay, run
@@ -37,7 +37,7 @@ def edited(number: int, text: bytes = b"changed") -> bytes:
 def rename(opened: Opened, branch: str, old: str, new: str) -> None:
     tree = opened.tree(branch)
     places = [os.path.split(path.encode()) for path in (old, new)]
-    namespace.rename(tree, tree.walk(places[0][0]), places[0][1], tree.walk(places[1][0]), places[1][1])
+    directory_entries.rename(tree, tree.walk(places[0][0]), places[0][1], tree.walk(places[1][0]), places[1][1])
 
 
 def conflicts(opened: Opened, **rules: object) -> list[tuple[bytes, str]]:
@@ -66,7 +66,7 @@ def test_a_conflict_changes_nothing(two: Opened) -> None:
     before = two.overlay.diff(None, "ours")
     assert conflicts(two) == [(b"text", "content")]
     assert two.overlay.diff(None, "ours") == before
-    assert two.overlay.deeds() == []
+    assert two.overlay.undo_entries() == []
     assert two.overlay.fsck() == []
 
 
@@ -136,7 +136,7 @@ def test_renamed_differently_is_a_conflict(two: Opened) -> None:
 def test_a_file_where_the_other_side_needs_a_directory_is_a_conflict(two: Opened) -> None:
     two.unlink("dir/inside", "ours")
     tree = two.tree("ours")
-    namespace.rmdir(tree, tree.root, b"dir")
+    directory_entries.rmdir(tree, tree.root, b"dir")
     two.write("dir", b"a file", "ours")
     two.write("dir/more", b"more", "theirs")
     assert (b"dir/more", "type") in conflicts(two)
@@ -146,7 +146,7 @@ def test_a_file_where_the_other_side_needs_a_directory_is_a_conflict(two: Opened
 def test_a_directory_that_one_side_removed_stays_for_what_the_other_put_into_it(two: Opened) -> None:
     two.unlink("dir/inside", "theirs")
     tree = two.tree("theirs")
-    namespace.rmdir(tree, tree.root, b"dir")
+    directory_entries.rmdir(tree, tree.root, b"dir")
     two.write("dir/more", b"more", "ours")
     assert conflicts(two) == []
     assert names(two, "ours") >= {"dir", "dir/more"}
@@ -155,8 +155,8 @@ def test_a_directory_that_one_side_removed_stays_for_what_the_other_put_into_it(
 
 def test_modes_and_attributes_are_merged_one_by_one(two: Opened) -> None:
     mine, his = two.tree("ours"), two.tree("theirs")
-    attributes.setattr_(mine, mine.walk(b"text"), NewAttributes(mode=0o600))
-    attributes.setxattr(his, his.walk(b"text"), b"user.a", b"1")
+    inode_attributes.setattr_(mine, mine.walk(b"text"), NewAttributes(mode=0o600))
+    inode_attributes.setxattr(his, his.walk(b"text"), b"user.a", b"1")
     two.write("text", edited(3), "theirs")
     assert conflicts(two) == []
     merged = two.tree("ours")
@@ -168,7 +168,7 @@ def test_modes_and_attributes_are_merged_one_by_one(two: Opened) -> None:
 def test_modes_that_differ_on_both_sides_are_a_conflict(two: Opened) -> None:
     for branch, mode in (("ours", 0o600), ("theirs", 0o755)):
         tree = two.tree(branch)
-        attributes.setattr_(tree, tree.walk(b"text"), NewAttributes(mode=mode))
+        inode_attributes.setattr_(tree, tree.walk(b"text"), NewAttributes(mode=mode))
     assert conflicts(two) == [(b"text", "attributes")]
 
 
@@ -176,9 +176,9 @@ def test_links_empty_directories_and_times_come_along(two: Opened) -> None:
     tree = two.tree("theirs")
     two.mkdir("empty", "theirs")
     inode = two.write("one", b"linked", "theirs")
-    namespace.link(tree, inode, tree.root, b"two")
-    namespace.make(tree, tree.root, b"sym", 0o120777, namespace.Owner(0, 0), target=b"text")
-    attributes.setattr_(tree, inode, NewAttributes(mtime_ns=123))
+    directory_entries.link(tree, inode, tree.root, b"two")
+    directory_entries.make(tree, tree.root, b"sym", 0o120777, directory_entries.Owner(0, 0), target=b"text")
+    inode_attributes.setattr_(tree, inode, NewAttributes(mtime_ns=123))
     two.write("text", edited(1), "ours")
     assert conflicts(two) == []
     merged = two.tree("ours")

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from agentfsd.core import diff
+from agentfsd.core import tree_diff
 from tests.history.replay import run
 from tests.history.test_commit_model import overlay
 from tests.history.trees import IN_BRANCH, Look, Op, change, of_tree, ops, unlike
@@ -39,7 +39,7 @@ def test_a_merge_is_what_both_sides_did(first: list[Op], one: list[Op], two: lis
         assert bool(merged.conflicts) == bool(other.conflicts)
         if merged.conflicts:
             assert unlike(before, of_tree(opened.tree("ours"))) == []
-            assert opened.overlay.deeds() == []
+            assert opened.overlay.undo_entries() == []
         else:
             after = of_tree(opened.tree("ours"))
             check(base, plain(before), plain(theirs), plain(after))
@@ -47,7 +47,7 @@ def test_a_merge_is_what_both_sides_did(first: list[Op], one: list[Op], two: lis
             assert run(opened, ["theirs"], "ours").how == "nothing"
             opened.reopen()
             assert unlike(after, of_tree(opened.tree("ours"))) == []
-            for _ in opened.overlay.deeds():
+            for _ in opened.overlay.undo_entries():
                 opened.overlay.undo()
             assert unlike(before, of_tree(opened.tree("ours"))) == []
         assert unlike(theirs, of_tree(opened.tree("theirs"))) == []
@@ -78,7 +78,7 @@ def test_a_diff_leads_from_one_tree_to_the_other(one: list[Op], two: list[Op]) -
         lower = opened.overlay.side(None)
         for old, new in ((lower, opened.tree()), (opened.tree(), opened.tree("new")), (opened.tree("new"), lower)):
             was, now = plain(of_tree(old)), plain(of_tree(new))
-            pairs = list(diff.pairs(opened.overlay.parts, old, new))
+            pairs = list(tree_diff.pairs(opened.overlay.parts, old, new))
             assert len({pair.path for pair in pairs}) == len(pairs)
             assert [pair.path for pair in pairs if pair.path and was.get(pair.path) == now.get(pair.path)] == []
             for pair in pairs:
@@ -92,7 +92,7 @@ def test_a_diff_leads_from_one_tree_to_the_other(one: list[Op], two: list[Op]) -
 
 def check_renames(opened: Opened, old: Any, new: Any) -> None:
     was, now = of_tree(old), of_tree(new)
-    for found in diff.between(opened.overlay.parts, old, new):
+    for found in tree_diff.between(opened.overlay.parts, old, new):
         if found.status == "R":
             assert found.old_path in was
             assert found.path in now

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfsd.core import attributes, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import directory_entries, inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import among, parse
@@ -176,7 +176,7 @@ def test_renamed_files_are_renames_to_git(opened: Opened, copy: bytes, start: Ca
         rename(opened, old, new)
     opened.write("y y", LINES + b"more\n")
     opened.write("z", b"nothing of it\n")
-    attributes.setattr_(opened.tree(), opened.tree().walk(b"x"), NewAttributes(mode=0o755))
+    inode_attributes.setattr_(opened.tree(), opened.tree().walk(b"x"), NewAttributes(mode=0o755))
     found = compared(opened)
     text = text_of(found)
     assert b"rename from plain\nrename to x\n" in text
@@ -201,7 +201,7 @@ def test_a_second_name_is_a_new_file(opened: Opened, copy: bytes, start: Callabl
     start(MOVES)
     tree = opened.tree()
     for old, new in ((b"one", b"one-a"), (b"one", b"one-b"), (b"two", b"two-a")):
-        namespace.link(tree, tree.walk(old), tree.root, new)
+        directory_entries.link(tree, tree.walk(old), tree.root, new)
     remove(opened, b"one")
     git(copy, "apply", text=text_of(compared(opened)))
     moved = {b"one-a": MOVES[b"one"], b"one-b": MOVES[b"one"], b"two-a": MOVES[b"two"]}
@@ -280,13 +280,13 @@ def test_any_two_small_trees(old: Files, moves: list[tuple[bytes, bytes]], new: 
 def test_what_git_cannot_say_is_noted(opened: Opened, start: Callable[[Files], None]) -> None:
     start({b"f": (PLAIN, b"f\n"), b"d/f": (PLAIN, b"f\n"), b"x": (PLAIN, b"x\n")})
     tree = opened.tree()
-    attributes.setattr_(tree, tree.walk(b"f"), NewAttributes(mode=0o600))
-    attributes.setattr_(tree, tree.walk(b"d"), NewAttributes(mode=0o700))
-    attributes.setxattr(tree, tree.walk(b"x"), b"user.a", b"1")
+    inode_attributes.setattr_(tree, tree.walk(b"f"), NewAttributes(mode=0o600))
+    inode_attributes.setattr_(tree, tree.walk(b"d"), NewAttributes(mode=0o700))
+    inode_attributes.setxattr(tree, tree.walk(b"x"), b"user.a", b"1")
     opened.mkdir("empty")
     opened.mkdir("full")
     opened.write("full/f", b"1\n")
-    namespace.make(tree, tree.root, b"pipe", stat.S_IFIFO | 0o644, OWNER)
+    directory_entries.make(tree, tree.root, b"pipe", stat.S_IFIFO | 0o644, OWNER)
     found = compared(opened)
     assert {file.pair.path: file.pair.note for file in found} == {
         b"d": "mode 0755 -> 0700",

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 
-from agentfsd.core import attributes, data, namespace
-from agentfsd.core.attributes import NewAttributes
+from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Tree, join
 from agentfsd.history import commit
 from agentfsd.history.commit import Plan, Rule
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from tests.compare import describe
 from tests.overlays import OWNER, Opened
 
@@ -56,7 +56,7 @@ def _place(tree: Tree, path: bytes) -> tuple[Tree, Inode, bytes]:
 
 def _make(mode: int) -> Callable[[Tree, bytes, bytes, int], object]:
     def make(tree: Tree, path: bytes, other: bytes, number: int) -> None:
-        made = namespace.make(*_place(tree, path), mode, OWNER, target=other if stat.S_ISLNK(mode) else b"")
+        made = directory_entries.make(*_place(tree, path), mode, OWNER, target=other if stat.S_ISLNK(mode) else b"")
         if made.is_file and number:
             data.write(made, CONTENTS[number % len(CONTENTS)], 0)
         made.release_files()
@@ -74,17 +74,17 @@ def _write(tree: Tree, path: bytes, other: bytes, number: int) -> None:
 
 def _rename(tree: Tree, path: bytes, other: bytes, number: int) -> None:
     one, two = _place(tree, path), _place(tree, other)
-    namespace.rename(tree, one[1], one[2], two[1], two[2], 2 if number == 7 else 0)
+    directory_entries.rename(tree, one[1], one[2], two[1], two[2], 2 if number == 7 else 0)
 
 
 def _set(tree: Tree, path: bytes, **fields: int) -> None:
-    attributes.setattr_(tree, tree.walk(path), NewAttributes(**fields), privileged=True)
+    inode_attributes.setattr_(tree, tree.walk(path), NewAttributes(**fields), privileged=True)
 
 
 def _setxattr(tree: Tree, path: bytes, other: bytes, number: int) -> None:
     inode = tree.walk(path)
     if inode.is_dir or inode.is_file:
-        attributes.setxattr(tree, inode, b"user.x", b"%d" % number)
+        inode_attributes.setxattr(tree, inode, b"user.x", b"%d" % number)
 
 
 def _chmod(tree: Tree, path: bytes, other: bytes, number: int) -> None:
@@ -100,9 +100,9 @@ IN_BRANCH: dict[str, Callable[[Tree, bytes, bytes, int], object]] = {
     "fifo": _make(stat.S_IFIFO | 0o600),
     "rename": _rename,
     "move": lambda tree, path, other, number: _rename(tree, path, other, 0),
-    "link": lambda tree, path, other, number: namespace.link(tree, tree.walk(path), *_place(tree, other)[1:]),
-    "unlink": lambda tree, path, other, number: namespace.unlink(*_place(tree, path)),
-    "rmdir": lambda tree, path, other, number: namespace.rmdir(*_place(tree, path)),
+    "link": lambda tree, path, other, number: directory_entries.link(tree, tree.walk(path), *_place(tree, other)[1:]),
+    "unlink": lambda tree, path, other, number: directory_entries.unlink(*_place(tree, path)),
+    "rmdir": lambda tree, path, other, number: directory_entries.rmdir(*_place(tree, path)),
     "truncate": lambda tree, path, other, number: _set(tree, path, size=number * 10),
     "chmod": _chmod,
     "utimens": lambda tree, path, other, number: _set(tree, path, mtime_ns=10**18 + number * 10**9),
@@ -117,9 +117,9 @@ def remove(tree: Tree, path: bytes) -> None:
     if inode.is_dir:
         for name in tree.names(inode):
             remove(tree, join(path, name))
-        namespace.rmdir(*_place(tree, path))
+        directory_entries.rmdir(*_place(tree, path))
     else:
-        namespace.unlink(*_place(tree, path))
+        directory_entries.unlink(*_place(tree, path))
 
 
 def change(opened: Opened, steps: list[Op], ref: str = "main") -> None:
@@ -213,7 +213,7 @@ def _collect(tree: Tree, path: bytes, node: Inode, found: dict, names: dict) -> 
         inode = tree.lookup(node, name)
         shown = tree.attributes(inode)
         names.setdefault(inode, []).append(below.decode("utf-8", "backslashreplace"))
-        xattrs = {key.decode(): value for key, value in attributes.all_xattrs(tree, inode).items()}
+        xattrs = {key.decode(): value for key, value in inode_attributes.all_xattrs(tree, inode).items()}
         what = (
             oct(shown.mode), shown.uid, shown.gid, shown.rdev, shown.nlink, sorted(xattrs.items()), _content(tree, inode),
             shown.mtime_ns,
@@ -264,7 +264,7 @@ def commit_lower(
             return found
         journal = opened.base / "commit"
         journal.mkdir(exist_ok=True)
-        made = writer.stage(opened.lower, str(journal), found.steps, note={})
+        made = commit_writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
         made.apply()
         once = str(time.time_ns())

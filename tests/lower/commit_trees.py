@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 from agentfs_client.address import unix_address
-from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Identity, Put, Remove, Step
 from tests.compare import describe
 
 ACL = struct.pack("<IHHIHHIHHIHHI", 2, 0x01, 6, 0xFFFFFFFF, 0x02, 4, 65534, 0x04, 4, 0xFFFFFFFF, 0x10, 4, 0xFFFFFFFF)

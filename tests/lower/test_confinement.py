@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.lower import openat2
-from agentfsd.lower.host import HostLower
+from agentfs_host import plain_paths
+from agentfsd.lower.host_lower import HostLower
 
 # What a name answers that has become something else, or was never one. Never EIO, never EXDEV.
 REFUSALS = (errno.ENOTDIR, errno.ENOENT, errno.ESTALE, errno.EINVAL)
@@ -19,7 +19,7 @@ REFUSALS = (errno.ENOTDIR, errno.ENOENT, errno.ESTALE, errno.EINVAL)
 @pytest.fixture(params=["openat2", "name by name"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if request.param == "name by name":
-        monkeypatch.setattr(openat2, "_SYS_OPENAT2", 1 << 20)  # answers ENOSYS, as a kernel before 5.6 does
+        monkeypatch.setattr(plain_paths, "_SYS_OPENAT2", 1 << 20)  # answers ENOSYS, as a kernel before 5.6 does
     root = tmp_path / "root"
     (root / "dir" / "sub").mkdir(parents=True)
     (root / "file").write_bytes(b"harmless")

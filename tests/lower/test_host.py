@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.lower.host import CACHE_S, CACHE_SIZE, HostLower
+from agentfsd.lower.host_lower import CACHE_S, CACHE_SIZE, HostLower
 from tests.mounted import needs_root
 
 NOBODY = 65534
@@ -227,7 +227,7 @@ def test_a_replaced_parent_shows_within_a_second_also_when_it_is_in_constant_use
 
 
 def test_descriptors_are_bounded_and_given_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentfsd.lower.host.CACHE_S", 600.0)
+    monkeypatch.setattr("agentfsd.lower.host_lower.CACHE_S", 600.0)
     before = open_descriptors()
     lower = HostLower(str(root))
     for number in range(CACHE_SIZE + 50):

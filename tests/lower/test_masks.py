@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from tests.mounted import needs_root
 
 Cover = Callable[[Path], None]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.lower import inotify, watch
-from agentfsd.lower.host import HostLower
+from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.types import LOWER_LOST, LowerChange
 from tests.mounted import needs_root

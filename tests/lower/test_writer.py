@@ -15,9 +15,9 @@ import pytest
 
 from agentfsd import kernel
 from agentfsd.errors import Refusal
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
-from agentfsd.lower.plan import ABSENT, Adjust, Attributes, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower import commit_writer
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower.host_lower import HostLower
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted, steps_between
 from tests.mounted import needs_open_checkout, needs_root
@@ -52,18 +52,18 @@ class Workspace:
         self.lower = HostLower(str(self.root))
         return self
 
-    def stage(self, *steps: Step, **options: object) -> writer.Commit:
-        return writer.stage(self.lower, str(self.state), steps, note={"branch": "b"}, **options)  # type: ignore[arg-type]
+    def stage(self, *steps: Step, **options: object) -> commit_writer.Commit:
+        return commit_writer.stage(self.lower, str(self.state), steps, note={"branch": "b"}, **options)  # type: ignore[arg-type]
 
     def commit(self, *steps: Step) -> None:
         self.stage(*steps).apply()
         self.check_no_trace()
 
     def resume(self) -> bool:
-        return writer.resume(self.lower, str(self.state))
+        return commit_writer.resume(self.lower, str(self.state))
 
     def abort(self) -> bool:
-        return writer.abort(self.lower, str(self.state))
+        return commit_writer.abort(self.lower, str(self.state))
 
     def check_no_trace(self) -> None:
         assert list(self.state.iterdir()) == []
@@ -334,9 +334,9 @@ def test_progress_is_told_and_a_commit_can_be_cancelled(workspace: Workspace) ->
 
 
 def test_a_pending_commit_says_what_it_is(workspace: Workspace) -> None:
-    assert writer.pending(str(workspace.state)) is None
+    assert commit_writer.pending(str(workspace.state)) is None
     workspace.stage(put("f"), Adjust(b"dir", attributes(DIRECTORY)))
-    found = writer.pending(str(workspace.state))
+    found = commit_writer.pending(str(workspace.state))
     assert found is not None
     assert (found.phase, found.note, found.paths, found.adjusted, found.size_bytes) == ("applying", {"branch": "b"}, 1, 1, 3)
     with pytest.raises(Refusal) as caught:
@@ -360,7 +360,7 @@ def test_a_journal_that_cannot_be_read_or_followed_is_said_so(workspace: Workspa
     for content in (b"", b"\xff" * 100, journal.read_bytes()[:-1]):
         journal.write_bytes(content)
         with pytest.raises(Refusal) as caught:
-            writer.pending(str(workspace.state))
+            commit_writer.pending(str(workspace.state))
         assert caught.value.code == "bad-journal"
     assert (workspace.root / "file").read_text() == "old"
 
@@ -581,7 +581,7 @@ def test_a_read_only_lower_is_refused(workspace: Workspace, tmp_path: Path) -> N
     lower = HostLower(str(view))
     try:
         with pytest.raises(Refusal, match="read-only") as caught:
-            writer.stage(lower, str(workspace.state), [put("dir/f")], note={})
+            commit_writer.stage(lower, str(workspace.state), [put("dir/f")], note={})
         assert caught.value.errno == errno.EROFS
     finally:
         lower.close()
@@ -596,7 +596,7 @@ from pathlib import Path
 import pytest
 from agentfsd.errors import Refusal
 from tests.lower.test_writer import Workspace, attributes, put, DIRECTORY
-from agentfsd.lower.plan import *
+from agentfsd.lower.commit_plan import *
 workspace = Workspace(Path(sys.argv[1]))
 root = workspace.root
 (root / "sub" / "deep").mkdir(parents=True)

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from agentfsd.errors import Refusal
-from agentfsd.metadata import clean, database, inspection, pages
-from agentfsd.metadata.journal import Journal, read_chain, read_header
-from agentfsd.metadata.store import Store
+from agentfsd.metadata import clean_copy, database, inspection, page_checksums
+from agentfsd.metadata.operation_journal import OperationJournal, read_chain, read_header
+from agentfsd.metadata.row_store import Store
 from tests.rounds import rounds
 
 FACTS = 300
@@ -35,13 +35,13 @@ def killed(path: Path, work: Callable[[Store], object]) -> None:
 def put(store: Store, count: int = FACTS) -> None:
     for number in range(count):
         with store.transaction():
-            store.put_fact(f"fact {number}", f"{number} " * 30)
+            store.put_value(f"fact {number}", f"{number} " * 30)
 
 
 def is_whole(path: Path, count: int = FACTS) -> bool:
     store = Store.open(str(path), "/l")
     try:
-        return all(store.fact(f"fact {number}") == f"{number} " * 30 for number in range(count))
+        return all(store.value(f"fact {number}") == f"{number} " * 30 for number in range(count))
     finally:
         store.close()
 
@@ -87,7 +87,7 @@ def offsets(path: Path, count: int) -> range:
     return range(0, end, max(1, end // count | 1))
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", database.JOURNAL, pages.SUFFIX])
+@pytest.mark.parametrize("suffix", ["", "-wal", database.JOURNAL, page_checksums.SUFFIX])
 def test_a_flipped_bit_is_noticed_or_does_no_harm(left: Path, tmp_path: Path, suffix: str) -> None:
     count, noticed = rounds("damaged bytes of a database", 60, 2000), 0
     for number, at in enumerate(offsets(Path(f"{left}{suffix}"), count)):
@@ -102,7 +102,7 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(left: Path, tmp_path: Path, su
             assert exc.hint.startswith("nothing was changed")
             assert before == {name: Path(f"{path}{name}").read_bytes() for name in before}
         shutil.rmtree(path.parent)
-    assert noticed or suffix == pages.SUFFIX
+    assert noticed or suffix == page_checksums.SUFFIX
 
 
 @pytest.mark.parametrize("suffix", ["-wal", database.JOURNAL])
@@ -140,7 +140,7 @@ def test_the_last_record_is_missed_although_nothing_follows_it(left: Path, tmp_p
 
 def test_checksums_that_are_missing_are_said_and_made_anew(left: Path, tmp_path: Path) -> None:
     path = copied(left, tmp_path / "copy")
-    Path(f"{path}{pages.SUFFIX}").unlink()
+    Path(f"{path}{page_checksums.SUFFIX}").unlink()
     assert ["checksums" in note for note in inspection.inspect(str(path)).notes] == [True]
     assert is_whole(path)
     assert inspection.inspect(str(path)).notes == []
@@ -183,7 +183,7 @@ def test_killed_in_a_checkpoint_nothing_is_called_damaged(tmp_path: Path, at: st
     def work(store: Store) -> None:
         put(store)
         store.commit()
-        setattr(pages.Sums, at, lambda *arguments, **more: os._exit(0))
+        setattr(page_checksums.ChecksumFile, at, lambda *arguments, **more: os._exit(0))
         assert store.db.pages is not None
         store.db.pages.checkpoint()
 
@@ -193,7 +193,7 @@ def test_killed_in_a_checkpoint_nothing_is_called_damaged(tmp_path: Path, at: st
 
 
 def test_killed_between_any_two_writes_of_the_journal_its_chain_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, real, seen = Journal(str(tmp_path / "journal"), 0), os.pwrite, 0
+    journal, real, seen = OperationJournal(str(tmp_path / "journal"), 0), os.pwrite, 0
 
     def watched(fd: int, data: bytes, at: int) -> int:
         """A kill tears a write at the end of a page at most."""
@@ -249,7 +249,7 @@ def test_a_journal_that_an_older_version_has_left_is_taken_up(tmp_path: Path) ->
     with sqlite3.connect(path) as db:
         db.execute("UPDATE fact SET value = '7' WHERE key = 'journal'")
     db.close()
-    Path(f"{path}{pages.SUFFIX}").unlink()
+    Path(f"{path}{page_checksums.SUFFIX}").unlink()
     body = msgspec.msgpack.encode([("INSERT OR REPLACE INTO fact VALUES (?, ?)", ("fact 10", "10 " * 30))])
     Path(f"{path}{database.JOURNAL}").write_bytes(struct.pack("<QII", 8, len(body), zlib.crc32(body)) + body + bytes(4000))
     assert is_whole(path, 11)
@@ -270,7 +270,7 @@ def test_a_thousand_pages_go_to_the_main_file_and_have_checksums(tmp_path: Path)
     def work(store: Store) -> None:
         for number in range(6000):
             with store.transaction():
-                store.put_fact(f"fact {number * 7919 % 6000}", "x" * 900)
+                store.put_value(f"fact {number * 7919 % 6000}", "x" * 900)
 
     killed(path, work)
     assert os.path.getsize(path) > 1000 * 4096
@@ -284,14 +284,14 @@ def test_a_thousand_pages_go_to_the_main_file_and_have_checksums(tmp_path: Path)
 def test_going_back_to_the_copy(left: Path, tmp_path: Path) -> None:
     path = copied(left, tmp_path / "copy")
     store = Store.open(str(path), "/l")
-    assert clean.copy(str(path), share=True)
+    assert clean_copy.copy(str(path), share=True)
     store.close()
     path.write_bytes(b"\xff" * 9000)
     with pytest.raises(Refusal):
         Store.open(str(path), "/l")
-    kept = Path(clean.keep_damaged(str(path)))
+    kept = Path(clean_copy.keep_damaged(str(path)))
     assert (kept / "meta.db").read_bytes() == b"\xff" * 9000
-    clean.go_back(str(path))
+    clean_copy.go_back(str(path))
     assert inspection.inspect(str(path)).damage == []
     assert is_whole(path)
 
@@ -308,8 +308,9 @@ def kill_in(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, *, after:
     monkeypatch.setattr(owner, name, dies)
 
 
-STEPS = [(Store, "_configure"), (Store, "_migrate"), (Store, "_sync_new"), (Journal, "_take_room"), (Journal, "reset"),
-         (pages.Pages, "begin")]  # fmt: skip
+STEPS = [(Store, "_configure"), (Store, "_migrate"), (Store, "_sync_new"),
+         (OperationJournal, "_take_room"), (OperationJournal, "reset"),
+         (page_checksums.PageChecksums, "begin")]  # fmt: skip
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -340,7 +341,7 @@ def test_killed_while_it_migrates_what_had_ended_in_order_it_starts_again(
         db.execute("UPDATE fact SET value = '7' WHERE key = 'journal'")
         db.execute("PRAGMA user_version = 3")
     db.close()
-    Path(f"{path}{pages.SUFFIX}").unlink()
+    Path(f"{path}{page_checksums.SUFFIX}").unlink()
     with monkeypatch.context() as patched:
         kill_in(patched, owner, name, after=after)
         killed(path, put)
@@ -353,11 +354,11 @@ def test_a_start_for_which_there_is_no_room_leaves_nothing_that_looks_like_damag
 ) -> None:
     path = tmp_path / "meta.db"
 
-    def full(journal: Journal) -> int:
+    def full(journal: OperationJournal) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "_take_room", full)
+        patched.setattr(OperationJournal, "_take_room", full)
         killed(path, lambda store: None)
         with pytest.raises(Refusal, match="no room"):
             Store.open(str(path), "/l")
@@ -368,6 +369,6 @@ def test_a_start_for_which_there_is_no_room_leaves_nothing_that_looks_like_damag
 
 def test_a_journal_and_checksums_that_are_missing_later_are_damage(left: Path, tmp_path: Path) -> None:
     path = copied(left, tmp_path / "copy")
-    for suffix in (database.JOURNAL, pages.SUFFIX):
+    for suffix in (database.JOURNAL, page_checksums.SUFFIX):
         Path(f"{path}{suffix}").unlink()
     assert "missing or empty" in inspection.inspect(str(path)).damage[0]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import namespace
+from agentfsd.core import directory_entries
 from agentfsd.metadata import database
-from agentfsd.metadata.journal import Journal
+from agentfsd.metadata.operation_journal import OperationJournal
 from tests.overlays import Opened
 
 
@@ -23,7 +23,7 @@ def change(opened: Opened, model: dict[str, bytes], chance: random.Random, step:
         del model[name]
     elif kind == 4 and name in model and other != name:
         root = opened.tree().root
-        namespace.rename(root.tree, root, name.encode(), root, other.encode())
+        directory_entries.rename(root.tree, root, name.encode(), root, other.encode())
         model[other] = model.pop(name)
     elif kind == 5 and step % 5 == 0:
         opened.overlay.create_snapshot("main")
@@ -55,7 +55,7 @@ def test_every_acknowledged_operation_survives_kill_after_kill(
 
 def test_a_record_that_was_cut_short_ends_the_replay(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    journal = Journal(str(path), 4)
+    journal = OperationJournal(str(path), 4)
     for value in range(3):
         assert journal.append([("INSERT INTO t VALUES (?)", (value,))])
     journal.close()
@@ -63,26 +63,26 @@ def test_a_record_that_was_cut_short_ends_the_replay(tmp_path: Path) -> None:
     end = content.rindex(b"\x91\x02") + 2  # the last value
     content[end - 1] ^= 1
     path.write_bytes(content)
-    again = Journal(str(path), 4)
+    again = OperationJournal(str(path), 4)
     assert again.records() == [[("INSERT INTO t VALUES (?)", (0,))], [("INSERT INTO t VALUES (?)", (1,))]]
     assert again.number == 6
     again.close()
 
 
 def test_records_that_the_database_has_are_passed_over(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "journal"), 0)
+    journal = OperationJournal(str(tmp_path / "journal"), 0)
     assert journal.append([("DELETE FROM t", ())])
     journal.close()
-    later = Journal(str(tmp_path / "journal"), 1)
+    later = OperationJournal(str(tmp_path / "journal"), 1)
     assert later.records() == []
     later.close()
 
 
 def test_what_does_not_fit_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "journal"), 0)
+    journal = OperationJournal(str(tmp_path / "journal"), 0)
     assert not journal.append([("INSERT INTO t VALUES (?)", (bytes(2 << 20),))])
     assert journal.append([("INSERT INTO t VALUES (?)", (b"small",))])
     journal.close()
-    again = Journal(str(tmp_path / "journal"), 0)
+    again = OperationJournal(str(tmp_path / "journal"), 0)
     assert again.records() == [[("INSERT INTO t VALUES (?)", (b"small",))]]
     again.close()

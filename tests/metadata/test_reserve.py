@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.backstore.room import Room
 from agentfsd.metadata import database, inspection
 from agentfsd.metadata.reserve import Reserve
-from agentfsd.metadata.store import Store
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import DaemonRecord, State, publish
 from tests.mounted import needs_root
 
@@ -72,30 +72,30 @@ def test_a_database_on_a_full_disk_opens_with_what_a_killed_daemon_had_kept(smal
         store = Store.open(str(small / "meta.db"), "/l")
         for number in range(2000):
             with store.transaction():
-                store.put_fact(f"fact {number}", "x" * 200)
+                store.put_value(f"fact {number}", "x" * 200)
         fill(small)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     store = Store.open(str(small / "meta.db"), "/l")
-    assert store.fact("fact 1999") == "x" * 200
+    assert store.value("fact 1999") == "x" * 200
     store.close()
 
 
 def test_a_database_that_was_closed_on_a_full_disk_opens_there(small: Path) -> None:
     store = Store.open(str(small / "meta.db"), "/l")
     with store.transaction():
-        store.put_fact("a", "b")
+        store.put_value("a", "b")
     assert store.reserve.use()
     fill(small)
     store.close()
     fill(small)
     store = Store.open(str(small / "meta.db"), "/l")
     with store.transaction():
-        store.put_fact("c", "d")
+        store.put_value("c", "d")
     store.close()
     fill(small)
     store = Store.open(str(small / "meta.db"), "/l")
-    assert (store.fact("a"), store.fact("c")) == ("b", "d")
+    assert (store.value("a"), store.value("c")) == ("b", "d")
     store.close()
 
 
@@ -106,7 +106,7 @@ def test_a_log_that_no_room_is_left_to_take_up_is_no_damage(small: Path, value_b
     store = Store.open(path, "/l")
     for number in range(1600):
         with store.transaction():
-            store.put_fact(f"fact {number}", "x" * value_bytes)
+            store.put_value(f"fact {number}", "x" * value_bytes)
     store.commit()
     if not has_reserve:
         assert store.reserve.use()
@@ -116,7 +116,7 @@ def test_a_log_that_no_room_is_left_to_take_up_is_no_damage(small: Path, value_b
     assert (found.damage, found.notes) == ([], [])
     assert os.path.exists(path + database.JOURNAL) == (not has_reserve)
     store = Store.open(path, "/l")
-    assert all(store.fact(f"fact {number}") == "x" * value_bytes for number in range(1600))
+    assert all(store.value(f"fact {number}") == "x" * value_bytes for number in range(1600))
     store.close()
 
 
@@ -136,7 +136,7 @@ def test_a_daemon_tells_of_itself_on_a_full_disk(small: Path, tmp_path: Path, mo
 
 def test_full_is_told_once_and_its_end_once(small: Path) -> None:
     backstore = HostBackstore(str(small / "objects"))
-    room = Room(backstore)
+    room = FreeSpace(backstore)
     assert (room.has_changed(), room.is_full) == (False, False)
     fill(small)
     assert (room.has_changed(), room.is_full) == (True, True)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentfsd.errors import Refusal
-from agentfsd.metadata import schema, store
-from agentfsd.metadata.store import Store
+from agentfsd.metadata import row_store, schema
+from agentfsd.metadata.row_store import Store
 
 
 def refusal(path: Path, lower: str = "/lower") -> Refusal:
@@ -52,8 +52,8 @@ def test_database_held_by_another_process_is_refused(tmp_path: Path) -> None:
 
 def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(str(tmp_path / "meta.db"), "/lower").close()
-    current = store.SCHEMA_VERSION
-    monkeypatch.setattr(store, "SCHEMA_VERSION", current + 2)
+    current = row_store.SCHEMA_VERSION
+    monkeypatch.setattr(row_store, "SCHEMA_VERSION", current + 2)
     monkeypatch.setitem(schema.MIGRATIONS, current, "CREATE TABLE added (a INTEGER); -- a comment\nINSERT INTO added VALUES (1);")
     monkeypatch.setitem(schema.MIGRATIONS, current + 1, "UPDATE added SET a = a + 1;")
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
@@ -82,7 +82,7 @@ def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) ->
 
 def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(str(tmp_path / "meta.db"), "/lower").close()
-    monkeypatch.setattr(store, "SCHEMA_VERSION", store.SCHEMA_VERSION + 1)
+    monkeypatch.setattr(row_store, "SCHEMA_VERSION", row_store.SCHEMA_VERSION + 1)
     script = "CREATE TABLE added (a INTEGER);\nINSERT INTO missing VALUES (1);"
     monkeypatch.setitem(schema.MIGRATIONS, schema.SCHEMA_VERSION, script)
     with pytest.raises(OSError, match="metadata database"):

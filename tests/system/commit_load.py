@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agentfsd import kernel
-from agentfsd.lower import writer
-from agentfsd.lower.host import HostLower
+from agentfsd.lower import commit_writer
+from agentfsd.lower.host_lower import HostLower
 from tests.lower.commit_trees import steps_between
 
 CALLS = (
@@ -55,10 +55,10 @@ def work(action: str, last: int, root: Path, wanted: Path, state: str) -> str:
     os.write(1, b"begins\n")
     counter.count = 0
     if action == "commit":
-        writer.stage(lower, state, steps, note={"branch": "b"}).apply()
+        commit_writer.stage(lower, state, steps, note={"branch": "b"}).apply()
         done = True
     else:
-        done = {"resume": writer.resume, "abort": writer.abort}[action](lower, state)
+        done = {"resume": commit_writer.resume, "abort": commit_writer.abort}[action](lower, state)
     return f"{done} {counter.count}"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.lower import writer
+from agentfsd.lower import commit_writer
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted
 from tests.rounds import rounds, seed
@@ -67,7 +67,7 @@ class Load:
         return int(self.do(action).split()[1])
 
     def check(self, done: bool) -> None:
-        assert writer.pending(str(self.state)) is None
+        assert commit_writer.pending(str(self.state)) is None
         assert {path.name for path in self.state.iterdir()} <= {"commit.new"}
         assert differences(exact(self.root, True), self.after if done else self.before) == []
 
@@ -93,7 +93,7 @@ def load(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Load]:
 
 def end_by(load: Load, action: str) -> bool:
     """What is left is finished or undone; whether the lower has the commit."""
-    found = writer.pending(str(load.state))
+    found = commit_writer.pending(str(load.state))
     if found is None:  # not begun, or over
         return bool(exact(load.root, True) != load.before)
     done = load.do(action).split()[0] == "True"
@@ -127,7 +127,7 @@ def test_what_finishes_or_undoes_it_may_be_killed_as_well(load: Load) -> None:
         load.reset()
         assert load.do("commit", chance.randrange(calls // 3, calls)) == "killed"
         for _ in range(3):
-            if writer.pending(str(load.state)) is None:
+            if commit_writer.pending(str(load.state)) is None:
                 break
             load.do("resume" if number % 3 else "abort", chance.randrange(1, calls // 3))
         load.check(end_by(load, "resume" if number % 2 else "abort"))

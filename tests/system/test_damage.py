@@ -27,12 +27,12 @@ from agentfs_client.control import ControlClient
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.cli.common import Failure
 from agentfsd.cli.repairing import Wanted, check_state
-from agentfsd.core import data, sealing
+from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
-from agentfsd.lower.host import HostLower
-from agentfsd.metadata import seals
-from agentfsd.metadata.store import Store
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata import checksum_rows
+from agentfsd.metadata.row_store import Store
 from agentfsd.runtime import State
 from tests.mounted import Mounted, agentfsd, needs_fuse
 from tests.rounds import rounds, seed
@@ -107,8 +107,8 @@ def seal_all(crashed: Crashed) -> None:
     """What the daemon does in quiet moments."""
     lower, backstore = HostLower(str(crashed.lower)), HostBackstore(str(crashed.state / "objects"))
     store = Store.open(str(crashed.state / "meta.db"), str(crashed.lower))
-    wanted = seals.missing(store, 0, 1 << 40)
-    sealing.keep(store, sealing.make(backstore, wanted, lambda size: None))
+    wanted = checksum_rows.missing(store, 0, 1 << 40)
+    content_checksums.keep(store, content_checksums.make(backstore, wanted, lambda size: None))
     crashed.sealed = {number for number, _ in wanted}
     for opened in (store, backstore, lower):
         opened.close()

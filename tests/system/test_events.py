@@ -17,7 +17,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
 from agentfsd import runtime
-from agentfsd.control.events import LIMIT
+from agentfsd.control.event_stream import LIMIT
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 
 WAIT_S = 20

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentfsd.fuse.native.ioctl import CONTROL
+from agentfsd.fuse.native.control_ioctl import CONTROL
 from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
 from tests.system.stepper import COMMAND, PIPES, Stepper
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import wire
-from agentfs_client.backends.memory import InMemoryFilesystem
+from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfsd.web import comparing, names
 from agentfsd.web.code import coloured, text_of
 from agentfsd.web.graph import Node, places

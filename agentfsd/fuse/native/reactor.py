@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 if TYPE_CHECKING:
-    from agentfsd.fuse.native.session import NativeSession
+    from agentfsd.fuse.native.native_session import NativeSession
 
 _LINGER_S = 0.001  # how long we wait for a further request before the event loop does
 _SOON_S = 0.0002  # a request that came this soon after an answer will be followed by another

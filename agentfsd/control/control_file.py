@@ -1,0 +1,47 @@
+"""The control file of a mount, and the two status files beside it."""
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control import status_text
+from agentfsd.control.peer import Peer
+from agentfsd.control.service import ControlService
+from agentfsd.types import Caller
+
+
+class ControlFile:
+    """See types.ControlOpener."""
+
+    def __init__(self, service: ControlService) -> None:
+        self._service = service
+
+    def open(self, caller: Caller) -> "ControlFileHandle":
+        return ControlFileHandle(self._service, Peer(caller))
+
+    async def status_text(self, caller: Caller) -> bytes:
+        found = await self._service.status(self._service.bindings.branch_of(caller.pid))
+        return (await trio.to_thread.run_sync(status_text.status, found)).encode()
+
+    async def status_json(self, caller: Caller) -> bytes:
+        return wire.encode(await self._service.status(self._service.bindings.branch_of(caller.pid)), json=True)
+
+
+class ControlFileHandle:
+    """One open: a request is one whole write; its reply is read from where the last read ended. A new one replaces it."""
+
+    def __init__(self, service: ControlService, peer: Peer) -> None:
+        self._service, self._peer = service, peer
+        self._reply = memoryview(b"")
+
+    async def write(self, data: bytes) -> None:
+        self._reply = memoryview(b"")
+        self._reply = memoryview(await self._service.answer(data, self._peer))
+
+    def read(self, size: int) -> bytes:
+        part, self._reply = bytes(self._reply[:size]), self._reply[size:]
+        return part
+
+    def close(self) -> None:
+        self._reply = memoryview(b"")
+        self._service.leave(self._peer)
+        self._peer.close()

@@ -1,0 +1,125 @@
+"""The daemon's Unix socket: the same requests as the control file, framed by their length."""
+
+import array
+import errno
+import logging
+import socket
+import struct
+from collections.abc import Sequence
+
+import trio
+
+from agentfs_client import wire
+from agentfsd import runtime
+from agentfsd.control.peer import Peer
+from agentfsd.control.progress_channel import ClientGone, ProgressChannel
+from agentfsd.control.service import ControlService, error_reply, too_long
+from agentfsd.types import Caller
+
+log = logging.getLogger(__name__)
+
+_CREDENTIALS = struct.Struct("iII")
+_SO_PEERPIDFD = 77  # Linux 6.5
+_SO_PEERGROUPS = 59
+_GROUPS_BYTES = 1024  # the most that Python asks a socket for
+_SEND_TIMEOUT_S = 30
+_BACKLOG = 64
+_ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what does not fit
+
+
+def listen(path: str) -> trio.SocketListener:
+    """See runtime.owners_socket."""
+    return trio.SocketListener(trio.socket.from_stdlib_socket(runtime.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
+
+
+class ControlSocketServer:
+    """``clients`` counts the conversations that are open now."""
+
+    def __init__(self, service: ControlService) -> None:
+        self._service = service
+        self.clients = 0
+
+    async def serve(self, listener: trio.SocketListener) -> None:
+        await trio.serve_listeners(self._converse, [listener])
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        self.clients += 1
+        try:
+            async with stream:
+                peer = _peer(stream)
+                try:
+                    await self._requests(stream, peer)
+                finally:
+                    self._service.leave(peer)
+                    peer.close()
+        except (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            log.debug("a client went away in mid-sentence")
+        except Exception:
+            log.exception("a conversation failed")
+        finally:
+            self.clients -= 1
+
+    async def _requests(self, stream: trio.SocketStream, peer: Peer) -> None:
+        while header := await _receive(stream, wire.HEADER_BYTES, peer):
+            length = wire.frame_length(header)
+            if length > wire.MAX_REQUEST_BYTES:
+                await _send(stream, wire.encode(error_reply(too_long(length))))
+                return  # what follows cannot be told from a message
+            body = await _receive(stream, length, peer)
+            if body is None:
+                return
+            try:
+                reply = await self._service.answer(body, peer, ProgressChannel(stream, wire.is_json(body)))
+                await _send(stream, reply, peer.outgoing)
+            finally:
+                peer.drop_descriptors()
+
+
+def _peer(stream: trio.SocketStream) -> Peer:
+    """Whoever connected; the descriptor may be another process's by now."""
+    found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Peer(Caller(*_CREDENTIALS.unpack(found)), _pidfd(stream), _groups(stream))
+
+
+def _pidfd(stream: trio.SocketStream) -> int | None:
+    """Of whoever connected: -1 when that process has ended, None when the kernel cannot say."""
+    try:
+        return stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as exc:
+        return None if exc.errno in (errno.ENOPROTOOPT, errno.ENODATA) else -1
+
+
+def _groups(stream: trio.SocketStream) -> list[int] | None:
+    """The supplementary groups of whoever connected; None when those are too many."""
+    numbers = array.array("I")
+    try:
+        numbers.frombytes(stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
+    except OSError:
+        return None
+    return numbers.tolist()
+
+
+async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | None:
+    """Exactly *size* bytes, and what descriptors come along; None when the client ended before."""
+    parts = bytearray()
+    while len(parts) < size:
+        part, ancillary, _, _ = await stream.socket.recvmsg(min(size - len(parts), 1 << 16), _ROOM, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+                peer.descriptors.extend(numbers)
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+async def _send(stream: trio.SocketStream, body: bytes, descriptors: Sequence[int] = ()) -> None:
+    """The descriptors go with the first bytes."""
+    message, sent = wire.frame(body), 0
+    with trio.fail_after(_SEND_TIMEOUT_S):
+        if descriptors:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            sent = await stream.socket.sendmsg([message], rights)
+        await stream.send_all(message[sent:])

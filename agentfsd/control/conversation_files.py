@@ -1,0 +1,145 @@
+"""What a conversation has open: a file that it reads, or one that it has begun to write. Knows no request."""
+
+import errno
+import os
+import stat
+
+from agentfsd.control.cooperative import Steps
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core.content_objects import create_object
+from agentfsd.core.directory_entries import Owner
+from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.permissions import Credentials
+from agentfsd.core.tree import Tree
+from agentfsd.types import ContentFile
+
+_STEP_BYTES = 1 << 20
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+
+
+class OpenedFile:
+    """A handle of the kind that the kernel has: it follows its file, and stays with the state in which it was opened."""
+
+    def __init__(self, inode: Inode) -> None:
+        data.open_(inode, os.O_RDONLY)
+        self.inode, self.tree_id = inode, inode.tree.id
+
+    def read(self, size: int, offset: int) -> bytes:
+        return data.read(self.inode, size, offset)
+
+    def close(self) -> None:
+        data.release(self.inode)
+
+
+class StagedFile:
+    """Content that is to become the file at *path* of a branch, or to be appended to it. No row refers to it before; with
+    close() it goes, unless it has become a file's."""
+
+    def __init__(self, tree: Tree, path: bytes, mode: str, permissions: int) -> None:
+        self.tree_id, self.path, self.mode, self.permissions = tree.id, path, mode, permissions
+        self._backstore = tree.backstore
+        self._size = self._number = 0  # of the object; 0 while the content is nameless
+        self._content = self._make(tree)
+        self._is_taken = False
+
+    def _make(self, tree: Tree) -> ContentFile:
+        try:
+            return tree.backstore.create_unnamed()
+        except OSError as exc:
+            if exc.errno != errno.EOPNOTSUPP:
+                raise
+        self._number = tree.store.next_id("object")
+        return create_object(tree, self._number)
+
+    def close(self) -> None:
+        if self._is_taken:
+            return
+        self._is_taken = True
+        self._content.close()
+        if self._number:
+            self._backstore.remove(self._number)
+
+    def write(self, content: bytes) -> None:
+        """More of it; ENOSPC."""
+        written = self._content.pwrite(content, self._size)
+        self._size += written
+        if written < len(content):
+            raise OSError(errno.ENOSPC, "no space left for all of it")
+
+    def become(self, directory: Inode, name: bytes, who: Credentials) -> Inode:
+        """A new file."""
+        mode = permissions.mode_of_new(directory, stat.S_IFREG | self.permissions, who)
+        owner = Owner(who.uid, who.gid, who.umask)
+        made = directory_entries.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
+        self._is_taken = True
+        if not made.opens:
+            made.release_files()
+        return made
+
+    def replace(self, inode: Inode, who: Credentials) -> None:
+        """The content of a file that is there, at once: its owner, mode, names and attributes stay, who has it open sees this."""
+        tree = inode.tree
+        inode_attributes.drop_capabilities(inode)  # first: a kill in between must not leave them to the new content
+        if not who.privileged:
+            inode_attributes.drop_setid(inode)
+        copyup.replace_content(inode, *self._complete(tree))
+        self._is_taken = True
+        inode_attributes.setattr_(tree, inode, NewAttributes(mtime_ns=copyup.now_ns()), privileged=True)
+
+    def _complete(self, tree: Tree) -> tuple[int, ContentFile]:
+        """An object that a row may refer to."""
+        if not self._number:
+            number = tree.store.next_id("object")
+            self._content.give_name(number)
+            self._number = number
+        self._content.start_writeback()
+        return self._number, self._content
+
+    def append(self, inode: Inode, who: Credentials) -> Steps[None]:
+        """Copies it to the end of a file. A failure leaves the file's end as it was, and what others have written there since."""
+        data.open_(inode, os.O_WRONLY)
+        try:
+            begin = _size_of(inode)
+            for offset in range(0, self._size, _STEP_BYTES):
+                end = _size_of(inode)
+                try:
+                    _write(inode, self._content.pread(_STEP_BYTES, offset), end, who)
+                except OSError:
+                    was = begin if end == begin + offset else end
+                    if _size_of(inode) > was:
+                        inode_attributes.truncate(inode, was)
+                    raise
+                yield offset, self._size, "appending"
+        finally:
+            data.release(inode)
+
+    def overwrite(self, inode: Inode, who: Credentials) -> Steps[None]:
+        """Puts it in the place of a file's content, in the same object. The room for it is taken before the first byte."""
+        data.open_(inode, os.O_WRONLY)
+        try:
+            if self._size:
+                _reserve(inode, self._size)
+            for offset in range(0, self._size, _STEP_BYTES):
+                _write(inode, self._content.pread(_STEP_BYTES, offset), offset, who)
+                yield offset, self._size, "writing"
+            inode_attributes.truncate(inode, self._size)
+        finally:
+            data.release(inode)
+
+
+def _size_of(inode: Inode) -> int:
+    return inode.tree.data_stat(inode).st_size
+
+
+def _reserve(inode: Inode, size: int) -> None:
+    try:
+        data.allocate(inode, _KEEP_SIZE, 0, size)
+    except OSError as exc:
+        if exc.errno != errno.EOPNOTSUPP:
+            raise
+
+
+def _write(inode: Inode, part: bytes, offset: int, who: Credentials) -> None:
+    if data.write(inode, part, offset, privileged=who.privileged) < len(part):
+        raise OSError(errno.ENOSPC, "no space left for all of it")

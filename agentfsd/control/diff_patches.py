@@ -1,0 +1,85 @@
+"""The answer to diff.patch: what changed is read in the event loop, bit by bit, and compared in a process of its own.
+
+Starting that takes 100 ms or more, so the little that is compared within a few milliseconds is compared here.
+"""
+
+import errno
+import sys
+import tempfile
+
+import msgspec
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.cooperative import drive
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal, invalid
+from agentfsd.history import compare, patch
+from agentfsd.history.paths import parse
+
+MAX_CONTEXT_LINES = 1_000_000
+_LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
+
+
+def asked_paths(request: wire.Diff | wire.DiffPatch) -> list[bytes]:
+    return [path.encode() for path in request.paths] + request.raw_paths
+
+
+def check(request: wire.DiffPatch) -> None:
+    """Refusal for what can be told without looking."""
+    parse(asked_paths(request))
+    if not 0 <= request.context_lines <= MAX_CONTEXT_LINES:
+        raise invalid(f"{request.context_lines} lines of context cannot be shown", f"give 0 to {MAX_CONTEXT_LINES}")
+
+
+async def make(
+    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, context: RequestContext, state: str
+) -> list[wire.FilePatch]:
+    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large.
+
+    What is compared lies in an unnamed file in the directory *state* meanwhile: $TMPDIR may be in the mount.
+    """
+    old, new = overlay.side(a), overlay.side(b)
+    wanted = parse(asked_paths(request))
+    with tempfile.TemporaryFile(dir=state) as spool:
+        changes = await drive(overlay.diffing(old, new), context)
+        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
+        context.progress(0, 0, "comparing")
+        job = compare.Job(pairs, request.stat_only, request.context_lines)
+        if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:
+            outcome = compare.compare(job, spool.fileno())
+        else:
+            outcome = await _compare_apart(job, spool.fileno())
+    if outcome.too_long_at is not None:
+        shown = outcome.too_long_at.decode("utf-8", "backslashreplace")
+        raise Refusal(
+            errno.EFBIG, "too-long", f"with {shown} the patch is longer than {compare.MAX_PATCH_BYTES >> 20} MiB",
+            "name fewer paths at once",
+        )  # fmt: skip
+    return [_wire_patch(found) for found in outcome.patches]
+
+
+async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.Outcome:
+    command = [sys.executable, "-P", "-m", compare.__name__, str(spool_fd)]
+    done = await trio.run_process(command, stdin=msgspec.msgpack.encode(job), capture_stdout=True, pass_fds=[spool_fd])
+    return msgspec.msgpack.decode(done.stdout, type=compare.Outcome)
+
+
+def _wire_patch(found: compare.FilePatch) -> wire.FilePatch:
+    pair = found.pair
+    return wire.FilePatch(
+        status=pair.status,
+        **wire.path_fields(pair.path),
+        **wire.path_fields(pair.old_path if pair.old_path != pair.path else b"", "old_path"),
+        added=found.added,
+        removed=found.removed,
+        is_binary=found.is_binary,
+        old_size=pair.old_size,
+        new_size=pair.new_size,
+        old_mode=pair.old.mode if pair.old else 0,
+        new_mode=pair.new.mode if pair.new else 0,
+        patch=found.patch,
+        note=pair.note,
+        lower_moved=pair.lower_moved,
+    )

@@ -1,0 +1,184 @@
+"""What happens in branches, as one client is told: in order, in bounded memory, at the pace at which that client reads.
+
+It hears of changes from the handlers that make them (Overlay.listeners) and never makes those wait.
+"""
+
+import errno
+import math
+import time
+from collections import deque
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.binding.table import Bindings
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core.branch_events import BranchEvent
+from agentfsd.core.inode import Inode
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal
+
+LIMIT = 10_000  # events that wait for a slow reader
+_QUIET_S = 0.2  # a file that is written all the time is told of this often
+_BATCH = 500
+
+
+class _Write:
+    """The last "modified" of a file: when it was told, and by whom it was written since, None for by nobody."""
+
+    __slots__ = ("again", "told_s")
+
+    def __init__(self, told_s: float) -> None:
+        self.told_s = told_s
+        self.again: BranchEvent | None = None
+
+
+class EventWatcher:
+    """Hears what happens in one branch, by id (None: in all), from start() to stop()."""
+
+    def __init__(self, overlay: Overlay, branch_id: str | None) -> None:
+        self.branch_id = branch_id
+        self._overlay = overlay
+        self._branch_gone = False
+        self._queue: deque[wire.Event] = deque()
+        self._lost = 0
+        self._writes: dict[Inode, _Write] = {}
+        self._next_look_s = math.inf
+        self._news = trio.Event()
+
+    def start(self) -> None:
+        self._overlay.listeners.append(self.hear)
+
+    def stop(self) -> None:
+        self._overlay.listeners.remove(self.hear)
+
+    # -- hearing
+
+    def hear(self, told: BranchEvent) -> None:
+        if self.branch_id not in (None, told.branch_id):
+            return
+        inode = told.inode
+        if inode is None:
+            self._tell_writes(told.branch_id)
+        elif told.kind == "modified":
+            self._written(inode, told)
+            return
+        elif self._writes:
+            self._tell_write_before(inode, told)
+        self._put(self._event(told))
+        if told.kind == "branch-deleted" and self.branch_id is not None:
+            self._branch_gone = True
+
+    def _written(self, inode: Inode, told: BranchEvent) -> None:
+        """The first write is told at once, those that follow it together after a quiet time."""
+        known = self._writes.get(inode)
+        if known is not None:
+            known.again = told
+        elif len(self._writes) >= LIMIT:
+            self._lose()
+        else:
+            now = time.monotonic()
+            self._writes[inode] = _Write(now)
+            self._next_look_s = min(self._next_look_s, now + _QUIET_S)
+            self._put(self._event(told))
+
+    def _tell_write_before(self, inode: Inode, told: BranchEvent) -> None:
+        """What was written before a file got another name, or lost its last one."""
+        if told.kind == "deleted" and not inode.nlink:
+            self._writes.pop(inode, None)
+            return
+        known = self._writes.get(inode)
+        if known is not None and known.again is not None and told.kind == "renamed":
+            self._put(self._event(known.again._replace(path=told.old_path)))
+            known.again = None
+
+    def _tell_writes(self, branch_id: str) -> None:
+        """What was written before the branch's state was fixed or replaced."""
+        for inode in [inode for inode in self._writes if inode.tree.id == branch_id]:
+            self._tell_write(inode, self._writes.pop(inode))
+
+    def _tell_write(self, inode: Inode, write: _Write) -> None:
+        if write.again is not None and inode.nlink:
+            self._put(self._event(write.again))
+
+    def _event(self, told: BranchEvent) -> wire.Event:
+        inode = told.inode
+        path = (inode.path if inode is not None else b"") if told.path is None else told.path
+        fields = wire.path_fields(path) | wire.path_fields(told.old_path, "old_path")
+        return wire.Event(
+            kind=told.kind, branch=told.branch or self._branch_name(told.branch_id), pid=told.pid, time_ns=time.time_ns(),
+            path=fields["path"], raw_path=fields.get("raw_path", ""), old_path=fields["old_path"],
+            raw_old_path=fields.get("raw_old_path", ""), is_dir=inode is not None and inode.is_dir, name=told.name,
+        )  # fmt: skip
+
+    def _branch_name(self, branch_id: str) -> str:
+        return self._overlay.branch_row(branch_id).name if self._overlay.has_tree(branch_id) else ""
+
+    # -- passing on
+
+    @property
+    def is_over(self) -> bool:
+        """The watched branch has gone, and that was told."""
+        return self._branch_gone and not self._queue and not self._lost
+
+    def _put(self, event: wire.Event) -> None:
+        if len(self._queue) >= LIMIT:
+            self._lose()
+            return
+        self._mark_gap()
+        self._queue.append(event)
+        self._news.set()
+
+    def _lose(self) -> None:
+        self._lost += 1
+        self._news.set()
+
+    def _mark_gap(self) -> None:
+        if self._lost:
+            self._queue.append(wire.Event(kind="lost", branch="", time_ns=time.time_ns(), count=self._lost))
+            self._lost = 0
+
+    async def take(self) -> list[wire.Event]:
+        """Some events, in order; waits until there are some."""
+        while True:
+            self._look_at_writes()
+            if not self._queue:
+                self._mark_gap()
+            if self._queue:
+                return [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+            self._news = trio.Event()
+            with trio.move_on_after(max(0.0, self._next_look_s - time.monotonic())):
+                await self._news.wait()
+
+    def _look_at_writes(self) -> None:
+        now = time.monotonic()
+        if now < self._next_look_s:
+            return
+        for inode, write in list(self._writes.items()):
+            if now - write.told_s < _QUIET_S:
+                continue
+            self._tell_write(inode, write)
+            if write.again is None:
+                del self._writes[inode]
+            else:
+                write.again, write.told_s = None, now
+        self._next_look_s = now + _QUIET_S / 2 if self._writes else math.inf
+
+
+async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindings) -> None:
+    """Until the watched branch has gone. Refusal where there is no socket, and once the caller was bound to another branch."""
+    channel = context.channel
+    if channel is None:
+        raise Refusal(
+            errno.EOPNOTSUPP, "socket-only", "events are told over the daemon's socket only", "`agentfsd watch` uses it"
+        )
+    watcher.start()
+    try:
+        await channel.send(wire.EventsOk())
+        while not watcher.is_over:
+            events = await watcher.take()
+            if bindings.branch_of(context.caller.pid) not in (None, watcher.branch_id):
+                raise Refusal(errno.EPERM, "outside-branch", "you were bound to a branch since; others are not told to you")
+            await channel.send(*events)
+    finally:
+        watcher.stop()

@@ -1,0 +1,66 @@
+"""Which files of two states differ, as plain lists of paths; how many there are. Knows no request."""
+
+import stat
+from collections.abc import Iterable, Iterator
+
+from agentfs_client import wire
+from agentfsd.control.cooperative import Steps
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.tree_diff import pairs_in_steps
+
+
+def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.FilesDifferReply]:
+    """The trees must hold still. *count*: also how many files are the same, for which all of *old* is walked."""
+    added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
+    for done, pair in enumerate(pairs_in_steps(parts, old, new)):
+        yield done, 0, "comparing"
+        if pair is None:
+            continue
+        had, has = _is_file(pair.old), _is_file(pair.new)
+        if had or has:
+            (modified if had and has else deleted if had else added).append(pair.path)
+    unchanged = -1
+    if count:
+        unchanged = (yield from _count(old)) - len(modified) - len(deleted)
+    return wire.FilesDifferReply(added=_names(added), modified=_names(modified), deleted=_names(deleted), unchanged=unchanged)
+
+
+def _is_file(inode: Inode | None) -> bool:
+    return inode is not None and not inode.is_dir
+
+
+def _names(paths: Iterable[bytes]) -> list[wire.PathName]:
+    return [wire.PathName(**wire.path_fields(path)) for path in sorted(paths)]
+
+
+def _count(tree: Tree) -> Steps[int]:
+    found = 0
+    for directory in _directories(tree, tree.root):
+        found += sum(not stat.S_ISDIR(kind) for _, kind in tree.kinds(directory))
+        yield found, 0, "counting"
+    return found
+
+
+def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
+    """Files beneath a directory, and their sizes."""
+    found = size_bytes = 0
+    for inside in _directories(tree, directory):
+        for name in tree.names(inside):
+            looked = tree.look(inside, name)
+            if looked is not None and not looked[0].is_dir:
+                found += 1
+                size_bytes += looked[1].size if looked[0].is_file else 0
+            yield found, 0, "counting"
+    return wire.FilesCounted(files=found, size_bytes=size_bytes)
+
+
+def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
+    """*top* and all beneath it; each before what is in it."""
+    todo = [top]
+    while todo:
+        directory = todo.pop()
+        yield directory
+        for name, kind in tree.kinds(directory):
+            if stat.S_ISDIR(kind) and (inside := tree.find(directory, name)) is not None and inside.is_dir:
+                todo.append(inside)

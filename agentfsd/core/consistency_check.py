@@ -1,0 +1,161 @@
+"""Checks that what is stored is sound: names lead somewhere, contents are there, nothing is left over."""
+
+import sqlite3
+import stat
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from agentfsd.core import content_checksums, lost_contents
+from agentfsd.core.inode import ROOT_ID
+from agentfsd.core.tree import Tree
+from agentfsd.errors import DamagedContent
+from agentfsd.metadata import checksum_rows, inspection, layer_rows
+from agentfsd.metadata.inspection import describe_pages
+from agentfsd.metadata.row_store import Store
+
+if TYPE_CHECKING:
+    from agentfsd.core.overlay import Overlay
+
+_PAGE = 500  # objects that are looked at in one step
+_AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one step, for which everybody waits
+
+
+Steps = Generator[tuple[int, int, str], None, list[str]]
+
+
+def check(overlay: "Overlay", *, scrub: bool = False, alone: bool = False) -> Steps:
+    """One sentence for each problem; looks at everything, changes nothing. Each step finds things as they are then.
+
+    *scrub*: reads the content of what is sealed as well, where a checksum of it was made. *alone*: nobody waits meanwhile, so
+    the structure of a large database is checked, too, for which SQLite has no steps.
+    """
+    store = overlay.store
+    problems: list[str] = []
+    try:
+        heads = overlay.heads()
+        total = 2 + len(heads)
+        problems += yield from _check_database(overlay, total, alone)
+        problems += _check_layers(overlay)
+        problems += yield from _check_objects(overlay, total)
+        for done, (label, tree) in enumerate(heads, 2):
+            yield done, total, label
+            if not tree.detached:  # else it was replaced since we began
+                problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
+        if scrub:
+            problems += yield from _scrub(overlay)
+        problems = yield from lost_contents.naming(overlay, problems, total)
+    except sqlite3.DatabaseError as exc:
+        problems.append(f"database: {exc}; what comes after that was not checked")
+    return [inspection.plain(problem) for problem in problems]
+
+
+def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
+    """Its structure, or where that takes long the checksum of every page: with those it is as SQLite has made it."""
+    store = overlay.store
+    problems: list[str] = []
+    (size,) = store.db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+    if alone or size <= _AT_ONCE_BYTES:
+        problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    elif overlay.backstore.persistent and (store.db.pages is None or not store.db.pages.is_sound):
+        problems = ["database: its pages have no checksums (the disk was full), and it is too large for another check while "
+                    "it is in use: unmount it, then 'agentfsd fsck --state DIR'"]  # fmt: skip
+    wrong: list[int] = []
+    for some in store.db.pages.wrong() if store.db.pages is not None else ():
+        wrong += some
+        yield 1, total, "database"
+    return [*problems, *([f"database: {describe_pages(wrong)} not as written"] if wrong else [])]
+
+
+def _scrub(overlay: "Overlay") -> Steps:
+    problems, total = [], checksum_rows.count(overlay.store)
+    for done, problem in enumerate(content_checksums.scrubbing(overlay.store, overlay.backstore)):
+        problems += [problem] if problem else []
+        yield min(done, total), total, "contents"
+    return problems
+
+
+def _check_layers(overlay: "Overlay") -> list[str]:
+    store = overlay.store
+    known = layer_rows.parents(store)
+    problems = [
+        f"layer {layer}: its parent {parent} is missing" for layer, parent in known.items() if parent and parent not in known
+    ]
+    for row in layer_rows.branches(store):
+        problems += [
+            f"branch {row.name}: layer {layer} is missing" for layer in (row.head, row.base_layer) if layer and layer not in known
+        ]
+    problems += [
+        f"snapshot {row.name}: layer {row.layer} is missing"
+        for row in layer_rows.snapshots(store)
+        if row.layer and row.layer not in known
+    ]
+    alive = set(known) | set(layer_rows.dead(store))
+    for table in ("inode", "dentry", "object", "origin"):
+        found = {row[0] for row in store.db.execute(f"SELECT DISTINCT layer FROM {table}")}
+        problems += [f"{table}: rows of layer {layer}, which does not exist" for layer in found - alive - {0}]
+    return problems
+
+
+def _check_objects(overlay: "Overlay", total: int) -> Steps:
+    store = overlay.store
+    rows = dict(store.db.execute("SELECT id, layer FROM object"))
+    dead = set(layer_rows.dead(store)) | {0}
+    held = set(overlay.backstore.ids())
+    problems: list[str] = []
+    last = 0
+    alive = sorted(number for number, layer in rows.items() if layer not in dead)
+    for at in range(0, len(alive), _PAGE):
+        problems += _look_at(overlay, alive[at : at + _PAGE], last)
+        last = alive[min(at + _PAGE, len(alive)) - 1]
+        yield 1, total, "contents"
+    rows = dict(store.db.execute("SELECT id, layer FROM object"))
+    problems += [f"object {number} belongs to nothing" for number in held.intersection(overlay.backstore.ids()) - set(rows)]
+    uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
+    dead = set(layer_rows.dead(store)) | {0}
+    used = {number for number, layer in store.db.execute(uses) if layer not in dead}
+    problems += [f"object {number} has no row" for number in used - set(rows)]
+    problems += [
+        f"object {number} is used by nothing" for number, layer in rows.items() if layer not in dead and number not in used
+    ]
+    return problems
+
+
+def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
+    """Of some objects: is each there, a regular file of ours, and if it is sealed as long as it was?"""
+    store, problems = overlay.store, []
+    sizes = {seal.object: seal.size for seal in checksum_rows.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
+    for number in numbers:
+        try:
+            size = overlay.backstore.stat(number).st_size
+        except DamagedContent as exc:
+            if store.object_layer(number):  # else it went since the last step
+                problems.append(f"object {number} is lost: {exc.strerror}")
+            continue
+        if size != sizes.get(number, size):
+            problems.append(f"object {number} has {size} bytes, and had {sizes[number]} when it was sealed")
+    return problems
+
+
+def _check_tree(store: Store, tree: Tree) -> list[str]:
+    """Every stored name leads to a stored inode, and link counts agree with the names."""
+    newest = lost_contents.newest_inodes(store, tree)
+    problems: list[str] = []
+    links: dict[int, int] = {}
+    for (directory, name), child in lost_contents.newest_names(store, tree).items():
+        if not child or newest.get(directory) is None or newest[directory].nlink == 0:
+            continue
+        row = newest.get(child)
+        if row is None or row.nlink == 0:
+            problems.append(f"{name!r} in directory {directory} leads to inode {child}, which is not there")
+            continue
+        links[child] = links.get(child, 0) + 1
+    for number, row in newest.items():
+        if number == ROOT_ID or row.nlink == 0:
+            continue
+        names = links.get(number, 0)
+        if stat.S_ISDIR(row.mode):
+            if names != 1:
+                problems.append(f"directory {number} has {names} names")
+        elif not row.linked and names != row.nlink:
+            problems.append(f"inode {number} has {names} names but counts {row.nlink}")
+    return problems

@@ -1,0 +1,422 @@
+"""What changes names: create, link, unlink, rename. Each function is one transaction.
+
+Permission to do it was checked by the kernel; what POSIX demands beyond that is checked here.
+"""
+
+import contextlib
+import errno
+import stat
+
+from agentfsd.core import acl, origin
+from agentfsd.core.content_objects import create_object
+from agentfsd.core.copyup import (
+    change_time_ns,
+    check_writable,
+    is_owned,
+    load_lower_attributes,
+    materialize,
+    now_ns,
+    retry_with_reserve,
+    save,
+    set_entry,
+)
+from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
+from agentfsd.core.tree import Tree, exists_in, join
+from agentfsd.errors import DamagedContent
+from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.types import ContentFile
+
+RENAME_NOREPLACE = 1
+RENAME_EXCHANGE = 2
+LINK_MAX = 65000
+
+
+class Owner:
+    """Who creates: user and group of the caller, and its umask, which counts where no default ACL decides."""
+
+    __slots__ = ("gid", "uid", "umask")
+
+    def __init__(self, uid: int, gid: int, umask: int = 0) -> None:
+        self.uid, self.gid, self.umask = uid, gid, umask
+
+
+def make(
+    tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, rdev: int = 0, target: bytes = b"",
+    content: tuple[int, ContentFile] | None = None,
+) -> Inode:  # fmt: skip
+    """Creates a file, directory, symlink or special file by the type in *mode*; FileExistsError, ENAMETOOLONG.
+
+    *content*: number and object, complete, that a regular file is to have; it goes when the file cannot be made.
+    """
+    _check_new_name(tree, directory, name)
+    inode = _new_inode(tree, directory, name, mode, owner)
+    if stat.S_ISLNK(mode):
+        inode.target = target
+    elif stat.S_ISDIR(mode):
+        inode.nlink, inode.entries = 2, {}
+    elif not stat.S_ISREG(mode):
+        inode.rdev = rdev
+    if stat.S_ISREG(mode):
+        _give_content(inode, content)
+    try:
+        with tree.store.transaction() as tx:
+            materialize(tx, directory, itself=False)
+            inode.id = tree.store.next_id("inode")
+            inode.ino = tree.new_ino(inode.id)
+            if inode.content:
+                tree.store.put_object(inode.content, tree.head)
+            save(tx, inode)
+            _link_in(tx, directory, name, inode)
+    except BaseException:
+        inode.release_files()
+        if inode.content:
+            tree.backstore.remove(inode.content)
+        raise
+    tree.adopt(inode)
+    return inode
+
+
+def _new_inode(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner) -> Inode:
+    inode = Inode(tree, directory, name)
+    parent = tree.attributes(directory)
+    inode.uid, inode.gid = owner.uid, owner.gid
+    if parent.mode & stat.S_ISGID:
+        inode.gid = parent.gid
+        if stat.S_ISDIR(mode):
+            mode |= stat.S_ISGID
+    default = default_acl(tree, directory)
+    if default is None and not stat.S_ISLNK(mode):
+        mode &= ~owner.umask
+    inode.mode, inode.xattrs = acl.inherit(default, mode)
+    inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = now_ns()
+    return inode
+
+
+def default_acl(tree: Tree, directory: Inode) -> bytes | None:
+    if directory.xattrs is not None:
+        return directory.xattrs.get(acl.DEFAULT)
+    if directory.lower_path is None:
+        return None
+    try:
+        return tree.lower.getxattr(directory.lower_path, acl.DEFAULT)
+    except OSError:
+        return None
+
+
+def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
+    """A regular file without a name, as O_TMPFILE makes it; EOPNOTSUPP where contents cannot be nameless."""
+    check_writable(tree)
+    if directory.nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the directory was removed")
+    inode = _new_inode(tree, directory, b"", mode, owner)
+    inode.file = tree.backstore.create_unnamed()
+    inode.anonymous, inode.nlink = True, 0
+    inode.ino = tree.new_ino(tree.store.next_id("inode"))
+    inode.parent, inode.linkable = None, True
+    return inode
+
+
+def _give_content(inode: Inode, content: tuple[int, ContentFile] | None) -> None:
+    """Content first: the row that will refer to it is written after."""
+    tree = inode.tree
+    inode.content_layer = tree.head
+    if content is not None:
+        inode.content, inode.file = content
+    else:
+        inode.content = tree.store.next_id("object")
+        inode.file = create_object(tree, inode.content)
+
+
+def _check_new_name(tree: Tree, directory: Inode, name: bytes) -> None:
+    check_writable(tree)
+    if directory.nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the directory was removed")
+    if tree.find(directory, name) is not None:
+        raise FileExistsError(errno.EEXIST, "name exists")
+
+
+def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
+    """A further name for a file; FileExistsError, EMLINK, ENOENT when the file has no name left."""
+    _check_new_name(tree, directory, name)
+    if inode.is_dir:
+        raise PermissionError(errno.EPERM, "a directory cannot have two names")
+    if inode.linkable:
+        _link_first(tree, inode, directory, name)
+        return
+    if inode.nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the file was removed")
+    if inode.nlink >= LINK_MAX:
+        raise OSError(errno.EMLINK, "too many links")
+    with tree.store.transaction() as tx:
+        materialize(tx, inode)
+        materialize(tx, directory, itself=False)
+        tx.set(inode, nlink=inode.nlink + 1, ctime_ns=change_time_ns(inode))
+        save(tx, inode)
+        _link_in(tx, directory, name, inode)
+
+
+def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
+    """Gives a file of tmpfile() its name: content first, then the rows."""
+    number = tree.store.next_id("object")
+    assert inode.file is not None
+    inode.file.give_name(number)
+    try:
+        with tree.store.transaction() as tx:
+            materialize(tx, directory, itself=False)
+            tx.set(inode, id=inode.ino - NEW_INO_BASE, nlink=1, anonymous=False, content=number, content_layer=tree.head)
+            tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
+            tree.store.put_object(number, tree.head)
+            save(tx, inode)
+            _link_in(tx, directory, name, inode)
+    except BaseException:
+        tree.backstore.remove(number)
+        raise
+    tree.adopt(inode)
+
+
+@retry_with_reserve
+def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
+    """Removes a name that is no directory, and returns what it stood for; IsADirectoryError."""
+    check_writable(tree)
+    inode = tree.lookup(directory, name)
+    if inode.is_dir:
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    with tree.store.transaction() as tx:
+        materialize(tx, directory, itself=False)
+        _remove_entry(tx, directory, name)
+        _touch(tx, directory)
+        _drop_link(tx, inode)
+    _discard_if_gone(inode)
+    return inode
+
+
+@retry_with_reserve
+def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
+    """Removes an empty directory; ENOTEMPTY, NotADirectoryError."""
+    check_writable(tree)
+    inode = tree.lookup(directory, name)
+    _check_removable(tree, inode)
+    with tree.store.transaction() as tx:
+        materialize(tx, directory, itself=False)
+        _remove_entry(tx, directory, name)
+        _drop_directory(tx, inode)
+        _count_subdirectory(tx, directory, -1)
+        _touch(tx, directory)
+
+
+def _check_removable(tree: Tree, inode: Inode) -> None:
+    if not inode.is_dir:
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+    if not tree.is_empty(inode):
+        raise OSError(errno.ENOTEMPTY, "directory not empty")
+
+
+def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
+    """rename(2) with RENAME_NOREPLACE and RENAME_EXCHANGE; a directory moves in one step whatever it holds."""
+    check_writable(tree)
+    if flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE) or flags == RENAME_NOREPLACE | RENAME_EXCHANGE:
+        raise OSError(errno.EINVAL, "unknown rename flags")
+    source = tree.lookup(old_dir, old)
+    if new_dir.nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the directory was removed")
+    target = tree.find(new_dir, new)
+    if target is not None and flags & RENAME_NOREPLACE:
+        raise FileExistsError(errno.EEXIST, "name exists")
+    _check_no_loop(source, new_dir)
+    if flags & RENAME_EXCHANGE:
+        if target is None:
+            raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
+        _check_no_loop(target, old_dir)
+        _exchange(tree, (old_dir, old, source), (new_dir, new, target))
+        return
+    if target is source:
+        return
+    if target is not None:
+        _check_replaceable(tree, source, target)
+    _move(tree, source, (old_dir, old), (new_dir, new), target)
+
+
+def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None) -> None:
+    (old_dir, old), (new_dir, new) = whence, place
+    with tree.store.transaction() as tx:
+        tx.set(source, parent=old_dir, name=old)
+        materialize(tx, source)
+        for node in (old_dir, new_dir):
+            materialize(tx, node, itself=False)
+        if target is not None:
+            if target.is_dir:
+                _drop_directory(tx, target)
+                _count_subdirectory(tx, new_dir, -1)
+            else:
+                _drop_link(tx, target)
+        _remove_entry(tx, old_dir, old)
+        if target is not None or new_dir.tree.entries(new_dir).get(new) == WHITEOUT:
+            origin.note(tx, new_dir, new, keep=source.is_file)
+        set_entry(tx, new_dir, new, source.id)
+        tx.set(source, parent=new_dir, name=new, ctime_ns=change_time_ns(source))
+        save(tx, source)
+        if source.is_dir and old_dir is not new_dir:
+            _count_subdirectory(tx, old_dir, -1)
+            _count_subdirectory(tx, new_dir, 1)
+        _touch(tx, old_dir)
+        _touch(tx, new_dir)
+    if target is not None:
+        _discard_if_gone(target)
+        _write_back(source)
+
+
+def _write_back(inode: Inode) -> None:
+    """What replaces another file starts its way to the disk before the new name does: programs that do not sync rely on it."""
+    if not (inode.is_file and inode.content and is_owned(inode)):
+        return
+    with contextlib.suppress(DamagedContent):
+        content = inode.file or inode.tree.backstore.open(inode.content)
+        content.start_writeback()
+        if content is not inode.file:
+            content.close()
+
+
+def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, bytes, Inode]) -> None:
+    (dir_a, name_a, node_a), (dir_b, name_b, node_b) = one, two
+    with tree.store.transaction() as tx:
+        tx.set(node_a, parent=dir_a, name=name_a)
+        tx.set(node_b, parent=dir_b, name=name_b)
+        for node in (node_a, node_b):
+            materialize(tx, node)
+        for node in (dir_a, dir_b):
+            materialize(tx, node, itself=False)
+        origin.note(tx, dir_a, name_a, keep=node_b.is_file)
+        origin.note(tx, dir_b, name_b, keep=node_a.is_file)
+        set_entry(tx, dir_a, name_a, node_b.id)
+        set_entry(tx, dir_b, name_b, node_a.id)
+        tx.set(node_a, parent=dir_b, name=name_b, ctime_ns=change_time_ns(node_a))
+        tx.set(node_b, parent=dir_a, name=name_a, ctime_ns=change_time_ns(node_b))
+        save(tx, node_a)
+        save(tx, node_b)
+        if node_a.is_dir != node_b.is_dir and dir_a is not dir_b:
+            _count_subdirectory(tx, dir_a, 1 if node_b.is_dir else -1)
+            _count_subdirectory(tx, dir_b, 1 if node_a.is_dir else -1)
+        _touch(tx, dir_a)
+        _touch(tx, dir_b)
+
+
+def _check_no_loop(moved: Inode, directory: Inode) -> None:
+    node: Inode | None = directory
+    while node is not None:
+        if node is moved:
+            raise OSError(errno.EINVAL, "a directory cannot move into itself")
+        node = node.parent
+
+
+def _check_replaceable(tree: Tree, source: Inode, target: Inode) -> None:
+    if target.is_dir:
+        if not source.is_dir:
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        _check_removable(tree, target)
+    elif source.is_dir:
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+
+
+# -- pieces of a transaction
+
+
+def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> None:
+    if directory.tree.entries(directory).get(name) == WHITEOUT:
+        origin.note(tx, directory, name, keep=inode.is_file)
+    set_entry(tx, directory, name, inode.id)
+    if inode.is_dir:
+        _count_subdirectory(tx, directory, 1)
+    _touch(tx, directory)
+
+
+def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
+    """Takes a name away: with a whiteout where the lower or an older layer would show it again."""
+    tree = directory.tree
+    older = _older_child(tree, directory.id, name)
+    if older or (older is None and _lower_has(directory, name)):
+        origin.note(tx, directory, name, keep=False)
+        set_entry(tx, directory, name, WHITEOUT)
+        return
+    tree.store.delete_dentry(directory.id, name, tree.head)
+    tx.put(tree.entries(directory), name, older)
+
+
+def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
+    """What a name stands for beneath the head layer: an inode id, WHITEOUT, or None where no layer knows it."""
+    if len(tree.chain) == 1:
+        return None
+    beneath = tree.chain - {tree.head}
+    versions = [version for version in tree.store.versions_of_name(directory_id, name) if version[0] in beneath]
+    return max(versions)[1] if versions else None
+
+
+def _lower_has(directory: Inode, name: bytes) -> bool:
+    return directory.lower_path is not None and exists_in(directory.tree.lower, join(directory.lower_path, name))
+
+
+def _touch(tx: Transaction, directory: Inode) -> None:
+    stamp = change_time_ns(directory)
+    tx.set(directory, mtime_ns=stamp, ctime_ns=stamp)
+    save(tx, directory)
+
+
+def _count_subdirectory(tx: Transaction, directory: Inode, change: int) -> None:
+    """Follows the link count; a lower that does not count subdirectories (btrfs: always 1) is left as it is."""
+    if directory.nlink >= 2:
+        tx.set(directory, nlink=max(2, directory.nlink + change))
+
+
+def _drop_link(tx: Transaction, inode: Inode) -> None:
+    if not inode.id:
+        load_lower_attributes(tx, inode)
+        if inode.nlink > 1:  # its other names go on, with one link less
+            tx.set(inode, id=inode.tree.store.next_id("inode"))
+            inode.tree.adopt(inode)
+    elif inode.row_layer:
+        materialize(tx, inode)
+    tx.set(inode, nlink=max(0, inode.nlink - 1), ctime_ns=change_time_ns(inode))
+    if not inode.id:
+        return
+    if inode.nlink == 0:
+        _drop_rows(tx, inode)
+    else:
+        save(tx, inode)
+
+
+def _drop_directory(tx: Transaction, inode: Inode) -> None:
+    if inode.id:
+        inode.tree.store.clear_directory(inode.id, inode.tree.head)
+    else:
+        load_lower_attributes(tx, inode)
+    tx.set(inode, nlink=0, entries={}, lower_path=None)
+    if inode.id:
+        _drop_rows(tx, inode)
+    else:
+        tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that it is no lower directory any more
+
+
+def _drop_rows(tx: Transaction, inode: Inode) -> None:
+    """Removes an inode without names; where an older layer knows it, a row with no links hides that."""
+    tree = inode.tree
+    if is_owned(inode) and inode.content:
+        tree.store.put_object(inode.content, GARBAGE)
+    if len(tree.chain) > 1 and any(layer != tree.head and layer in tree.chain for layer in tree.store.layers_of(inode.id)):
+        row = inode.row(tree.head)
+        tree.store.put_inode(row._replace(content=0, xattrs=None, target=None))
+    else:
+        tree.store.delete_inode(inode.id, tree.head)
+
+
+def _discard_if_gone(inode: Inode) -> None:
+    """After the commit: content of a file without names stays readable through what is open, and goes with it."""
+    if inode.nlink or not is_owned(inode) or not inode.content:
+        return
+    tree, number = inode.tree, inode.content
+    if inode.file is None:
+        try:
+            inode.file = tree.backstore.open(number)
+        except DamagedContent:  # whatever stands there is no content of ours
+            tree.backstore.set_aside(number)
+            return
+    inode.anonymous, inode.content = True, 0
+    tree.backstore.remove(number)

@@ -1,0 +1,241 @@
+"""POSIX record locks, open file description locks and flock: who holds what of a file, and who waits for it.
+
+A file is any hashable object, in practice an inode, so one path in two branches is two files. An owner is the number that the
+kernel gives for it: a process's table of descriptors for POSIX locks, an open file description for the other two kinds.
+Source: fcntl(2) and flock(2); where these leave a choice, fs/locks.c of Linux 6.18.
+"""
+
+import fcntl
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple
+
+READ, WRITE, UNLOCK = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+LAST = (1 << 63) - 1  # the last byte of a lock "to the end of the file"
+
+
+class LockRequest(NamedTuple):
+    """A request for the bytes from start to end (inclusive). ``handle``: the open it came by; ``pid``: for F_GETLK."""
+
+    owner: int
+    kind: int
+    start: int = 0
+    end: int = LAST
+    flock: bool = False
+    pid: int = 0
+    handle: object = None
+
+
+class Lock(NamedTuple):
+    """What somebody holds."""
+
+    owner: int
+    kind: int
+    start: int
+    end: int
+    flock: bool
+    pid: int
+    handle: object
+
+
+class Waiter:
+    """A request that waits; *tid* is the thread. *answer* is called once: with 0 when the lock is held, else with an errno."""
+
+    __slots__ = ("_answer", "busy", "done", "file", "interrupted", "tid", "wanted")
+
+    def __init__(self, file: Hashable, wanted: LockRequest, tid: int, answer: Callable[[int], None]) -> None:
+        self.file, self.wanted, self.tid, self._answer = file, wanted, tid, answer
+        self.done = False
+        self.busy = False  # a peer is being asked for it: an interruption has to wait for what it says
+        self.interrupted = False
+
+    def finish(self, code: int) -> None:
+        if not self.done:
+            self.done = True
+            self._answer(code)
+
+
+class _FileLocks:
+    """Of one file. Owners are in the order in which they came, as the kernel has them."""
+
+    __slots__ = ("flocks", "posix", "waiters")
+
+    def __init__(self) -> None:
+        self.posix: dict[int, list[Lock]] = {}
+        self.flocks: dict[int, Lock] = {}
+        self.waiters: list[Waiter] = []
+
+    def conflicts(self, wanted: LockRequest) -> Iterator[Lock]:
+        """What others hold that excludes *wanted*."""
+        if wanted.kind == UNLOCK:
+            return
+        for lock in self.flocks.values() if wanted.flock else self._ranges():
+            if (
+                lock.owner != wanted.owner and WRITE in (lock.kind, wanted.kind)
+                and lock.start <= wanted.end and wanted.start <= lock.end
+            ):  # fmt: skip
+                yield lock
+
+    def _ranges(self) -> Iterator[Lock]:
+        for locks in self.posix.values():
+            yield from locks
+
+    def put(self, wanted: LockRequest) -> None:
+        """After conflicts() found none."""
+        if not wanted.flock:
+            self._keep(wanted.owner, _changed(self.posix.get(wanted.owner, []), wanted))
+        elif wanted.kind == UNLOCK:
+            self.flocks.pop(wanted.owner, None)
+        else:
+            self.flocks[wanted.owner] = Lock(wanted.owner, wanted.kind, 0, LAST, True, wanted.pid, wanted.handle)
+
+    def _keep(self, owner: int, locks: list[Lock]) -> None:
+        if locks:
+            self.posix[owner] = locks
+        else:
+            self.posix.pop(owner, None)
+
+    def drop(self, chosen: Callable[[Lock], bool]) -> list[Lock]:
+        """Takes away what *chosen* says; what that was."""
+        gone = [lock for lock in self.held() if chosen(lock)]
+        for lock in gone:
+            if lock.flock:
+                del self.flocks[lock.owner]
+            else:
+                self._keep(lock.owner, [other for other in self.posix[lock.owner] if other is not lock])
+        return gone
+
+    def held(self) -> list[Lock]:
+        return [*self._ranges(), *self.flocks.values()]
+
+
+def _changed(locks: list[Lock], wanted: LockRequest) -> list[Lock]:
+    """The ranges of one owner after *wanted*: it replaces what it covers, and joins what it touches of its own kind."""
+    owner, kind, start, end, _, pid, handle = wanted
+    kept = []
+    for lock in locks:
+        if kind == lock.kind and lock.start <= wanted.end + 1 and wanted.start <= lock.end + 1:
+            start, end = min(start, lock.start), max(end, lock.end)
+            continue
+        if lock.end < wanted.start or wanted.end < lock.start:
+            kept.append(lock)
+            continue
+        if lock.start < wanted.start:
+            kept.append(lock._replace(end=wanted.start - 1))
+        if wanted.end < lock.end:
+            kept.append(lock._replace(start=wanted.end + 1))
+    if kind != UNLOCK:
+        kept.append(Lock(owner, kind, start, end, False, pid, handle))
+    return sorted(kept, key=lambda lock: lock.start)
+
+
+class LockTable:
+    """All locks of one overlay. Single-threaded; every call is one atomic step."""
+
+    def __init__(self) -> None:
+        self._files: dict[Hashable, _FileLocks] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, file: Hashable) -> bool:
+        """Whether anybody holds a lock of that file, or waits for one."""
+        return file in self._files
+
+    def files(self) -> list[Hashable]:
+        return list(self._files)
+
+    def held(self, file: Hashable) -> list[Lock]:
+        found = self._files.get(file)
+        return found.held() if found is not None else []
+
+    def has_ranges(self, file: Hashable) -> bool:
+        """Whether anybody holds a range of it, by a POSIX or an open file description lock."""
+        found = self._files.get(file)
+        return found is not None and bool(found.posix)
+
+    def test(self, file: Hashable, wanted: LockRequest) -> Lock | None:
+        """The first lock of somebody else that excludes *wanted*: what F_GETLK says."""
+        found = self._files.get(file)
+        return next(found.conflicts(wanted), None) if found is not None else None
+
+    def apply(self, file: Hashable, wanted: LockRequest) -> Lock | None:
+        """Grants, changes or (UNLOCK) takes away; a lock that stands against it, and then nothing has changed."""
+        found = self._files.get(file)
+        if found is None:
+            if wanted.kind == UNLOCK:
+                return None
+            found = self._files[file] = _FileLocks()
+        refused = next(found.conflicts(wanted), None)
+        if refused is None:
+            found.put(wanted)
+        self._tidy(file, found)
+        return refused
+
+    def lose_flock(self, file: Hashable, wanted: LockRequest) -> list[Lock]:
+        """What an owner loses who asks in vain for another kind of flock: the kernel takes the old one away first."""
+        found = self._files.get(file)
+        if found is None or not wanted.flock:
+            return []
+        mine = found.flocks.get(wanted.owner)
+        return self.drop(file, lambda lock: lock is mine) if mine is not None and mine.kind != wanted.kind else []
+
+    def drop(self, file: Hashable, chosen: Callable[[Lock], bool]) -> list[Lock]:
+        """Takes locks of a file away; which ones."""
+        found = self._files.get(file)
+        if found is None:
+            return []
+        gone = found.drop(chosen)
+        self._tidy(file, found)
+        return gone
+
+    def _tidy(self, file: Hashable, found: _FileLocks) -> None:
+        if not found.posix and not found.flocks and not found.waiters:
+            del self._files[file]
+
+    # -- waiting
+
+    def enqueue(self, waiter: Waiter) -> None:
+        """At the end of those who wait for that file."""
+        self._files.setdefault(waiter.file, _FileLocks()).waiters.append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """A waiter that waits no longer."""
+        found = self._files.get(waiter.file)
+        if found is not None and waiter in found.waiters:
+            found.waiters.remove(waiter)
+            self._tidy(waiter.file, found)
+
+    def waiters(self, file: Hashable) -> list[Waiter]:
+        """First come first."""
+        found = self._files.get(file)
+        return list(found.waiters) if found is not None else []
+
+    def would_deadlock(self, file: Hashable, wanted: LockRequest) -> bool:
+        """Whether those who stand against *wanted* wait, by way of others perhaps, for its owner. Of POSIX locks only."""
+        if wanted.flock:
+            return False
+        waiting = self._waiting_for()
+        seen: set[int] = set()
+        ahead = [lock.owner for lock in self._conflicts(file, wanted)]
+        while ahead:
+            owner = ahead.pop()
+            if owner == wanted.owner:
+                return True
+            if owner not in seen:
+                seen.add(owner)
+                ahead += waiting.get(owner, ())
+        return False
+
+    def _conflicts(self, file: Hashable, wanted: LockRequest) -> Iterator[Lock]:
+        found = self._files.get(file)
+        return found.conflicts(wanted) if found is not None else iter(())
+
+    def _waiting_for(self) -> dict[int, set[int]]:
+        """For each owner that waits for ranges, whom it waits for."""
+        found: dict[int, set[int]] = {}
+        for locks in self._files.values():
+            for waiter in locks.waiters:
+                if not waiter.wanted.flock:
+                    holders = {lock.owner for lock in locks.conflicts(waiter.wanted)}
+                    found.setdefault(waiter.wanted.owner, set()).update(holders)
+        return found

@@ -1,0 +1,36 @@
+"""Open files across a merge: what is open in the tree that is replaced goes on in the one that takes its place.
+
+Without this, a process that has a file open would go on writing to a state that nobody sees any more.
+"""
+
+import stat
+
+from agentfsd.core import data
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Tree
+
+
+def carry_over(old: Tree, new: Tree) -> None:
+    """Move the open files of *old* to *new*, where that still has them; ``old.switched_files`` gets those with other content."""
+    for inode in old.in_use():
+        twin = _twin(inode, new)
+        if twin is None or twin is inode:
+            continue
+        before = inode.content or inode.lower_path
+        new.take_in(inode, twin)
+        if (inode.content or inode.lower_path) != before:
+            old.switched_files.append(inode)
+            inode.release_files()
+            if inode.opens:
+                data.open_source(inode)
+
+
+def _twin(inode: Inode, new: Tree) -> Inode | None:
+    """The same file in another tree: under the same name, or else by its number."""
+    try:
+        found = new.walk(inode.path)
+    except OSError:
+        found = None
+    if found is not None and found.ino == inode.ino and stat.S_IFMT(found.mode) == stat.S_IFMT(inode.mode):
+        return found
+    return new.find_stored(inode.id) if inode.id else None

@@ -1,0 +1,114 @@
+"""From a path to what it names, as one caller may: every directory's search permission, symlinks, the root as the end of it.
+
+For requests that name a whole path; on the mount the kernel walks. What leads out of the root is refused, never followed.
+"""
+
+import errno
+import stat
+from typing import NamedTuple
+
+from agentfsd.core import permissions
+from agentfsd.core.inode import Inode
+from agentfsd.core.permissions import Credentials
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal, invalid
+from agentfsd.types import CONTROL_DIR
+
+PATH_MAX = 4096  # bytes
+_LINKS_MAX = 40
+
+
+class ResolvedPath(NamedTuple):
+    """A name in a directory, and what it stands for: None for nothing yet. The root is its own, without a name."""
+
+    directory: Inode
+    name: bytes
+    inode: Inode | None
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it is the control directory's, where nothing can be made."""
+        return self.name == CONTROL_DIR and self.directory.parent is None
+
+
+def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, shown_at: tuple[bytes, ...] = ()) -> ResolvedPath:
+    """Where *path*, relative to the root, leads; a symlink at its end is followed (also to nothing) when *follow* says so.
+
+    *shown_at*: where processes see the root, so that absolute symlinks beneath it can be followed. FileNotFoundError and
+    NotADirectoryError for a directory on the way, EACCES, ELOOP; Refusal "path-escape" for what leads out.
+    """
+    _check(path)
+    here, todo, links = _place_of(tree.root), path.split(b"/")[::-1], 0
+    while todo:
+        name = todo.pop()
+        if name in (b"", b"."):
+            continue
+        directory = _directory(here, who)
+        here = _step(directory, name)
+        link = here.inode
+        if link is None or not stat.S_ISLNK(link.mode) or not (follow or any(todo)):
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, "too many symlinks")
+        if not any(todo) and not permissions.may_follow(directory, link, who):
+            raise PermissionError(errno.EACCES, "the symlink is a stranger's, in a directory that everybody may write to")
+        target = tree.readlink(link)
+        here = _place_of(directory)
+        if target.startswith(b"/"):
+            target, here = _beneath(target, shown_at), _place_of(tree.root)
+        todo += target.split(b"/")[::-1]
+    if path.endswith((b"/", b"/.")) and here.inode is not None and not (here.inode.is_dir or stat.S_ISLNK(here.inode.mode)):
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+    return here
+
+
+def existing(place: ResolvedPath) -> Inode:
+    """What a place holds; FileNotFoundError."""
+    if place.inode is None:
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory")
+    return place.inode
+
+
+def _check(path: bytes) -> None:
+    if b"\0" in path:
+        raise invalid("a path cannot hold a zero byte", "leave it out", "bad-path")
+    if path.startswith(b"/"):
+        raise invalid("the path is absolute", "give one relative to the root, without a leading slash", "bad-path")
+    if len(path) >= PATH_MAX:
+        raise OSError(errno.ENAMETOOLONG, f"a path has at most {PATH_MAX - 1} bytes")
+
+
+def _directory(here: ResolvedPath, who: Credentials) -> Inode:
+    """The directory in which the next name is looked up."""
+    found = existing(here)
+    if not found.is_dir:
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+    permissions.check(found, permissions.EXECUTE, who)
+    return found
+
+
+def _step(directory: Inode, name: bytes) -> ResolvedPath:
+    if name == b"..":
+        if directory.parent is None:
+            raise _escape()
+        return _place_of(directory.parent)
+    if name == CONTROL_DIR and directory.parent is None:
+        return ResolvedPath(directory, name, None)
+    return ResolvedPath(directory, name, directory.tree.find(directory, name))
+
+
+def _place_of(directory: Inode) -> ResolvedPath:
+    return ResolvedPath(directory.parent or directory, directory.name, directory)
+
+
+def _beneath(target: bytes, shown_at: tuple[bytes, ...]) -> bytes:
+    """An absolute target relative to the root."""
+    for root in shown_at:
+        if (target + b"/").startswith(root.rstrip(b"/") + b"/"):
+            return target[len(root) :]
+    raise _escape()
+
+
+def _escape() -> Refusal:
+    return Refusal(errno.EXDEV, "path-escape", "the path leads out of the root", "name what is beneath it")

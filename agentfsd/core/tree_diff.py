@@ -1,0 +1,356 @@
+"""What differs between two trees of one overlay. Only directories that some differing layer touched are walked."""
+
+import itertools
+import stat
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple
+
+from agentfsd.core import hard_links, origin
+from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
+from agentfsd.core.inode import ROOT_ID, Attributes, Inode
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.metadata.layer_rows import names_in
+from agentfsd.metadata.prefetch import Prefetch
+from agentfsd.metadata.row_store import Store
+from agentfsd.types import Change
+
+_STEP = 500  # names that are followed upwards at once
+_LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
+
+_Key = tuple[int, int]
+
+
+class EntryPair(NamedTuple):
+    """One path that differs; None on a side that has no such name. ``what``: content, type, mode, owner, xattrs, times."""
+
+    path: bytes
+    old: Inode | None
+    new: Inode | None
+    what: tuple[str, ...]
+    within: Inode | None = None  # the new tree's directory that holds (or held) the name
+    shown: Attributes | None = None  # of the new side, where they were looked at
+
+
+_Group = defaultdict[_Key, list[EntryPair]]
+
+
+def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair]:
+    """Every path that differs, a directory before what is in it; also each name below one that came or went.
+
+    With *times* modification times count too. The trees must hold still.
+    """
+    return (pair for pair in pairs_in_steps(parts, old, new, times=times) if pair is not None)
+
+
+def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair | None]:
+    """Likewise; None wherever others may have their turn although no path was found."""
+    touched = _Touched(old, new)
+    walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
+    try:
+        yield from touched.reading(parts.store)
+        touched.add_links()
+        for pair in walker.settled(walker.directory(b"", old.root, new.root, itself=True)):
+            yield pair
+            if pair is not None:
+                yield from _below(walker, pair)
+    finally:
+        touched.forget()
+
+
+def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[Change]:
+    """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds.
+
+    With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
+    """
+    return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
+
+
+def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
+    """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
+    return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
+
+
+def only_lower_moved(pair: EntryPair) -> bool:
+    """Whether a file differs from the lower's only because that changed since the branch got a copy, and never changed it.
+
+    Told by the content that the lower had then, where that is kept (core/origin.py).
+    """
+    old, new = pair.old, pair.new
+    if old is None or new is None or pair.within is None or not (old.is_file and new.is_file and new.content):
+        return False
+    row = origin.found_at(pair.within, pair.path.rpartition(b"/")[2], new)
+    if old.has_own_data or row is None or origin.identity_of(row) == old.lower:
+        return False
+    if row.lower_size != new.tree.data_stat(new).st_size:
+        return False
+    if row.lower_size and not (row.base and holds_object(new, row.base)):
+        return False
+    one, two = old.tree.attributes(old), new.tree.attributes(new)
+    return (one.mode, one.uid, one.gid) == (two.mode, two.uid, two.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
+
+
+class _Touched:
+    """The names and inodes that have rows in layers which only one of the two trees has."""
+
+    def __init__(self, old: Tree, new: Tree) -> None:
+        self.names: dict[int, set[bytes]] = {}
+        self.below: dict[bytes, set[bytes]] = {}  # likewise by the directory's path: what only the lower knows to be touched
+        self.old, self.new, self._rows = old, new, Prefetch()
+
+    def reading(self, store: Store) -> Iterator[None]:
+        """In steps. The older layer before the newer, into which its rows may be merged meanwhile: nothing is missed."""
+        old, new, rows, dirs = self.old, self.new, self._rows, set[int]()
+        chain = old.chain | new.chain
+        old.prefetch = new.prefetch = rows
+        for layer in sorted(old.chain ^ new.chain):
+            for some in names_in(store, layer):
+                for directory, name, _ in some:
+                    self.names.setdefault(directory, set()).add(name)
+                    dirs.add(directory)
+                yield
+            yield from rows.adding(store, layer)
+        yield from self._marking_way_up(store, chain, dirs | rows.inodes.keys(), rows)
+
+    def forget(self) -> None:
+        """What was read is not what is there any more, once the trees change."""
+        self.old.prefetch = self.new.prefetch = None
+
+    def add_links(self) -> None:
+        """What changed under one of its names has changed under all of them."""
+        linked = [versions[0].id for versions in self._rows.inodes.values() if versions[0].linked]
+        for tree in (self.old, self.new) if linked else ():
+            inodes = (tree.stored(number) for number in linked)
+            for paths in hard_links.names(tree, [inode for inode in inodes if inode is not None and inode.nlink]).values():
+                for path in paths:
+                    self._add_path(path)
+
+    def _add_path(self, path: bytes) -> None:
+        while path:
+            path, _, name = path.rpartition(b"/")
+            self.below.setdefault(path, set()).add(name)
+
+    def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Prefetch) -> Iterator[None]:
+        """Enters every name that leads to something touched."""
+        todo, seen = list(start), set(start)
+        while todo:
+            if not len(todo) % _STEP:
+                yield
+            child = todo.pop()
+            if child == ROOT_ID:
+                continue
+            for directory, name, layer in rows.names[child] if child in rows.names else store.names_of(child):
+                if layer in chain:
+                    self.names.setdefault(directory, set()).add(name)
+                    if directory not in seen:
+                        seen.add(directory)
+                        todo.append(directory)
+
+
+class _Walker:
+    def __init__(
+        self, touched: _Touched, verdicts: ComparisonResults | None, *, times: bool = False, in_steps: bool = False
+    ) -> None:
+        self.old, self.new = touched.old, touched.new
+        self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
+
+    def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[EntryPair]:
+        """What differs below two directories, not what is below a name that only one of them has."""
+        if itself and (what := self.differences(old, new)):
+            yield EntryPair(path, old, new, what)
+        under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
+        while under_way:
+            found = next(under_way[-1], None)
+            if found is None:
+                under_way.pop()
+                continue
+            pair, further = found
+            if pair is not None:
+                yield pair
+            if further is not None:
+                under_way.append(self._inside(*further))
+
+    def settled(self, found: Iterable[EntryPair]) -> Iterator[EntryPair | None]:
+        """What differs indeed: *in_steps*, files of one size are read now, with None at each step of that."""
+        for pair in found:
+            what = yield from self._settled(pair.what)
+            if what or not pair.what:
+                yield pair if what is pair.what else pair._replace(what=what)
+
+    def moved(self, old: EntryPair, new: EntryPair) -> Iterator[EntryPair | None]:
+        """What went under the one name and came under the other; likewise."""
+        what = yield from self._settled(self.differences(old.old, new.new))
+        yield new._replace(old=old.old, what=what)
+
+    def _settled(self, what: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
+        unread = self._verdicts.open if self._in_steps and self._verdicts is not None else ()
+        if unread and (yield from compare(*unread.pop())):
+            return tuple(part for part in what if part != "content")
+        return what
+
+    def _inside(
+        self, path: bytes, old: Inode, new: Inode
+    ) -> Iterator[tuple[EntryPair | None, tuple[bytes, Inode, Inode] | None]]:
+        """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
+        if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
+            names = self.touched.names.get(old.id, set()) | self.touched.names.get(new.id, set())
+            names |= self.touched.below.get(path, set())
+        else:
+            names = set(self.old.names(old)) | set(self.new.names(new))
+        for name in sorted(names):
+            below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name)
+            if one is not None and two is not None and one[0].is_dir and two[0].is_dir:
+                yield self._pair(below, one, two, new), (below, one[0], two[0])
+            else:
+                yield self._pair(below, one, two, new), None
+
+    def _pair(
+        self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode
+    ) -> EntryPair | None:
+        if old is None or new is None:
+            return None if old is new else EntryPair(path, old and old[0], new and new[0], (), within, new and new[1])
+        what = self._differences(*old, *new)
+        return EntryPair(path, old[0], new[0], what, within, new[1]) if what else None
+
+    def below(self, pair: EntryPair) -> Iterator[EntryPair]:
+        """The names directly inside a directory that came, went, or took the place of something else."""
+        for tree, inode, is_old in ((self.old, pair.old, True), (self.new, pair.new, False)):
+            if inode is None or not inode.is_dir or (pair.old is not None and pair.new is not None and "type" not in pair.what):
+                continue
+            for name in sorted(tree.names(inode)):
+                child = tree.lookup(inode, name)
+                path = join(pair.path, name)
+                yield EntryPair(path, child, None, ()) if is_old else EntryPair(path, None, child, (), inode)
+
+    def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
+        assert old is not None and new is not None
+        return self._differences(old, self.old.attributes(old), new, self.new.attributes(new))
+
+    def _differences(self, old: Inode, one: Attributes, new: Inode, two: Attributes) -> tuple[str, ...]:
+        if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
+            return ("type",)
+        what = []
+        if not _same(old, new, one, two, self._verdicts):
+            what.append("content")
+        if one.mode != two.mode:
+            what.append("mode")
+        if (one.uid, one.gid) != (two.uid, two.gid):
+            what.append("owner")
+        if all_xattrs(self.old, old) != all_xattrs(self.new, new):
+            what.append("xattrs")
+        if self._times and one.mtime_ns != two.mtime_ns:
+            what.append("times")
+        return tuple(what)
+
+
+def same_content(old: Inode, new: Inode) -> bool:
+    """Whether two inodes of one type hold the same: data, target or device number (a directory: always)."""
+    return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
+
+
+def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: ComparisonResults | None = None) -> bool:
+    if old.is_file:
+        if old.content == new.content and (old.content or old.lower_path == new.lower_path):
+            return True
+        return one.size == two.size and (same_bytes(old, new) if verdicts is None else verdicts.of(old, new))
+    if stat.S_ISLNK(old.mode):
+        return old.tree.readlink(old) == new.tree.readlink(new)
+    return old.is_dir or one.rdev == two.rdev
+
+
+def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
+    under_way = [walker.below(pair)]
+    while under_way:
+        child = next(under_way[-1], None)
+        if child is None:
+            under_way.pop()
+            continue
+        yield child
+        under_way.append(walker.below(child))
+
+
+def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[Change]]:
+    found, touched = list[Change](), walker.touched
+    try:
+        for _ in touched.reading(parts.store):
+            yield 0, 0, "comparing"
+        for one in _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True))):
+            if one is not None:
+                found.append(_change(walker, *one))
+            yield len(found), 0, "comparing"
+    finally:
+        touched.forget()
+    return sorted(found, key=lambda change: change.path)
+
+
+def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:
+    """(old path, pair), the old path b"" for all but what went under one name and came under another; None at each other step.
+
+    A directory that did not is opened, and what is in it may have come from, or gone, anywhere.
+    """
+    came, gone = _Group(list), _Group(list)
+    further: list[Iterable[EntryPair | None]] = [found]
+    while further:
+        stayed = yield from _sorted_out(itertools.chain.from_iterable(further), came, gone)
+        yield from ((b"", pair) for pair in stayed)
+        further = [walker.below(pair) for pair in stayed]
+        for old, new in _matches(came, gone):
+            yield from (pair and (old.path, pair) for pair in walker.moved(old, new))
+            if old.old is not None and new.new is not None and new.new.is_dir:
+                further.append(walker.settled(walker.directory(new.path, old.old, new.new)))
+        for pair in [*_directories(came), *_directories(gone)]:
+            yield b"", pair
+            further.append(walker.below(pair))
+    for group in (came, gone):
+        yield from ((b"", pair) for those in group.values() for pair in those)
+
+
+def _sorted_out(found: Iterable[EntryPair | None], came: _Group, gone: _Group) -> Generator[None, None, list[EntryPair]]:
+    """Enters what came and what went, and returns the rest."""
+    stayed = []
+    for pair in found:
+        yield
+        if pair is not None and pair.old is None:
+            came[_key(pair.new)].append(pair)
+        elif pair is not None and pair.new is None:
+            gone[_key(pair.old)].append(pair)
+        elif pair is not None:
+            stayed.append(pair)
+    return stayed
+
+
+def _matches(came: _Group, gone: _Group) -> Iterator[tuple[EntryPair, EntryPair]]:
+    """(gone, came) of the same file; they are taken out."""
+    for key in came.keys() & gone.keys():
+        while came[key] and gone[key]:
+            yield gone[key].pop(0), came[key].pop(0)
+
+
+def _directories(group: _Group) -> list[EntryPair]:
+    """Takes them out."""
+    return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
+
+
+def _key(inode: Inode | None) -> _Key:
+    """The same on both sides for what only got another name: number and type."""
+    assert inode is not None
+    return inode.ino, stat.S_IFMT(inode.mode)
+
+
+def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> Change:
+    path, old, new, what, within, _ = pair
+    if old_path:
+        status = "R"
+    elif old is None or new is None:
+        status = "A" if old is None else "D"
+    else:
+        status = next(letter for sort, letter in _LETTERS if sort in what)
+    moved = within is not None and origin.has_moved(walker.new, within, path.rpartition(b"/")[2], new)
+    return Change(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, what)
+
+
+def _size(tree: Tree, inode: Inode | None) -> int:
+    if inode is None:
+        return -1
+    return tree.data_stat(inode).st_size if inode.is_file else 0

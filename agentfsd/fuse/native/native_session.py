@@ -1,0 +1,259 @@
+"""A FUSE session of our own: reads /dev/fuse, lets Operations answer, writes the reply. Several may live in one daemon."""
+
+import errno
+import logging
+import os
+import select
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentfsd.core.inode import Inode
+from agentfsd.fuse.errno_map import errno_of
+from agentfsd.fuse.name_reservations import NameReserved
+from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.requests import HANDLERS, Requests
+from agentfsd.fuse.notifier import Owed, all_taken
+from agentfsd.fuse.operations import Operations
+from agentfsd.fuse.reply import NO_REPLY, CallContext
+from agentfsd.fuse.request_profiling import look_closer
+
+if TYPE_CHECKING:
+    from agentfsd.fuse.native.reactor import Reactor
+
+log = logging.getLogger(__name__)
+
+IoMode = Literal["zero-message", "passthrough", "cached"]
+
+MAX_WRITE_BYTES = 1 << 20
+_BUFFER_BYTES = MAX_WRITE_BYTES + (1 << 16)
+_HANDSHAKE_S = 2  # the kernel says the first word at once
+_MAX_BACKGROUND, _CONGESTION = 64, 48
+_STACK_DEPTH = 1  # what passthrough may lie upon: a file system that is no stack itself
+
+_SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # nobody waits for an answer to these
+
+_WANTED = (
+    fuse.ASYNC_READ | fuse.BIG_WRITES | fuse.DONT_MASK | fuse.AUTO_INVAL_DATA | fuse.DO_READDIRPLUS | fuse.READDIRPLUS_AUTO
+    | fuse.ASYNC_DIO | fuse.PARALLEL_DIROPS | fuse.POSIX_ACL | fuse.MAX_PAGES | fuse.CACHE_SYMLINKS | fuse.HANDLE_KILLPRIV_V2
+    | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY
+)  # fmt: skip
+_OPS = [HANDLERS[opcode].__name__ if opcode in HANDLERS else "" for opcode in range(max(HANDLERS) + 1)]
+_OPS[fuse.ACCESS] = "access"
+_ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
+
+
+class Unsupported(Exception):
+    """This kernel's FUSE cannot be spoken to; the sentence says why."""
+
+
+class NativeSession:
+    """One connection. ``io``: who answers opens, reads and writes of warm files; see ARCHITECTURE.md."""
+
+    kind = "native"
+
+    def __init__(self, operations: Operations, reactor: "Reactor", fd: int, io: IoMode) -> None:
+        self.operations, self.reactor, self.io = operations, reactor, io
+        self.fd = fd
+        self.minor = 0
+        self.offered = 0
+        self.ended = False
+        self.unique = 0  # of the request that is being handled
+        self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
+        self._traffic = operations.connections.traffic
+        self._slow = self._traffic.slow
+        self._tallies = [self._traffic.tally("fuse", op) for op in _OPS]
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+
+    # -- beginning and end
+
+    def shake_hands(self) -> None:
+        """Answers INIT, which the kernel sends first; Unsupported when there is no common language."""
+        if not select.select([self.fd], [], [], _HANDSHAKE_S)[0]:
+            raise Unsupported("the kernel did not begin to talk")
+        os.set_blocking(self.fd, False)
+        length = os.readv(self.fd, [self._buffer])
+        _, opcode, unique, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
+        if length < fuse.IN_HEADER.size + fuse.INIT_IN_SHORT.size or opcode != fuse.INIT:
+            raise Unsupported("that is no FUSE connection, or somebody speaks on it already")
+        body = self._view[fuse.IN_HEADER.size : length]
+        major, minor, readahead, flags = fuse.INIT_IN_SHORT.unpack_from(body)
+        if major != fuse.MAJOR or minor < fuse.OLDEST_MINOR:
+            self._fail(unique, errno.EPROTO)
+            raise Unsupported(f"the kernel speaks FUSE {major}.{minor}; {fuse.MAJOR}.{fuse.OLDEST_MINOR} is the oldest we know")
+        if flags & fuse.INIT_EXT and len(body) >= fuse.INIT_IN.size:
+            flags |= fuse.INIT_IN.unpack_from(body)[4] << 32
+        self.minor, self.offered = min(minor, fuse.MINOR), flags
+        self.io = self._possible(self.io)
+        taken = flags & self._wanted()
+        reply = fuse.INIT_OUT.pack(
+            fuse.MAJOR, self.minor, readahead, taken & 0xFFFFFFFF, _MAX_BACKGROUND, _CONGESTION,
+            MAX_WRITE_BYTES, 1, MAX_WRITE_BYTES // 4096, 0, taken >> 32, _STACK_DEPTH if taken & fuse.PASSTHROUGH else 0, 0,
+        )  # fmt: skip
+        self._send(unique, [reply])
+        self.requests = Requests(self, bool(taken & fuse.SETXATTR_EXT))
+
+    def _possible(self, io: IoMode) -> IoMode:
+        if io == "zero-message" and self.offered & _ZERO_MESSAGE != _ZERO_MESSAGE:
+            return "cached"
+        if io == "passthrough" and not self.offered & fuse.PASSTHROUGH:
+            return "cached"
+        return io
+
+    def _wanted(self) -> int:
+        if self.io == "zero-message":
+            return _WANTED | _ZERO_MESSAGE
+        return (
+            _WANTED
+            | fuse.ATOMIC_O_TRUNC
+            | fuse.POSIX_LOCKS
+            | fuse.FLOCK_LOCKS
+            | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
+        )
+
+    def begin(self) -> None:
+        """Call in the event loop."""
+        self.operations.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
+
+    def end(self) -> None:
+        """The kernel has let go, or is to be left: nothing is answered from now on."""
+        if self.ended:
+            return
+        self.ended = True
+        self.operations.notifier.stop()
+        self.requests.close()
+        self.operations.connections.remove(self.operations)
+        os.close(self.fd)
+
+    def abandon(self) -> None:
+        """Before anything was served."""
+        self.ended = True
+        os.close(self.fd)
+
+    def knows(self, inode: Inode) -> bool:
+        """Whether the kernel side has heard of a file."""
+        return self.operations.nodes.find_file(inode) is not None
+
+    # -- requests
+
+    def step(self) -> bool:
+        """Answers one request; False when there is none now."""
+        if self.ended:
+            return False
+        try:
+            length = os.readv(self.fd, [self._buffer])
+        except BlockingIOError:
+            return False
+        except OSError as exc:
+            if exc.errno == errno.ENODEV:  # unmounted everywhere
+                self.reactor.remove(self)
+                return False
+            if exc.errno in (errno.ENOENT, errno.EINTR):  # the request was taken back
+                return True
+            raise
+        self.answer(length)
+        return True
+
+    def answer(self, length: int) -> None:
+        """Answers the request that lies in the buffer."""
+        if length < fuse.IN_HEADER.size:
+            return
+        said, opcode, unique, node, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
+        handler = HANDLERS.get(opcode)
+        if handler is None or said != length:
+            if opcode not in _SILENT:
+                self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
+            return
+        began_ns = time.monotonic_ns()
+        ctx = CallContext(pid, uid, gid)
+        self.unique = unique
+        try:
+            found = handler(self.requests, node, ctx, self._view[fuse.IN_HEADER.size : length])
+        except NameReserved as exc:
+            later = self._in_turn(exc, opcode, node, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
+            self.reactor.start(self._finish, unique, opcode, later, node, pid, began_ns)
+            return
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            code = _code(exc, opcode)
+            if opcode not in _SILENT:
+                self._fail(unique, code)
+            self._failed(opcode, node, pid, began_ns)
+            return
+        if found is not None and not isinstance(found, list):
+            self.reactor.start(self._finish, unique, opcode, found, node, pid, began_ns)
+            return
+        if self.operations.unsettled:
+            self.reactor.start(self._settle, unique, opcode, found, self.operations.take_unsettled(), node, pid, began_ns)
+            return
+        if found is not NO_REPLY:
+            self._send(unique, found)
+        self._count(opcode, node, pid, began_ns)
+
+    async def _in_turn(self, exc: NameReserved, opcode: int, node: int, ctx: CallContext, body: bytes) -> Any:
+        """The same request, when its turn has come."""
+        while True:
+            await exc.over()
+            try:
+                found = HANDLERS[opcode](self.requests, node, ctx, memoryview(body))
+            except NameReserved as again:
+                exc = again
+                continue
+            return found if found is None or isinstance(found, list) else await found
+
+    async def _finish(self, unique: int, opcode: int, work: Awaitable[Any], node: int, tid: int, began_ns: int) -> None:
+        try:
+            found = await work
+        except Exception as exc:  # noqa: BLE001 - becomes an errno
+            self._fail(unique, _code(exc, opcode))
+            self._failed(opcode, node, tid, began_ns)
+            return
+        await self._settle(unique, opcode, found, self.operations.take_unsettled(), node, tid, began_ns)
+
+    async def _settle(self, unique: int, opcode: int, found: Any, owed: Owed, node: int, tid: int, began_ns: int) -> None:
+        await all_taken(owed)
+        self._send(unique, found)
+        self._count(opcode, node, tid, began_ns)
+
+    def _count(self, opcode: int, node: int, tid: int, began_ns: int) -> None:
+        """After the answer has gone. Every request comes here: some 0.3 us, as long as nobody looks at them."""
+        took_ns = time.monotonic_ns() - began_ns
+        tally = self._tallies[opcode]
+        tally.total_ns += took_ns
+        tally.classes[took_ns.bit_length()] += 1
+        if took_ns > self._slow.limit_ns or self._traffic.profiles:
+            look_closer(self.operations, tally.op, took_ns, node, tid)
+
+    def _failed(self, opcode: int, node: int, tid: int, began_ns: int) -> None:
+        self._tallies[opcode].errors += 1
+        self._count(opcode, node, tid, began_ns)
+
+    def _send(self, unique: int, parts: list[bytes | memoryview] | None) -> None:
+        if parts is None:
+            self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, 0, unique)])
+            return
+        length = fuse.OUT_HEADER.size + sum(map(len, parts))
+        self._write([fuse.OUT_HEADER.pack(length, 0, unique), *parts])
+
+    def reply(self, unique: int, code: int) -> None:
+        """Answers a request that had to wait: done, or an errno."""
+        if code:
+            self._fail(unique, code)
+        else:
+            self._send(unique, None)
+
+    def _fail(self, unique: int, code: int) -> None:
+        self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, -code, unique)])
+
+    def _write(self, parts: list[bytes | memoryview]) -> None:
+        if self.ended:
+            return
+        try:
+            os.writev(self.fd, parts)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.ENODEV):  # nobody waits for that answer any more
+                log.warning("the kernel refused a reply: %s", exc.strerror)
+
+
+def _code(exc: Exception, opcode: int) -> int:
+    return errno_of(exc, HANDLERS[opcode].__name__)

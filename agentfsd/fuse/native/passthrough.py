@@ -1,0 +1,88 @@
+"""Passthrough: the kernel reads and writes the content object itself, for as long as the file is open.
+
+One inode has one way at a time: while it is open with pages of its own in the kernel, passthrough is refused, and the
+other way round. So whoever opens a file first decides for all until the last close.
+Source: include/uapi/linux/fuse.h, FUSE_DEV_IOC_BACKING_OPEN (Linux 6.9, CAP_SYS_ADMIN).
+"""
+
+import fcntl
+import os
+import stat
+import struct
+
+from agentfsd.core import copyup, external_writers
+from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import CAPABILITIES
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_OPEN, _CLOSE = 0x4010E501, 0x4004E502
+_MAP = struct.Struct("=iIQ")
+
+
+class _Ways:
+    """How often an inode is open each way; ``backing`` names what the kernel holds for it."""
+
+    __slots__ = ("backing", "cached", "passed")
+
+    def __init__(self) -> None:
+        self.cached = self.passed = 0
+        self.backing = 0
+
+
+class PassthroughFiles:
+    """Of one connection."""
+
+    def __init__(self, fuse_fd: int) -> None:
+        self._fd = fuse_fd
+        self._ways: dict[Inode, _Ways] = {}
+
+    def enter(self, inode: Inode, *, writes: bool) -> int:
+        """Counts an open; the backing id when it goes past us, 0 when it does not.
+
+        Reading alone gains little, and each file that is open past us is copied at a snapshot.
+        """
+        ways = self._ways.setdefault(inode, _Ways())
+        if not ways.passed and (ways.cached or not writes or not self._begin(inode, ways)):
+            ways.cached += 1
+            return 0
+        ways.passed += 1
+        external_writers.begin(inode)
+        return ways.backing
+
+    def _begin(self, inode: Inode, ways: _Ways) -> bool:
+        """Only what the branch owns: nobody else reads or writes that object.
+
+        And not where a write takes something away from the file: the kernel leaves that to us, who would not see it.
+        """
+        if inode.file is None or not inode.file.stays or not copyup.is_owned(inode):
+            return False
+        if inode.mode & _SET_ID or CAPABILITIES in (inode.xattrs or ()):
+            return False
+        try:
+            # Opened once more: the kernel holds this until the last close, so the object counts as open elsewhere from before the
+            # reply to the first OPEN, upon which the opener acts when it comes to run (copyup.keep_original).
+            held = os.open(f"/proc/self/fd/{inode.file.fileno()}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            ways.backing = fcntl.ioctl(self._fd, _OPEN, bytearray(_MAP.pack(held, 0, 0)), True)
+        except OSError:
+            return False
+        finally:
+            os.close(held)
+        return True
+
+    def leave(self, inode: Inode, passed: bool) -> None:
+        """One open less."""
+        ways = self._ways.get(inode)
+        if ways is None:
+            return
+        if passed:
+            ways.passed -= 1
+            external_writers.end(inode.tree, inode)
+            if not ways.passed:
+                fcntl.ioctl(self._fd, _CLOSE, struct.pack("=I", ways.backing))
+        else:
+            ways.cached -= 1
+        if not ways.passed and not ways.cached:
+            del self._ways[inode]

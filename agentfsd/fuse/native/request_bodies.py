@@ -1,0 +1,55 @@
+"""What requests carry besides their fixed structures: names, and new attributes. EINVAL for what no kernel sends."""
+
+import errno
+import stat
+import time
+
+from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.fuse.native import fuse_protocol as fuse
+
+PERMISSIONS = 0o7777
+KINDS = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)  # what mknod(2) makes
+
+_LAST_NS = (1 << 63) - 1  # later and earlier times are taken for this one, as ext4 does with what it cannot keep
+
+
+def word(body: memoryview) -> bytes:
+    """Text that ends with a zero byte."""
+    text, zero, _ = bytes(body).partition(b"\0")
+    if not zero or not text:
+        raise OSError(errno.EINVAL, "no name")
+    return text
+
+
+def name(body: memoryview) -> bytes:
+    """Likewise, of an entry of a directory."""
+    text = word(body)
+    if b"/" in text or text in (b".", b".."):
+        raise OSError(errno.EINVAL, "no name")
+    return text
+
+
+def two_names(body: memoryview) -> tuple[bytes, bytes]:
+    first = name(body)
+    return first, name(body[len(first) + 1 :])
+
+
+def new_attributes(body: memoryview) -> tuple[int, NewAttributes]:
+    """The body of SETATTR: its flags, and what it is to change."""
+    (
+        valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
+    ) = fuse.SETATTR_IN.unpack_from(body)  # fmt: skip
+    return valid, NewAttributes(
+        mode=mode if valid & fuse.FATTR_MODE else None,
+        uid=uid if valid & fuse.FATTR_UID else None,
+        gid=gid if valid & fuse.FATTR_GID else None,
+        size=size if valid & fuse.FATTR_SIZE else None,
+        atime_ns=_time(valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, atime, atime_ns),
+        mtime_ns=_time(valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, mtime, mtime_ns),
+    )
+
+
+def _time(valid: int, given: int, now: int, seconds: int, nanoseconds: int) -> int | None:
+    if not valid & given:
+        return None
+    return time.time_ns() if valid & now else max(-_LAST_NS, min(seconds * 1_000_000_000 + nanoseconds, _LAST_NS))

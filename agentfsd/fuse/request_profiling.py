@@ -1,0 +1,38 @@
+"""A closer look at a request that was slow, or while somebody asks who does what. Its cost is no matter."""
+
+import os
+import time
+
+from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
+from agentfsd.fuse.operations import Operations
+from agentfsd.telemetry.slow_requests import SlowOperation
+
+
+def look_closer(operations: Operations, op: str, took_ns: int, node: int, tid: int) -> None:
+    """After the answer to a request that was about that node (0: nobody knows)."""
+    connections = operations.connections
+    traffic = connections.traffic
+    place = _place(operations.nodes, node)
+    if place is None:  # a control request, at which the room that answers it has looked
+        return
+    tree_id, where = place
+    for profile in traffic.profiles:
+        profile.note(op, took_ns, tid, tree_id)
+    if took_ns <= traffic.slow.limit_ns:
+        return
+    who = connections.identify.of_thread(tid, tree_id)
+    name = connections.identify.branch_name(who.branch_id)
+    traffic.slow.note(SlowOperation(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
+
+
+def _place(nodes: NodeTable, number: int) -> tuple[str, str] | None:
+    """The branch or snapshot ("" for the caller's) and the path; None for what is virtual."""
+    try:
+        node = nodes[number]
+    except OSError:
+        return nodes.top.tree_id, "?"
+    if isinstance(node, FileNode):
+        return node.inode.tree.id, os.fsdecode(node.inode.path)
+    if isinstance(node, DirNode):
+        return node.view.tree_id, os.fsdecode(b"/".join(node.path()))
+    return None if isinstance(node, VirtualNode) else ("", "?")

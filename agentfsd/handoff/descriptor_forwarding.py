@@ -1,0 +1,332 @@
+"""Real descriptors: which file of the backing file system somebody gets for a file of a branch, and what follows from it.
+
+Whoever holds one reads and writes without asking us. So the file is kept open here too for as long as anybody has it (a write
+lease tells), its attributes are cached nowhere, and a snapshot clones it for the layer that is sealed. It knows no request.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+import trio
+
+from agentfsd.core import copyup, data, external_writers
+from agentfsd.core.branch_events import BranchEvent
+from agentfsd.core.copyup import Copy, is_owned
+from agentfsd.core.inode import Inode
+from agentfsd.core.inode_attributes import CAPABILITIES
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree
+from agentfsd.errors import Refusal
+from agentfsd.handoff import forwarding_settings
+from agentfsd.handoff.forwarding_settings import ForwardingSettings
+from agentfsd.metadata.row_store import Transaction
+
+Source = Literal["own", "lower", "snapshot"]
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
+_FLAGS_MOST = (1 << 31) - 1  # open(2) takes an int
+_SWEEP = 500  # loans looked at in one go: some 3 us each
+_TRIES = 5
+_SOON_S = 0.0005
+
+
+class WantedDescriptor(NamedTuple):
+    """``flags`` of open(2). ``copies``: content may be copied up for this (but not with *require_reflink*)."""
+
+    flags: int
+    require_reflink: bool = False
+    copies: bool = True
+
+    @property
+    def writes(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+
+def declined(why: str, hint: str = "use the mount", number: int = errno.EAGAIN) -> Refusal:
+    """No descriptor, though the file may be read or written: the mount serves it."""
+    return Refusal(number, "not-forwarded", why, hint)
+
+
+class GivenDescriptor(NamedTuple):
+    """``fd`` is the caller's to pass on and close."""
+
+    fd: int
+    source: Source
+
+
+class ForwardedFile:
+    """A file that descriptors were given out of. ``tree``: the inode's when it began. ``may_map``: perhaps somebody maps it."""
+
+    __slots__ = ("may_map", "opener", "since_ns", "tree", "writes")
+
+    def __init__(self, tree: Tree, opener: int) -> None:
+        self.tree, self.opener = tree, opener
+        self.since_ns = 0
+        self.writes = self.may_map = False
+
+
+async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
+    """Makes a file's content the branch's own, in a thread; what others write meanwhile is not lost. Refusal above the limit."""
+    copy = Copy(inode, max_copy_bytes)
+    try:
+        await trio.to_thread.run_sync(_run, copy)
+    except BaseException:
+        copy.abandon()
+        raise
+    copy.install()
+
+
+def check_mode(mode: int) -> None:
+    """Refusal where writing changes it."""
+    if mode & _SET_ID:
+        raise declined("a write takes this file's setuid bits away", "write through the mount")
+
+
+def _check_privileges(inode: Inode) -> None:
+    check_mode(inode.mode)
+    if CAPABILITIES in (inode.xattrs or ()):
+        raise declined("a write takes this file's capabilities away", "write through the mount")
+
+
+def _run(copy: Copy) -> None:
+    try:
+        copy.run()
+    except OSError as exc:
+        if exc.errno != errno.EFBIG:
+            raise
+        raise declined(str(exc.strerror), number=errno.EFBIG) from None
+
+
+class Forwarding:
+    """``why_not``: what keeps this daemon from giving out descriptors at all, "" for nothing."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        write_back: Callable[[], Awaitable[None]],
+        pages_back_soon: Callable[[Inode, float], bool],
+        why_not: str,
+        most: int,
+        read_only: bool = False,
+    ) -> None:
+        """*write_back*: returns when the kernel has written what it had of files that changed; *pages_back_soon*: whether it
+        has of one file, for which the event loop waits so many seconds or a little more. *most*: files at a time. *read_only*:
+        nothing is to be changed here, not even where content lies."""
+        self.overlay, self.why_not = overlay, why_not
+        self.settings: ForwardingSettings = forwarding_settings.load(overlay.store)
+        self.given = 0  # descriptors, ever
+        self._write_back, self._pages_back_soon, self._most = write_back, pages_back_soon, most
+        self._read_only = read_only
+        self._expected: dict[int, Inode | None] = {}
+        self._loans: OrderedDict[Inode, ForwardedFile] = OrderedDict()  # the one looked at longest ago first
+        for inode in external_writers.left_over(overlay):
+            self._enter(inode, 0, os.O_RDWR)
+
+    def __len__(self) -> int:
+        return len(self._loans)
+
+    @property
+    def kind(self) -> str:
+        """cap.fd_forwarding of the AgentFS specification."""
+        return "shim" if self.settings.enabled and not self.why_not else "off"
+
+    def set(self, name: str, value: str) -> None:
+        with self.overlay.store.transaction() as tx:
+            self.put(tx, name, value)
+
+    def put(self, tx: Transaction, name: str, value: str) -> None:
+        """Likewise, with what else the transaction changes."""
+        forwarding_settings.write(self.overlay.store, name, value)
+        tx.set(self, settings=forwarding_settings.load(self.overlay.store))
+
+    def check_possible(self, wanted: WantedDescriptor | None = None) -> None:
+        """Refusal where nothing is given out, or nothing that is *wanted*, of whatever file."""
+        if self.why_not:
+            raise declined(self.why_not)
+        if not self.settings.enabled:
+            raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled on`", errno.EPERM)
+        if wanted is None:
+            return
+        if not 0 <= wanted.flags <= _FLAGS_MOST:
+            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are no flags of open(2)", "give such as os.O_RDWR")
+        if wanted.flags & os.O_DIRECT:
+            raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
+        if len(self._loans) >= self._most:
+            self.sweep(len(self._loans))
+            if len(self._loans) >= self._most:
+                raise declined(f"{self._most} files are open by descriptors already", number=errno.EMFILE)
+
+    # -- giving
+
+    async def give(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor:
+        """A descriptor like one that open(2) of the file gives. The caller has checked that *opener* may.
+
+        OSError says why there is none, and nothing has changed but where content lies. EFBIG: it would have to be copied.
+        """
+        given = self.give_at_once(inode, wanted, opener)
+        if given is not None:
+            return given
+        for _ in range(_TRIES):  # a snapshot may come in between, at each await
+            if not is_owned(inode):
+                copyup.check_writable(inode.tree)
+                await copy_up(inode, self._limit(wanted))
+                continue
+            self._enter(inode, opener, wanted.flags)
+            self.overlay.file_changed(inode, data=True)
+            await self._write_back()
+            self.check(inode, wanted)
+            if is_owned(inode):
+                self._enter(inode, opener, wanted.flags)  # nobody had it yet: a sweep may have ended the loan meanwhile
+                return self._reopen(inode, wanted)
+        raise declined("the file is being changed", "try again")
+
+    def give_at_once(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor | None:
+        """Likewise; None for what has to wait."""
+        self.check(inode, wanted)
+        if inode.tree.read_only:
+            return self._give_reader(inode, wanted)
+        if not is_owned(inode):
+            if not wanted.writes and not (wanted.copies and self.copies_for_readers):
+                return self._give_reader(inode, wanted)
+            copyup.check_writable(inode.tree)
+            if data.copy_size(inode) >= copyup.THREAD_BYTES:
+                return None
+            copy = Copy(inode, self._limit(wanted))
+            _run(copy)
+            copy.install()
+        self._enter(inode, opener, wanted.flags)
+        if not self._pages_back_soon(inode, _SOON_S):  # what a mapping has changed comes to us before the descriptor is used
+            return None
+        return self._reopen(inode, wanted)
+
+    def _limit(self, wanted: WantedDescriptor) -> int:
+        """How many bytes may be copied."""
+        forbidden = wanted.require_reflink or self.settings.require_reflink or not wanted.copies
+        return 0 if forbidden else self.settings.max_copy_bytes
+
+    def _reopen(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
+        if inode.file is None:
+            raise OSError(errno.ESTALE, "the file has gone meanwhile")
+        if wanted.writes:
+            _check_privileges(inode)  # of what was just copied up they are known now
+        fd = inode.file.reopen(wanted.flags & ~_ALWAYS_OURS)
+        self.given += 1
+        return GivenDescriptor(fd, "own")
+
+    @property
+    def copies_for_readers(self) -> bool:
+        return self.settings.eager_upperization and not self._read_only
+
+    def check(self, inode: Inode, wanted: WantedDescriptor) -> None:
+        """OSError where a descriptor is not to be had of that file, whatever it costs."""
+        self.check_possible(wanted)
+        if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
+            raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
+        if wanted.writes:
+            if self._read_only:
+                raise OSError(errno.EROFS, "it is mounted read-only")
+            copyup.check_writable(inode.tree)
+            _check_privileges(inode)
+        if not inode.nlink or inode.tree.detached:
+            raise declined("the file has no name any more", number=errno.ESTALE)
+
+    def _enter(self, inode: Inode, opener: int, flags: int) -> None:
+        """The file is open here from now on, as if by the one who gets the descriptor."""
+        loan = self._loans.get(inode)
+        if loan is not None and loan.tree is not inode.tree:  # a merge has put another tree in the place of that one
+            del self._loans[inode]
+            self._end(inode, loan)
+            loan = None
+        if loan is None:
+            data.open_(inode, os.O_RDONLY)
+            loan = self._loans[inode] = ForwardedFile(inode.tree, opener)
+            inode.tree.external_readers.add(inode)
+        mode = flags & os.O_ACCMODE
+        loan.may_map |= mode == os.O_RDWR
+        if mode != os.O_RDONLY:
+            loan.opener, loan.since_ns = opener, copyup.now_ns()
+            if not loan.writes:
+                external_writers.begin(inode)
+                loan.writes = True
+                for listener in self.overlay.on_external_writer:
+                    listener(inode)
+
+    def _give_reader(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
+        """Of what the branch does not own: through a mount that nobody can write through."""
+        flags = wanted.flags & ~_ALWAYS_OURS
+        if inode.content:
+            content = inode.tree.backstore.open(inode.content)
+            try:
+                fd = content.reopen(flags)
+            finally:
+                content.close()
+            self.given += 1
+            return GivenDescriptor(fd, "snapshot")
+        assert inode.lower_path is not None
+        there = inode.tree.identify(inode.tree.lower_stat(inode))
+        fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
+        if inode.tree.identify(os.fstat(fd))[:2] != there[:2]:
+            os.close(fd)
+            raise declined("the lower file lies in a file system of its own")
+        self.given += 1
+        return GivenDescriptor(fd, "lower")
+
+    # -- afterwards
+
+    def object_of(self, inode: Inode) -> os.stat_result:
+        """What fstat(2) shows of a descriptor that was given out of a file now."""
+        return inode.tree.data_stat(inode)
+
+    def behind(self, found: os.stat_result) -> Inode | None:
+        """The file that a descriptor was given out of."""
+        for inode in self._loans:
+            if inode.file is not None:
+                known = inode.file.stat()
+                if (known.st_dev, known.st_ino) == (found.st_dev, found.st_ino):
+                    return inode
+        return None
+
+    # -- which file a descriptor of the mount stands for
+
+    def expect(self) -> int:
+        """A token for told(): whoever asks has it said by an ioctl on the descriptor, in a thread."""
+        token = secrets.randbits(64)
+        self._expected[token] = None
+        return token
+
+    def told(self, token: int, inode: Inode, tid: int) -> None:
+        """EPERM for who is not this process."""
+        if token not in self._expected or not os.path.isdir(f"/proc/self/task/{tid}"):
+            raise PermissionError(errno.EPERM, "nobody waits for that")
+        self._expected[token] = inode
+
+    def heard(self, token: int) -> Inode | None:
+        """What was told."""
+        return self._expected.pop(token, None)
+
+    def sweep(self, limit: int = 0) -> None:
+        """Ends the loans of files that nobody has open any more; looks at all, at *limit*, or at some. Call now and then."""
+        for _ in range(min(limit or max(_SWEEP, len(self._loans) // 4), len(self._loans))):
+            inode, loan = next(iter(self._loans.items()))
+            self._loans.move_to_end(inode)
+            if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
+                if loan.may_map:  # that moves no time by which the kernel would know that its pages are old
+                    self.overlay.file_changed(inode, data=True)
+                continue
+            del self._loans[inode]
+            self._end(inode, loan)
+
+    def _end(self, inode: Inode, loan: ForwardedFile) -> None:
+        loan.tree.external_readers.discard(inode)
+        if loan.writes:
+            external_writers.end(loan.tree, inode)
+            self.overlay.file_changed(inode, data=True)
+            if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
+                self.overlay.tell(BranchEvent("modified", loan.tree.id, loan.opener, inode))
+        data.release(inode)

@@ -1,0 +1,35 @@
+"""Where descriptors for others are opened: mounts of their own over the lower and the objects. It knows no file in them."""
+
+import os
+
+from agentfsd import readonly
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.types import Backstore
+
+
+class DescriptorMounts:
+    """Made before there are threads, and before anything is mounted over the lower. ``why_not``: "" for nothing."""
+
+    def __init__(self, lower: HostLower, lower_path: str, backstore: Backstore, objects: str) -> None:
+        self._held: list[int] = []
+        self.why_not = self._make(lower, lower_path, backstore, objects)
+
+    def _make(self, lower: HostLower, lower_path: str, backstore: Backstore, objects: str) -> str:
+        if not isinstance(backstore, HostBackstore):
+            return f"the {backstore.kind} backstore has no files that could be given out"
+        try:
+            probe = backstore.create_unnamed()
+            leased = not probe.is_open_elsewhere()
+            probe.close()
+            self._held = readonly.views((lower_path, False), (objects, False), (objects, True))
+        except OSError as exc:
+            return f"there are no mounts here to give files out through: {exc.strerror}"
+        if not leased:
+            return "the file system of the state directory knows no leases: nobody could tell who still has a file"
+        lower.reader_root, backstore.reader_root, backstore.writer_root = self._held
+        return ""
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())

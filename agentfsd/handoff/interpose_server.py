@@ -1,0 +1,159 @@
+"""Where the preloaded library asks: one conversation for each process, in which descriptors are pushed to it.
+
+A process connects, says a cookie, and then asks by an ioctl on a file of the mount, which names the cookie: so the kernel says
+which file it is about and who asks. Nobody is listened to between such requests. The other side is client/interpose/.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+
+from agentfs_client.interpose import HELLO, MAGIC, PARCEL, VERSION
+from agentfsd import runtime
+from agentfsd.core.permissions import Credentials
+from agentfsd.handoff.credentials import credentials_of
+from agentfsd.handoff.forwarding_settings import ForwardingSettings
+from agentfsd.types import Caller
+
+_PEER = struct.Struct("iII")
+_BACKLOG = 1024
+_UNHEARD_MOST = 64  # who says its first word with connecting is never among them for long
+_OF_ONE_PROCESS = 8  # conversations; it needs one
+
+
+class InterposeConversation:
+    """With one process, until it ends or becomes another program."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid, self.uid, self.gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        self.version = self.cookie = 0
+        self._credentials: Credentials | None = None
+        self.program = _program_of(self.pid)
+
+    def listen(self) -> None:
+        """Hears what it says first; BlockingIOError when that has not come yet, ValueError for what we do not understand."""
+        said = self._connection.recv(HELLO.size + 1, socket.MSG_DONTWAIT)
+        if len(said) != HELLO.size:
+            raise ValueError("not a word of ours")
+        magic, self.version, _, self.cookie = HELLO.unpack(said)
+        if magic != MAGIC or not self.cookie:
+            raise ValueError("not a word of ours")
+
+    def credentials(self) -> Credentials:
+        """What it may do with files, as it was when this was first asked."""
+        if self._credentials is None:
+            self._credentials = credentials_of(Caller(self.pid, self.uid, self.gid))
+        return self._credentials
+
+    def push(self, ticket: int, fd: int, found: os.stat_result) -> None:
+        """OSError (EAGAIN) when it does not take what is there."""
+        message = PARCEL.pack(ticket, found.st_dev, found.st_ino)
+        socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def has_ended(self) -> bool:
+        """Also when it has said more than it should: behind that its end would not be seen."""
+        try:
+            self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class InterposeServer:
+    """All conversations of one daemon."""
+
+    def __init__(self, path: str, owner_uid: int) -> None:
+        self.path, self._owner_uid = path, owner_uid
+        self._listener = runtime.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
+        self._unheard: list[InterposeConversation] = []  # who has come in and said nothing yet
+        self._conversations: dict[
+            int, dict[int, InterposeConversation]
+        ] = {}  # by process and cookie, the oldest of a process first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._conversations.values()))
+
+    def find(self, cookie: int, pid: int, version: int, settings: ForwardingSettings) -> InterposeConversation:
+        """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
+        found = self._conversations.get(pid, {}).get(cookie)
+        if found is None:
+            self._accept()
+            found = self._conversations.get(pid, {}).get(cookie)
+        if version != VERSION or (found is not None and found.version != VERSION):
+            raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
+        if found is None:  # with an earlier daemon, perhaps: it begins anew
+            raise OSError(errno.ENOTCONN, "that process has no such conversation")
+        if found.uid not in (0, self._owner_uid):
+            raise PermissionError(errno.EPERM, "no conversation of that process")
+        if not settings.enabled or not settings.allows(found.program):
+            raise PermissionError(errno.EPERM, "forwarding is off for that program")
+        return found
+
+    def _accept(self) -> None:
+        """Whoever waits at the door."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            conversation = InterposeConversation(connection)
+            if not self._hears(conversation):
+                self._unheard.append(conversation)
+                if len(self._unheard) > _UNHEARD_MOST:
+                    self._unheard.pop(0).close()
+        self._unheard = [conversation for conversation in self._unheard if not self._hears(conversation)]
+
+    def _hears(self, conversation: InterposeConversation) -> bool:
+        """False while it has said nothing."""
+        try:
+            conversation.listen()
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError):
+            conversation.close()
+            return True
+        others = self._conversations.setdefault(conversation.pid, {})
+        replaced = others.pop(conversation.cookie, None)
+        if replaced is None and len(others) >= _OF_ONE_PROCESS:
+            replaced = others.pop(next(iter(others)))
+        if replaced is not None:
+            replaced.close()
+        others[conversation.cookie] = conversation
+        return True
+
+    def sweep(self) -> None:
+        """Forgets the processes that have gone. Call now and then."""
+        self._accept()
+        for pid, those in list(self._conversations.items()):
+            for cookie, conversation in list(those.items()):
+                if conversation.has_ended():
+                    del those[cookie]
+                    conversation.close()
+            if not those:
+                del self._conversations[pid]
+
+    def close(self) -> None:
+        heard = [conversation for those in self._conversations.values() for conversation in those.values()]
+        for conversation in [*heard, *self._unheard]:
+            conversation.close()
+        self._conversations.clear()
+        self._unheard.clear()
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+def _program_of(pid: int) -> str:
+    """The path of its executable; "" where nobody says."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""

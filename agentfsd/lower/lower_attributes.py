@@ -1,0 +1,109 @@
+"""Owner, mode, extended attributes and times of one file, read and set in the order in which they do not undo each other.
+
+It knows files by a descriptor, or by a path of /proc/self/fd that leads to exactly one; never by a name in the lower.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentfsd.lower.commit_plan import Attributes
+
+Where = int | bytes
+
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVILEGED = (b"trusted.", b"security.")
+
+
+@contextmanager
+def held(directory_fd: int, name: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """A path that stays with what has that name now, whatever becomes of the name, and its stat. Symlinks too."""
+    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    try:
+        yield b"/proc/self/fd/%d" % fd, os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def read(where: Where, info: os.stat_result) -> Attributes:
+    return Attributes(info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, _xattrs(where))
+
+
+def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) -> None:
+    """For a new file, which has *owner* and the permission bits *mode* (-1: not known) and no extended attributes."""
+    if (wanted.uid, wanted.gid) != owner:
+        _own(where, wanted, owner)  # before the mode: it clears setuid
+    for name, value in wanted.xattrs.items():
+        _set_xattr(where, name, value)
+        mode = -1  # an ACL changes the group's bits
+    if mode != stat.S_IMODE(wanted.mode) and not stat.S_ISLNK(wanted.mode):
+        os.chmod(where, stat.S_IMODE(wanted.mode))
+    os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
+
+
+def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
+    """For any file; what is right already is not touched."""
+    owner = (info.st_uid, info.st_gid)
+    changed = (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner)
+    has = _xattrs(where)
+    for name in has.keys() - wanted.xattrs.keys():
+        _remove_xattr(where, name)
+        changed = True
+    for name, value in wanted.xattrs.items():
+        if changed or has.get(name) != value:  # chown(2) takes capabilities away
+            _set_xattr(where, name, value)
+            changed = True
+    if (changed or info.st_mode != wanted.mode) and not stat.S_ISLNK(info.st_mode):
+        os.chmod(where, stat.S_IMODE(wanted.mode))
+    if (wanted.atime_ns, wanted.mtime_ns) != (info.st_atime_ns, info.st_mtime_ns):
+        os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
+
+
+def _own(where: Where, wanted: Attributes, owner: tuple[int, int]) -> bool:
+    """Who may not give files away keeps them, and gives them a group that they are in: as cp -a and rsync -a do."""
+    if os.geteuid() == 0:
+        os.chown(where, wanted.uid, wanted.gid)
+        return True
+    if wanted.gid == owner[1]:
+        return False
+    try:
+        os.chown(where, -1, wanted.gid)
+    except PermissionError:
+        return False
+    return True
+
+
+def _xattrs(where: Where) -> dict[bytes, bytes]:
+    try:
+        names = [os.fsencode(name) for name in os.listxattr(where)]
+    except OSError as exc:
+        if exc.errno == errno.ENOTSUP:
+            return {}
+        raise
+    found = {}
+    for name in names:
+        try:
+            found[name] = os.getxattr(where, name)
+        except OSError as exc:
+            if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES):
+                raise
+    return found
+
+
+def _set_xattr(where: Where, name: bytes, value: bytes) -> None:
+    try:
+        os.setxattr(where, name, value)
+    except PermissionError:
+        if not name.startswith(_PRIVILEGED) or os.geteuid() == 0:
+            raise
+
+
+def _remove_xattr(where: Where, name: bytes) -> None:
+    try:
+        os.removexattr(where, name)
+    except OSError as exc:
+        unprivileged = exc.errno in (errno.EPERM, errno.EACCES) and name.startswith(_PRIVILEGED) and os.geteuid() != 0
+        if exc.errno != errno.ENODATA and not unprivileged:
+            raise

@@ -1,0 +1,88 @@
+"""A copy of the database as it was at the last start that found nothing wrong, and going back to it.
+
+The main file changes at checkpoints alone, which wait meanwhile: so copying it takes any thread, and nobody's time.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+
+from agentfsd import kernel
+from agentfsd.copying import copy_content
+from agentfsd.metadata.database import JOURNAL
+from agentfsd.metadata.page_checksums import SUFFIX, ChecksumFile
+
+COPY = "-clean"
+_PARTS = ("", "-wal", JOURNAL, SUFFIX)
+_SPARE_BYTES = 64 << 20  # that must be left on the disk
+
+
+def copy(path: str, *, share: bool, between: Callable[[], object] = lambda: None) -> bool:
+    """Copies the main file and its checksums; False where there is no room. *share*: blocks, where the file system can.
+    *between*: called after each part; when it raises, the copy that there was stays."""
+    room = os.statvfs(os.path.dirname(path))
+    if room.f_bavail * room.f_frsize < 2 * os.path.getsize(path) + _SPARE_BYTES:
+        return False
+    made = []
+    try:
+        for part in (SUFFIX, ""):
+            target = f"{path}{COPY}{part}"
+            made.append(f"{target}.new")
+            _copy_file(path + part, made[-1], share=share, between=between)
+        between()
+        for name in made:
+            os.replace(name, name.removesuffix(".new"))
+            _say_unused(path + COPY)
+    except BaseException:
+        for name in made:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+        raise
+    kernel.sync_directory(os.path.dirname(path))
+    return True
+
+
+def _copy_file(source: str, target: str, *, share: bool, between: Callable[[], object] = lambda: None) -> None:
+    with open(source, "rb") as old, open(target, "wb") as new:
+        os.fchmod(new.fileno(), 0o600)
+        copy_content(old.fileno(), new.fileno(), set() if share else None, between=between)
+        os.fsync(new.fileno())
+
+
+def _say_unused(path: str) -> None:
+    sums = ChecksumFile(path, writes=True)
+    if sums.is_sound:
+        sums.write_header(sums.page_bytes, sums.count, in_use=False)
+        sums.sync()
+    sums.close()
+
+
+def made_at(path: str) -> float | None:
+    """When the copy was made (Unix time); None without one."""
+    return os.path.getmtime(path + COPY) if os.path.exists(path + COPY) else None
+
+
+def keep_damaged(path: str) -> str:
+    """Copies the database and what lies beside it into a new directory, for whoever may want to look; that directory."""
+    stamp = time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime())
+    place = os.path.join(os.path.dirname(path), stamp)
+    while os.path.exists(place):
+        place += "+"
+    os.mkdir(place, 0o700)
+    for part in _PARTS:
+        if os.path.isfile(path + part):
+            shutil.copy2(path + part, place)
+    return place
+
+
+def go_back(path: str) -> None:
+    """Puts the copy in the database's place; call keep_damaged() first. FileNotFoundError without a copy."""
+    for part in ("", SUFFIX):
+        _copy_file(path + COPY + part, f"{path}{part}.new", share=True)
+    for part in ("-wal", JOURNAL):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + part)
+    os.replace(f"{path}{SUFFIX}.new", path + SUFFIX)
+    os.replace(f"{path}.new", path)

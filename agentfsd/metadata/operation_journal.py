@@ -1,0 +1,244 @@
+"""What was acknowledged since the last commit of the database, in one small file that is written over and over.
+
+A commit of SQLite writes a dozen pages; a record here is one write. Both survive SIGKILL. Records are numbered; those above the
+number that the database has are replayed at the next start.
+
+The file starts with a header, written at each commit: which commit that was, so that a database which has lost some is noticed.
+Then comes a chain of frames, each with a checksum, up to one that says "end". A chain that does not reach its end is damaged: a
+kill cannot leave one, because a write within one page is whole or absent. What does not fit into the rest of a page is written
+to the next page first, and then linked.
+"""
+
+import os
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentfsd.errors import NO_ROOM
+
+Statement = tuple[str, tuple[Any, ...]]
+Record = list[Statement]
+
+_MAGIC = b"agentfsd-journal-2\n\0"
+_HEADER = struct.Struct("<20s16sQQQ")  # magic, run, and numbers as in Header; a checksum follows
+_CHECKSUM = struct.Struct("<I")
+_FRAME = struct.Struct("<4sQI")  # tag, number of the record (or of the last one), length; a checksum of this and the body follows
+_HEAD_BYTES = _FRAME.size + _CHECKSUM.size
+_RECORD, _NEXT, _END = b"rec\n", b"next", b"end\n"
+_START = 128  # of the chain
+_PAGE = 4096
+_ROOMS_BYTES = (1 << 20, 1 << 17)  # taken in advance: an append never finds the disk full; the second where it is almost so
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[tuple[str | int, list[Any]]])
+
+
+class Header(NamedTuple):
+    """``run``: which boot of which machine wrote it, and on which device. ``number``: of the last record before the chain;
+    ``commits``: how many the database has had; ``synced``: how many of them were on the disk for certain."""
+
+    run: bytes
+    number: int
+    commits: int
+    synced: int
+
+
+class Chain(NamedTuple):
+    """``numbered``: records with their numbers; ``texts``: their statements; ``at``: where the chain ends or breaks off."""
+
+    numbered: list[tuple[int, Record]]
+    texts: list[str]
+    at: int
+    is_whole: bool
+
+
+class OperationJournal:
+    """Any number of appends, then reset() once the database has them all."""
+
+    def __init__(self, path: str, number: int, run: bytes = bytes(16)) -> None:
+        """*number*: of the last record that the database has. OSError when there is no room."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.number = number
+        self._run = run
+        self._at = _START
+        self._known: dict[str, int] = {}  # a statement's text is written once, then it goes by number
+        try:
+            self._room = self._take_room()
+            if read_header(os.pread(self._fd, _START, 0)) is None:
+                self.reset(0, 0)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _take_room(self) -> int:
+        """Bytes; of a journal that a killed daemon has left, its own."""
+        for size in _ROOMS_BYTES[:-1]:
+            try:
+                os.posix_fallocate(self._fd, 0, size)
+            except OSError as exc:
+                if exc.errno not in NO_ROOM:
+                    raise
+            else:
+                return size
+        os.posix_fallocate(self._fd, 0, _ROOMS_BYTES[-1])
+        return _ROOMS_BYTES[-1]
+
+    def append(self, statements: Record) -> bool:
+        """Keeps what one operation did; False when there is no room for it before the next reset()."""
+        known, said = self._known, []
+        new: list[str] = []
+        for text, values in statements:
+            number = known.get(text)
+            if number is None:
+                known[text] = len(known)
+                new.append(text)
+            said.append((text if number is None else number, values))
+        body = _encoder.encode(said)
+        try:
+            is_kept = self._write(_frame(_RECORD, self.number + 1, body))
+        except BaseException:
+            self._forget(new)
+            raise
+        if not is_kept:
+            self._forget(new)
+        return is_kept
+
+    def _forget(self, texts: list[str]) -> None:
+        for text in texts:
+            del self._known[text]
+
+    def _write(self, frame: bytes) -> bool:
+        number, at = self.number + 1, self._at
+        length = len(frame) + _HEAD_BYTES
+        is_moved = at % _PAGE + length > _PAGE
+        if is_moved:
+            at = _page_after(at)
+        after = _next_frame(at + len(frame))
+        if after + _HEAD_BYTES > self._room:
+            return False
+        gap = bytes(after - at - len(frame))
+        os.pwrite(self._fd, frame + gap + _frame(_END, number), at)
+        if is_moved:
+            os.pwrite(self._fd, _frame(_NEXT, self.number), self._at)
+        self._at, self.number = after, number
+        return True
+
+    def reset(self, commits: int, synced: int) -> None:
+        """The database has every record now, by that commit. OSError: the chain goes on, as it is."""
+        fields = _HEADER.pack(_MAGIC, self._run, self.number, commits, synced)
+        header = fields + _CHECKSUM.pack(zlib.crc32(fields))
+        os.pwrite(self._fd, header.ljust(_START, b"\0") + _frame(_END, self.number), 0)
+        self._at = _START
+        self._known.clear()
+
+    def records(self) -> list[Record]:
+        """What the database has not got yet, oldest first; afterwards appends go on behind it."""
+        content = os.pread(self._fd, _ROOMS_BYTES[0], 0)
+        header = read_header(content)
+        chain = read_chain(content, header.number) if header is not None else Chain([], [], _START, False)
+        base, found = self.number, []
+        for number, statements in chain.numbered:
+            if number == self.number + 1:
+                found.append(statements)
+                self.number = number
+        self._at = chain.at
+        self._known = {text: position for position, text in enumerate(chain.texts)}
+        last = chain.numbered[-1][0] if chain.numbered else header.number if header is not None else -1
+        if self.number == base and last != base:  # of an earlier time: nothing can be added to it
+            self._at = self._room
+        return found
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_header(content: bytes) -> Header | None:
+    """None: there is none, or it is damaged."""
+    if len(content) < _HEADER.size + _CHECKSUM.size:
+        return None
+    magic, *fields = _HEADER.unpack_from(content)
+    (checksum,) = _CHECKSUM.unpack_from(content, _HEADER.size)
+    return Header(*fields) if magic == _MAGIC and checksum == zlib.crc32(content[: _HEADER.size]) else None
+
+
+def read_chain(content: bytes, number: int) -> Chain:
+    """*number*: of the last record before it."""
+    texts: list[str] = []
+    found: list[tuple[int, Record]] = []
+    at = _START
+    while (frame := _parse(content, at)) is not None:
+        tag, said_number, body = frame
+        if said_number != number + (tag == _RECORD):
+            break
+        if tag == _END:
+            return Chain(found, texts, at, True)
+        if tag == _NEXT:
+            at = _page_after(at)
+            continue
+        found.append((said_number, _decode(body, texts)))
+        at, number = _next_frame(at + _HEAD_BYTES + len(body)), said_number
+    return Chain(found, texts, at, False)
+
+
+def read_old(path: str, number: int) -> list[Record]:
+    """The records of a journal as it was up to version 3 of the schema, behind *number*."""
+    frame = struct.Struct("<QII")  # number, length, checksum
+    with open(path, "rb") as file:
+        content = file.read()
+    texts: list[str] = []
+    found: list[Record] = []
+    at = 0
+    while at + frame.size <= len(content):
+        said_number, length, checksum = frame.unpack_from(content, at)
+        body = content[at + frame.size : at + frame.size + length]
+        if said_number != number + 1 or zlib.crc32(body) != checksum:
+            break
+        found.append(_decode(body, texts))
+        at, number = at + frame.size + length, number + 1
+    return found
+
+
+def is_old(path: str) -> bool:
+    """Whether it is one of those."""
+    with open(path, "rb") as file:
+        start = file.read(len(_MAGIC))
+    return start != _MAGIC and any(start)
+
+
+def _decode(body: bytes, texts: list[str]) -> Record:
+    statements = []
+    for text, values in _decoder.decode(body):
+        if isinstance(text, str):
+            texts.append(text)
+        statements.append((text if isinstance(text, str) else texts[text], tuple(values)))
+    return statements
+
+
+def _frame(tag: bytes, number: int, body: bytes = b"") -> bytes:
+    head = _FRAME.pack(tag, number, len(body))
+    return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def _parse(content: bytes, at: int) -> tuple[bytes, int, bytes] | None:
+    """(tag, number, body) of the frame there; None when it is damaged."""
+    if at + _HEAD_BYTES > len(content):
+        return None
+    tag, number, length = _FRAME.unpack_from(content, at)
+    (checksum,) = _CHECKSUM.unpack_from(content, at + _FRAME.size)
+    body = content[at + _HEAD_BYTES : at + _HEAD_BYTES + length]
+    is_right = len(body) == length and checksum == zlib.crc32(body, zlib.crc32(content[at : at + _FRAME.size]))
+    return (tag, number, body) if is_right and tag in (_RECORD, _NEXT, _END) else None
+
+
+def _page_after(at: int) -> int:
+    return (at // _PAGE + 1) * _PAGE
+
+
+def _next_frame(at: int) -> int:
+    """A frame's head lies within one page."""
+    return _page_after(at) if at % _PAGE + _HEAD_BYTES > _PAGE else at

@@ -1,0 +1,35 @@
+"""The queries of what the lower had under a name when a branch first hid or changed it."""
+
+from collections.abc import Container
+
+from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.rows import OriginRow
+
+_COLUMNS = ", ".join(OriginRow._fields)
+_SELECT = f"SELECT {_COLUMNS} FROM origin WHERE dir = ? AND name = ?"
+_UPSERT = f"INSERT OR REPLACE INTO origin ({_COLUMNS}) VALUES ({', '.join('?' * len(OriginRow._fields))})"
+
+
+def find(store: Store, directory: int, name: bytes, chain: Container[int]) -> OriginRow | None:
+    """The row that counts in a chain of layers."""
+    rows = map(OriginRow._make, store.db.execute(_SELECT, (directory, name)))
+    return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
+
+
+def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
+    """Everything that find() would find, by directory and name."""
+    found: dict[tuple[int, bytes], OriginRow] = {}
+    for row in map(OriginRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM origin ORDER BY layer")):
+        if row.layer in chain:
+            found[row.dir, row.name] = row
+    return found
+
+
+def put(store: Store, row: OriginRow) -> None:
+    store.db.execute(_UPSERT, row)
+
+
+def oldest(store: Store, directory: int) -> int:
+    """When anything in a directory was first noted, in ns; 2 ** 63 for never."""
+    row = store.db.execute("SELECT min(since_ns) FROM origin WHERE dir = ?", (directory,)).fetchone()
+    return 1 << 63 if row[0] is None else int(row[0])

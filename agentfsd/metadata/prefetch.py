@@ -1,0 +1,41 @@
+"""Rows of layers, read all at once for work that needs many of them: one query instead of one for each file."""
+
+from collections.abc import Iterator
+
+from agentfsd.metadata.row_store import INODE_COLUMNS, Store
+from agentfsd.metadata.rows import InodeRow
+
+_PAGE = 500  # rows of one step
+_SOME_IDS = "SELECT id FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?"
+_TOUCHED = "(SELECT id FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
+_INODES = f"SELECT {INODE_COLUMNS} FROM inode WHERE id IN {_TOUCHED}"
+_NAMES = f"SELECT child, dir, name, layer FROM dentry WHERE child IN {_TOUCHED}"
+_OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode WHERE layer = ? AND id BETWEEN ? AND ?)"
+
+
+class Prefetch:
+    """All versions of every inode that has a row in one of the layers, with the objects and names of these.
+
+    ``names``: (directory, name, layer) by inode; ``objects``: the layer that owns each.
+    """
+
+    def __init__(self) -> None:
+        self.inodes: dict[int, list[InodeRow]] = {}
+        self.objects: dict[int, int] = {}
+        self.names: dict[int, list[tuple[int, bytes, int]]] = {}
+
+    def adding(self, store: Store, layer: int) -> Iterator[None]:
+        """Reads a layer in steps."""
+        last = 0
+        while ids := [number for (number,) in store.db.execute(_SOME_IDS, (layer, last, _PAGE))]:
+            which, last = (layer, ids[0], ids[-1]), ids[-1]
+            known = self.inodes.keys() & ids
+            for row in map(InodeRow._make, store.db.execute(_INODES, which)):
+                if row.id not in known:
+                    self.inodes.setdefault(row.id, []).append(row)
+                    self.names.setdefault(row.id, [])
+            for child, directory, name, found_in in store.db.execute(_NAMES, which):
+                if child not in known:
+                    self.names[child].append((directory, name, found_in))
+            self.objects.update(store.db.execute(_OBJECTS, which))
+            yield

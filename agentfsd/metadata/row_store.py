@@ -1,0 +1,441 @@
+"""The SQLite database of one state directory: opening, transactions and the queries of files and names.
+
+It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
+"""
+
+import contextlib
+import errno
+import os
+import sqlite3
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from agentfsd import kernel
+from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.metadata import inspection
+from agentfsd.metadata.database import Database
+from agentfsd.metadata.inspection import Findings
+from agentfsd.metadata.reserve import Reserve
+from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
+
+GARBAGE = 0  # the layer of an object that is to be removed from the backstore
+_COUNTER_BLOCK = 1000
+_BUSY_S = 1.0  # nobody but us has business there
+
+INODE_COLUMNS = ", ".join(InodeRow._fields)
+_INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
+_INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
+_INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
+
+
+_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
+
+
+class Transaction:
+    """One acknowledged operation: rows and the memory that mirrors them change together or not at all.
+
+    Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
+    """
+
+    __slots__ = ("_regrets", "_store", "_undo")
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._undo: list[tuple[Any, Any, Any, bool]] = []
+        self._regrets: list[Callable[[], object]] = []
+
+    def set(self, target: object, **values: object) -> None:
+        for key, value in values.items():
+            self._undo.append((target, key, getattr(target, key), True))
+            setattr(target, key, value)
+
+    def put(self, mapping: dict[Any, Any], key: object, value: object) -> None:
+        """Sets mapping[key]; None removes it."""
+        self._undo.append((mapping, key, mapping.get(key), False))
+        if value is None:
+            mapping.pop(key, None)
+        else:
+            mapping[key] = value
+
+    def when_undone(self, work: Callable[[], object]) -> None:
+        """Has *work* done if this comes to nothing."""
+        self._regrets.append(work)
+
+    def __enter__(self) -> "Transaction":
+        try:
+            self._store.db.begin()
+        except sqlite3.Error as exc:
+            raise self._store.as_oserror(exc) from exc
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._store.db.keep()
+                return
+        except sqlite3.Error as exc:
+            self._roll_back()
+            raise self._store.as_oserror(exc) from exc
+        except OSError:
+            self._roll_back()
+            raise
+        self._roll_back()
+        if isinstance(value, sqlite3.Error):
+            raise self._store.as_oserror(value) from value
+
+    def _roll_back(self) -> None:
+        self._store.db.undo()
+        self._store.forget_ids()  # a block of numbers reserved in here is not reserved any more
+        for target, key, old, is_attribute in reversed(self._undo):
+            if is_attribute:
+                setattr(target, key, old)
+            elif old is None:
+                target.pop(key, None)
+            else:
+                target[key] = old
+        for work in self._regrets:
+            work()
+
+
+class Store:
+    """Typed access to the tables. Every write belongs inside ``with store.transaction()``.
+
+    Operations are acknowledged when the journal has them; the database commits many at once.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: str, findings: Findings, reserve: Reserve) -> None:
+        self.db = Database(db)
+        self._path = path
+        self._next: dict[str, tuple[int, int]] = {}
+        self._wal_fd = -1
+        self._syncing = threading.Lock()
+        self.reserve = reserve
+        self.findings = findings
+        self.first_object = 0  # of those that the daemon before this one may have made
+        self.writes = Counter[int]()  # of inodes and names, by layer: who reads a layer in steps sees whether it held still
+
+    @classmethod
+    def open(cls, path: str, lower_identity: str, *, mends: bool = False) -> "Store":
+        """Opens or makes the database at *path* (":memory:" for one that goes with the process).
+
+        Refusal when it was made for another lower, by a newer version, or cannot be read; when it is damaged, unless *mends*:
+        then it goes on with what is there.
+        """
+        findings = inspection.inspect(path) if path != ":memory:" else Findings()
+        if findings.damage and not mends:
+            raise damaged(path, findings.damage)
+        findings.is_proven = findings.is_proven and not mends
+        reserve = Reserve("" if path == ":memory:" else path + "-reserve")  # before: the database may need that room
+        db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256)
+        store = cls(db, path, findings, reserve)
+        try:
+            store._configure()
+            store._migrate(lower_identity)
+            store._check_lower(lower_identity)
+            if path != ":memory:":
+                store._open_files()
+            store.reserve.keep()
+        except sqlite3.DatabaseError as exc:
+            store.db.abandon(path)
+            raise unreadable(path, exc) from exc
+        except OSError as exc:
+            store.db.abandon(path)
+            raise (_no_room(path) if exc.errno in NO_ROOM else exc) from exc
+        except BaseException:
+            store.db.abandon(path)
+            raise
+        return store
+
+    def _open_files(self) -> None:
+        """What lies beside the database."""
+        self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
+        self.db.open_pages(self._path, anew=bool(self.findings.damage))
+        self.first_object = int(self.value("first object") or 0)
+        with contextlib.suppress(OSError), self.transaction():  # a full disk: what is there is a lower bound still
+            self.put_value("first object", str(self.reserved("object")))
+
+    def _configure(self) -> None:
+        # Exclusive: nobody else reads this file while we run, and the WAL index needs no shared memory.
+        self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.db.execute("PRAGMA journal_mode = WAL")
+        # A commit is in the WAL file, so SIGKILL cannot lose it; sync() below is for power loss.
+        self.db.execute("PRAGMA synchronous = NORMAL")
+        self.db.execute("PRAGMA cache_size = -65536")
+        self.db.execute("PRAGMA temp_store = MEMORY")  # what an operation might have to take back needs no file
+
+    def _migrate(self, lower_identity: str) -> None:
+        version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
+        if version > SCHEMA_VERSION:
+            raise Refusal(
+                errno.EPROTO,
+                "newer-state",
+                f"{self._path} was written by a newer agentfsd (schema {version}, this one knows {SCHEMA_VERSION})",
+                "use that version, or another --state directory",
+            )
+        with self.transaction():
+            if version == 0:
+                _run_script(self.db, DDL)
+                self.db.execute("INSERT INTO fact VALUES ('lower', ?)", (lower_identity,))
+            for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
+                _run_script(self.db, MIGRATIONS[step])
+            if version != SCHEMA_VERSION:
+                self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version == 0:
+            self._sync_new()
+
+    def _sync_new(self) -> None:
+        """Before anything refers to it: a state directory with contents and no database would be beyond help."""
+        if self._path != ":memory:":
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())
+            self.sync()
+
+    def _check_lower(self, lower_identity: str) -> None:
+        made_for = self.value("lower")
+        if made_for != lower_identity:
+            raise Refusal(
+                errno.EINVAL,
+                "other-lower",
+                f"the state {self.place} belongs to {made_for}, not to {lower_identity}",
+                "choose another --state directory for this lower",
+            )
+
+    def commit(self) -> None:
+        """Has the database take over what the journal holds; sqlite3.Error when that fails, and nothing is lost."""
+        self.db.commit()
+
+    def close(self) -> None:
+        if self._wal_fd >= 0:
+            os.close(self._wal_fd)
+            self._wal_fd = -1
+        self.db.close(self._path, self.reserve.use)
+        self.reserve.keep()  # of what the journal has just given back: the next start may find nothing else
+
+    @property
+    def place(self) -> str:
+        """The state directory."""
+        return os.path.dirname(self._path)
+
+    def forget_ids(self) -> None:
+        """Reserves the next numbers anew."""
+        self._next.clear()
+
+    def as_oserror(self, exc: sqlite3.Error) -> OSError:
+        """What went wrong, with the errno that the file system gave where that can be found out."""
+        code = getattr(exc, "sqlite_errorcode", 0)
+        number = _ERRNO.get(code & 0xFF, errno.EIO)
+        if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
+            number = _why_not_written(self.place) or number
+        return OSError(number, f"the metadata database failed: {exc}")
+
+    def transaction(self) -> Transaction:
+        return Transaction(self)
+
+    def sync(self) -> None:
+        """Makes every committed transaction survive power loss; call commit() first. Any thread may call."""
+        if self._path == ":memory:":
+            return
+        with self._syncing:
+            if self._wal_fd < 0:
+                self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+                kernel.sync_directory(self.place)
+        commits = self.db.commits
+        os.fsync(self._wal_fd)
+        self.db.note_synced(commits)
+
+    def size_bytes(self) -> int:
+        """Of the database and its log."""
+        found = 0
+        for path in (self._path, self._path + "-wal"):
+            if os.path.exists(path):
+                found += os.path.getsize(path)
+        return found
+
+    def value(self, key: str) -> str:
+        row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def put_value(self, key: str, value: str) -> None:
+        self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
+
+    def next_id(self, name: str) -> int:
+        """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
+        value, limit = self._next.get(name, (0, 0))
+        if value >= limit and not self.db.in_operation:
+            with self.transaction():
+                return self.next_id(name)
+        if value >= limit:
+            row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
+            value = int(row[0]) if row else 2  # 1 is the root inode
+            limit = value + _COUNTER_BLOCK
+            self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, limit))
+        self._next[name] = (value + 1, limit)
+        return value
+
+    def pass_over(self, name: str, used: int) -> None:
+        """Numbers up to *used* are never given: something has one that no row knows of."""
+        if used >= self.reserved(name):
+            with self.transaction():
+                self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, used + 1))
+            self.forget_ids()
+
+    def reserved(self, name: str) -> int:
+        row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 2
+
+    # -- inodes and names
+
+    def inode_versions(self, inode_id: int) -> list[InodeRow]:
+        return list(map(InodeRow._make, self.db.execute(_INODE_SELECT, (inode_id,))))
+
+    def origin_versions(self, lower_ino: int, lower_dev: int) -> list[InodeRow]:
+        """Rows of inodes that stand for a lower object with several names."""
+        return list(map(InodeRow._make, self.db.execute(_INODE_ORIGIN, (lower_ino, lower_dev))))
+
+    def put_inode(self, row: InodeRow) -> None:
+        self.writes[row.layer] += 1
+        self.db.execute(_INODE_UPSERT, row)
+
+    def replace_content(self, inode_id: int, old: int, new: int) -> None:
+        """Has every version of an inode refer to another object."""
+        self.db.execute("UPDATE inode SET content = ? WHERE id = ? AND content = ?", (new, inode_id, old))
+
+    def delete_inode(self, inode_id: int, layer: int) -> None:
+        self.writes[layer] += 1
+        self.db.execute("DELETE FROM inode WHERE id = ? AND layer = ?", (inode_id, layer))
+
+    def dentries(self, directory: int) -> Iterator[tuple[bytes, int, int]]:
+        """(name, layer, child) of every version of every name in a directory."""
+        return self.db.execute("SELECT name, layer, child FROM dentry WHERE dir = ?", (directory,))
+
+    def versions_of_name(self, directory: int, name: bytes) -> list[tuple[int, int]]:
+        """(layer, child) of every version of one name."""
+        return list(self.db.execute("SELECT layer, child FROM dentry WHERE dir = ? AND name = ?", (directory, name)))
+
+    def layers_of(self, inode_id: int) -> list[int]:
+        """The layers that hold a version of an inode."""
+        return [row[0] for row in self.db.execute("SELECT layer FROM inode WHERE id = ?", (inode_id,))]
+
+    def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
+        self.writes[layer] += 1
+        self.db.execute("INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)", (directory, name, layer, child))
+
+    def delete_dentry(self, directory: int, name: bytes, layer: int) -> None:
+        self.writes[layer] += 1
+        self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
+
+    def clear_directory(self, directory: int, layer: int) -> None:
+        """Forgets what one layer says of the names in a directory."""
+        self.writes[layer] += 1
+        self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", (directory, layer))
+        self.db.execute(
+            "UPDATE object SET layer = 0 WHERE id IN (SELECT base FROM origin WHERE dir = ? AND layer = ?)", (directory, layer)
+        )
+        self.db.execute("DELETE FROM origin WHERE dir = ? AND layer = ?", (directory, layer))
+
+    def names_of(self, child: int) -> list[tuple[int, bytes, int]]:
+        """(directory, name, layer) of every row that leads to *child*."""
+        return list(self.db.execute("SELECT dir, name, layer FROM dentry WHERE child = ?", (child,)))
+
+    def all_inodes(self) -> Iterator[InodeRow]:
+        return map(InodeRow._make, self.db.execute(f"SELECT {INODE_COLUMNS} FROM inode"))
+
+    def all_dentries(self) -> Iterator[tuple[int, bytes, int, int]]:
+        return self.db.execute("SELECT dir, name, layer, child FROM dentry")
+
+    def linked_inodes(self) -> list[int]:
+        """Those that stand for lower objects with several names, in any layer."""
+        return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
+
+    def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
+        rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
+        for number, layer, path in [row for row in rows if row[2] in moved]:
+            self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
+
+    def change_lower_identity(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """Wherever a lower object was seen as *old* (ino, dev, size, mtime, ctime), it is *new* now."""
+        for table in ("inode", "origin"):
+            self.db.execute(
+                f"UPDATE {table} SET lower_ino = ?, lower_dev = ?, lower_size = ?, lower_mtime = ?, lower_ctime = ? "
+                "WHERE lower_ino = ? AND lower_dev = ? AND lower_size = ? AND lower_mtime = ? AND lower_ctime = ?",
+                (*new, *old),
+            )
+
+    # -- objects
+
+    def put_object(self, object_id: int, layer: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO object VALUES (?, ?)", (object_id, layer))
+
+    def object_layer(self, object_id: int) -> int:
+        """The layer that owns an object; 0 when there is no such object."""
+        row = self.db.execute("SELECT layer FROM object WHERE id = ?", (object_id,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def objects_of(self, layer: int, limit: int = -1) -> list[int]:
+        return [row[0] for row in self.db.execute("SELECT id FROM object WHERE layer = ? LIMIT ?", (layer, limit))]
+
+    def contents_of(self, layer: int) -> list[int]:
+        """The objects that hold a layer's files, without what was kept for merging."""
+        query = "SELECT id FROM object WHERE layer = ? AND id NOT IN (SELECT base FROM origin WHERE layer = ?)"
+        return [row[0] for row in self.db.execute(query, (layer, layer))]
+
+    def delete_objects(self, object_ids: list[int]) -> None:
+        for number in object_ids:
+            self.db.execute("DELETE FROM object WHERE id = ?", (number,))
+            self.db.execute("DELETE FROM seal WHERE object = ?", (number,))
+
+
+def _run_script(db: Database, script: str) -> None:
+    """executescript() would commit the open transaction; this does not."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line.split("--")[0] + "\n"
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+
+
+def _why_not_written(directory: str) -> int:
+    """SQLite tells a full disk from other failures, but not a quota: tries for itself."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(1 << 16))
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
+
+
+def _no_room(path: str) -> Refusal:
+    return Refusal(
+        errno.ENOSPC, "no-room", f"there is no room to open the metadata database {path}",
+        "make room on its file system; a ramdisk grows with a larger --ramdisk-size",
+    )  # fmt: skip
+
+
+def damaged(path: str, found: list[str]) -> Refusal:
+    """Why a daemon does not start with the database at *path*, and what to do."""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Refusal(
+        errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {found[0]}{more}",
+        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says all, and what can be done",
+    )  # fmt: skip
+
+
+def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
+    """Why a daemon cannot start with the database at *path*, and what to do."""
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
+    if code == sqlite3.SQLITE_FULL:
+        return _no_room(path)
+    return Refusal(
+        errno.EIO,
+        "state-corrupt",
+        f"the metadata database {path} cannot be read: {exc}",
+        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says more, and what can be done",
+    )

@@ -1,0 +1,93 @@
+"""Whose request it is: process, user, command and branch, found while the process waits for the answer."""
+
+import os
+import time
+from typing import NamedTuple
+
+from agentfsd.binding import procfs
+from agentfsd.binding.table import Bindings
+from agentfsd.core.overlay import Overlay
+
+UNKNOWN_UID = -1
+_FRESH_S = 0.2  # of a user: a process may become somebody else
+_SAME_S = 0.0003  # so soon after it was asked no process has begun another program that has done something already
+_KNOWN_MAX = 64
+
+
+class ProcessIdentity(NamedTuple):
+    """``pid`` 0: the kernel's own, or a process that has ended or is not to be seen here."""
+
+    pid: int
+    branch_id: str
+    command: str
+    uid: int = UNKNOWN_UID
+
+
+class _Person:
+    """``fd``: of /proc/PID/comm, which belongs to this process and no later one of its number."""
+
+    __slots__ = ("asked_s", "command", "fd", "name", "uid", "until_s")
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.command, self.name, self.uid = fd, b"", "", UNKNOWN_UID
+        self.asked_s = self.until_s = 0.0
+
+
+class ProcessIdentifier:
+    """Asks /proc. What it takes to ask again is kept: most of what is told comes from few processes, some microseconds apart."""
+
+    def __init__(self, bindings: Bindings, overlay: Overlay) -> None:
+        self._bindings, self._overlay = bindings, overlay
+        self._known: dict[int, _Person] = {}
+
+    def of_thread(self, tid: int, tree_id: str) -> ProcessIdentity:
+        """*tree_id*: the branch or snapshot that it looked at, "" for its own."""
+        pid = self._bindings.process_of(tid) if tid else 0
+        branch_id = tree_id or (self._bindings.branch_of(tid) if tid else None) or self._overlay.default_id
+        uid, command = self.of_process(pid)
+        return ProcessIdentity(pid, branch_id, command, uid)
+
+    def of_process(self, pid: int) -> tuple[int, str]:
+        """Its effective uid and its command, as they are now; UNKNOWN_UID and "" for one that nobody knows."""
+        if not pid:
+            return UNKNOWN_UID, ""
+        known, now = self._known.get(pid), time.monotonic()
+        if known is not None and now - known.asked_s < _SAME_S:
+            return known.uid, known.name
+        command = _command(known.fd) if known is not None else b""
+        if known is None or not command:
+            known = self._meet(pid) or known  # it has ended: what was known of it is all that there is
+            if known is None:
+                return UNKNOWN_UID, ""
+            command = _command(known.fd) or known.command
+        if command != known.command or known.until_s < now:  # it runs another program, perhaps as somebody else
+            uid = procfs.owner(pid)
+            known.command, known.uid, known.until_s = command, known.uid if uid is None else uid, now + _FRESH_S
+            known.name = command.decode("utf-8", "replace")
+        known.asked_s = now
+        return known.uid, known.name
+
+    def _meet(self, pid: int) -> _Person | None:
+        try:
+            fd = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        old = self._known.pop(pid, None)
+        if old is None and len(self._known) >= _KNOWN_MAX:
+            old = self._known.pop(next(iter(self._known)))
+        if old is not None:
+            os.close(old.fd)
+        made = self._known[pid] = _Person(fd)
+        return made
+
+    def branch_name(self, tree_id: str) -> str:
+        """ "" for one that is gone."""
+        return self._overlay.find(tree_id).name if tree_id and self._overlay.has_tree(tree_id) else ""
+
+
+def _command(fd: int) -> bytes:
+    """b"" for a process that has ended."""
+    try:
+        return os.pread(fd, 64, 0).rstrip(b"\n")
+    except OSError:
+        return b""

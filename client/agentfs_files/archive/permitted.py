@@ -1,0 +1,40 @@
+"""An archive with no more than what it may say on this machine, whoever made it."""
+
+import os
+import stat
+from dataclasses import replace
+
+from agentfs_files.archive.unpack import Archive
+from agentfs_files.trees.tree_source import Chunks, Entry, walk
+
+
+class Permitted:
+    """No setuid bits, no devices, FIFOs and sockets; of extended attributes only users' own; no owner but the one of *root*, the
+    directory where it is to go, when we are root, and else ours. Symlinks are data: whoever writes does not follow them."""
+
+    def __init__(self, archive: Archive, root: os.stat_result) -> None:
+        self._archive = archive
+        self._owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else (None, None)
+
+    @property
+    def file_count(self) -> int:
+        """With symlinks."""
+        return sum(1 for entry in walk(self) if not entry.is_dir)
+
+    def root(self) -> Entry:
+        """As it is there."""
+        return Entry(b"", stat.S_IFDIR | 0o700, loose=True)
+
+    def children(self, directory: Entry) -> list[Entry]:
+        found = self._archive.children(directory)
+        return [self._permitted(entry) for entry in found if entry.is_dir or entry.is_file or entry.is_link]
+
+    def chunks(self, entry: Entry) -> Chunks:
+        return self._archive.chunks(entry)
+
+    def _permitted(self, entry: Entry) -> Entry:
+        bits = stat.S_ISGID | stat.S_ISVTX | 0o777 if entry.is_dir else 0o777
+        mode = stat.S_IFMT(entry.mode) | entry.mode & bits
+        xattrs = {name: value for name, value in (entry.xattrs or {}).items() if name.startswith("user.")}
+        uid, gid = self._owner
+        return replace(entry, mode=mode, uid=uid, gid=gid, xattrs=xattrs or None)

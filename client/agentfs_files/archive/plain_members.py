@@ -1,0 +1,63 @@
+"""An archive as a file system without symlinks has it: directories and files alone."""
+
+from dataclasses import replace
+
+from agentfs_files.archive.members import too_large
+from agentfs_files.archive.unpack import Archive
+from agentfs_files.trees.tree_source import Chunks, Entry, join, walk
+
+_MAX_HOPS = 40  # as the kernel has it
+
+
+class Plain:
+    """A symlink that leads to a file of the archive is that file once more. Other symlinks, devices, FIFOs and sockets are left
+    out. ArchiveTooLargeError when all that takes more than the archive's limit."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._origins: dict[bytes, Entry] = {}  # by path: a file of the archive, which has the content
+        files = [entry for entry in walk(self) if entry.is_file]
+        self.file_count = len(files)
+        if (total := sum(entry.size for entry in files)) > archive.max_bytes:
+            raise too_large(archive.path, total, archive.max_bytes)
+
+    def root(self) -> Entry:
+        return self._archive.root()
+
+    def children(self, directory: Entry) -> list[Entry]:
+        found = (self._as_plain(entry) for entry in self._archive.children(directory))
+        return [entry for entry in found if entry is not None]
+
+    def chunks(self, entry: Entry) -> Chunks:
+        return self._archive.chunks(self._origins.get(entry.path, entry))
+
+    def _as_plain(self, entry: Entry) -> Entry | None:
+        if entry.is_dir or entry.is_file:
+            return entry
+        origin = self._follow(entry.path) if entry.is_link else None
+        if origin is None or not origin.is_file:
+            return None
+        self._origins[entry.path] = origin
+        return replace(origin, path=entry.path)
+
+    def _follow(self, path: bytes) -> Entry | None:
+        """None where the way leads nowhere, or out of the archive."""
+        way, rest, hops = b"", path.split(b"/")[::-1], 0
+        found: Entry | None = self._archive.root()
+        while rest and found is not None:
+            name = rest.pop()
+            if name == b"..":
+                if not way:
+                    return None
+                way = way.rpartition(b"/")[0]
+            elif name not in (b"", b"."):
+                way = join(way, name)
+            found = self._archive.find(way)
+            if found is not None and found.is_link:
+                hops += 1
+                if hops > _MAX_HOPS or found.target.startswith(b"/"):
+                    return None
+                way = found.parent
+                rest.extend(found.target.split(b"/")[::-1])
+                found = self._archive.root()
+        return found

@@ -1,0 +1,204 @@
+"""A ZIP as a tree: one of ours, or any archive of the specification's form. Believes nothing that it says.
+
+`Archive` has looked at everything before it is there to be read: names, types, what lies beneath what, sizes, check sums. So
+whoever writes from it has either the whole tree or an error before the first byte.
+"""
+
+import stat
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
+
+import msgspec
+
+from agentfs_files.archive.members import MAX_TARGET_BYTES, Members, mode_of, shown
+from agentfs_files.archive.pack import FILES, VERSION
+from agentfs_files.trees.stored_tree import Stored, is_possible, restore, without_holes
+from agentfs_files.trees.tree_source import Chunks, Entry, Step
+
+DEFAULT_MAX_BYTES = 16 << 30
+
+_MAX_MANIFEST_BYTES = 256 << 20
+_FREE_MANIFEST_BYTES = 16 << 20
+_MANIFEST_RATIO = 100  # paths and numbers are packed to a tenth; one that grows like this is there to fill our memory
+_MAX_ENTRIES = 1 << 22
+_FREE_IMPLIED = 1 << 16  # directories that only paths tell of, beyond one for each entry: they cost an archive next to nothing
+
+
+class _Manifest(msgspec.Struct):
+    """Keys that are not named here are ignored."""
+
+    version: str
+    entries: list[Stored] | None = None
+
+
+class Archive:
+    """The tree in a ZIP, checked. ArchiveError when it is damaged or hostile, ArchiveTooLargeError when it would take more than
+    *max_bytes*.
+
+    ``foreign_links``: also symlinks that the manifest does not tell of. Without *check_contents* damage to a file shows when it
+    is read. ``data_bytes``: what all files take, less long stretches of zeros.
+    """
+
+    def __init__(
+        self, path: str, max_bytes: int = DEFAULT_MAX_BYTES, step: Step = lambda done, total: None, *,
+        foreign_links: bool = True, check_contents: bool = True,
+    ) -> None:  # fmt: skip
+        self.path, self.max_bytes, self._foreign_links = path, max_bytes, foreign_links
+        self._zip = Members(path, max_bytes)
+        try:
+            self.data_bytes = self._zip.check_contents(step) if check_contents else 0
+            self._entries, self._members = self._combine()
+            self._children = self._check_tree()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def close(self) -> None:
+        self._zip.close()
+
+    def __enter__(self) -> "Archive":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- the tree
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def root(self) -> Entry:
+        return self._entries[b""]
+
+    def children(self, directory: Entry) -> list[Entry]:
+        return self._children.get(directory.path, [])
+
+    def chunks(self, entry: Entry) -> Chunks:
+        offset = 0
+        for data in self._zip.chunks(self._members[entry.path]):
+            yield from without_holes(data, offset)
+            offset += len(data)
+
+    def find(self, path: bytes) -> Entry | None:
+        return self._entries.get(path)
+
+    def manifest(self) -> bytes:
+        """As it stands there; empty where there is none."""
+        info = self._zip.manifest
+        if info is None:
+            return b""
+        if info.file_size > min(_MAX_MANIFEST_BYTES, _FREE_MANIFEST_BYTES + _MANIFEST_RATIO * info.compress_size):
+            raise self._zip.bad(f"its manifest has {info.file_size} bytes")
+        return self._zip.read(info)
+
+    # -- what the manifest says, and what the members say
+
+    def _combine(self) -> tuple[dict[bytes, Entry], dict[bytes, zipfile.ZipInfo]]:
+        """What the manifest says of the members; what it does not mention is as the member alone says."""
+        unclaimed = dict(self._zip.by_path)
+        entries: dict[bytes, Entry] = {}
+        claimed: dict[bytes, zipfile.ZipInfo] = {}
+        for stored in self._read_manifest():
+            path, member = self._stored_paths(stored)
+            if path in entries:
+                raise self._zip.bad(f"its manifest lists {shown(path)} twice")
+            info = unclaimed.pop(member, None)
+            entries[path] = self._described(stored, path, info)
+            if info is not None:
+                claimed[path] = info
+        for path, info in unclaimed.items():
+            if path in entries:
+                raise self._zip.bad(f"its manifest lists {shown(path)} under another name")
+            entries[path], claimed[path] = self._plain(path, info), info
+        self._check_groups(entries, claimed)
+        return entries, claimed
+
+    def _read_manifest(self) -> list[Stored]:
+        text = self.manifest()
+        if not text:
+            return []
+        try:
+            manifest = msgspec.json.decode(text, type=_Manifest)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+            raise self._zip.bad(f"its manifest cannot be read: {exc}") from exc
+        if manifest.version != VERSION:
+            raise self._zip.bad(f"its manifest is of version {manifest.version!r}; only {VERSION!r} is read")
+        return manifest.entries or []
+
+    def _stored_paths(self, stored: Stored) -> tuple[bytes, bytes]:
+        """In the tree, and below files/."""
+        try:
+            path = stored.path_bytes()
+            member = stored.name.removeprefix(FILES).removesuffix("/").encode("utf-8", "surrogateescape") or path
+        except ValueError as exc:
+            raise self._zip.bad(f"its manifest names {stored.path!r} in no readable way") from exc
+        if path:
+            self._zip.check_path(path)
+        return path, member
+
+    def _described(self, stored: Stored, path: bytes, info: zipfile.ZipInfo | None) -> Entry:
+        kind = stat.S_IFMT(stored.mode)
+        has_member = kind in (stat.S_IFREG, stat.S_IFLNK)
+        if not is_possible(stored) or (not path and kind != stat.S_IFDIR):
+            raise self._zip.bad(f"its manifest gives {shown(path)} attributes that no file can have")
+        if has_member != (info is not None and not info.is_dir()) and kind != stat.S_IFDIR:
+            raise self._zip.bad(f"its manifest and its members disagree about {shown(path)}")
+        if kind == stat.S_IFDIR and info is not None and not info.is_dir():
+            raise self._zip.bad(f"its manifest and its members disagree about {shown(path)}")
+        entry = replace(restore(stored, path), size=info.file_size if info is not None else 0)
+        return replace(entry, target=self._target(info)) if info is not None and entry.is_link else entry
+
+    def _plain(self, path: bytes, info: zipfile.ZipInfo) -> Entry:
+        """As Info-ZIP has it; an archive that says nothing of modes leaves them open."""
+        mode = mode_of(info)
+        if info.is_dir():
+            return Entry(path, stat.S_IFDIR | (stat.S_IMODE(mode) or 0o755), loose=not mode)
+        if stat.S_ISLNK(mode):
+            if not self._foreign_links:
+                raise self._zip.bad(f"it holds the symlink {shown(path)}, of which its manifest says nothing")
+            return Entry(path, stat.S_IFLNK | 0o777, target=self._target(info))
+        return Entry(path, stat.S_IFREG | (mode & 0o777 or 0o644), size=info.file_size, loose=not stat.S_IFMT(mode))
+
+    def _target(self, info: zipfile.ZipInfo) -> bytes:
+        """Data, whatever it says: nobody follows it while writing."""
+        target = self._zip.read(info) if 0 < info.file_size <= MAX_TARGET_BYTES else b""
+        if not target or b"\0" in target:
+            raise self._zip.bad(f"{info.filename!r} is a symlink to nowhere")
+        return target
+
+    def _check_groups(self, entries: dict[bytes, Entry], members: dict[bytes, zipfile.ZipInfo]) -> None:
+        """Names of one file must have its content."""
+        first: dict[int, tuple[int, int, int]] = {}
+        for path, entry in entries.items():
+            if entry.group and not entry.is_dir:
+                info = members.get(path)
+                content = (entry.mode, info.CRC, info.file_size) if info else (entry.mode, 0, entry.rdev)
+                if first.setdefault(entry.group, content) != content:
+                    raise self._zip.bad(f"{shown(path)} is said to be another name of a file that differs")
+
+    def _check_tree(self) -> dict[bytes, list[Entry]]:
+        """By directory, sorted. Directories that are only implied are added; nothing may lie beneath anything else."""
+        entries = self._entries
+        most = min(_MAX_ENTRIES, 2 * len(entries) + _FREE_IMPLIED)
+        for path in list(entries):
+            for parent in _parents(path):
+                above = entries.setdefault(parent, Entry(parent, stat.S_IFDIR | 0o755, loose=True))
+                if not above.is_dir:
+                    raise self._zip.bad(f"it holds {shown(path)} beneath {shown(parent)}, which is no directory")
+            if len(entries) > most:
+                raise self._zip.bad(f"it holds more than {most} files and directories")
+        entries.setdefault(b"", Entry(b"", stat.S_IFDIR | 0o755, loose=True))
+        children: dict[bytes, list[Entry]] = {}
+        for path in sorted(entries):
+            if path:
+                children.setdefault(entries[path].parent, []).append(entries[path])
+        return children
+
+
+def _parents(path: bytes) -> Iterator[bytes]:
+    position = path.find(b"/")
+    while position >= 0:
+        yield path[:position]
+        position = path.find(b"/", position + 1)

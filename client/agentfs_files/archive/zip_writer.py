@@ -1,0 +1,90 @@
+"""Archives of file systems: what is exported, and how an archive gets its name only when it is whole."""
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from stat import S_IFDIR, S_IFREG
+from typing import BinaryIO
+
+from agentfs_files.archive.pack import write_archive
+from agentfs_files.filesystem.file_results import FileEntry
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.trees.tree_source import Chunks, Entry, Tree
+
+TreeOpener = Callable[[], AbstractContextManager[Tree]]
+Locate = Callable[[str], bytes | None]
+
+_CHUNK = 1 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def export_archive(open_tree: TreeOpener, locate: Locate, path: str | os.PathLike[str]) -> int:
+    """Writes a tree to the ZIP *path*, which is replaced when it is there; how many files it holds.
+
+    Directories above it are made. It may lie in the tree, of which it is no part: *locate* says where.
+    """
+    target = os.path.abspath(path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with whole_file(target) as (file, temporary), open_tree() as tree:
+        return write_archive(_Without(tree, {locate(target), locate(temporary)}), file)
+
+
+class _Without:
+    """A tree without some paths."""
+
+    def __init__(self, tree: Tree, paths: Collection[bytes | None]) -> None:
+        self._tree, self._paths = tree, paths
+        self.root, self.chunks = tree.root, tree.chunks
+
+    def children(self, directory: Entry) -> list[Entry]:
+        return [entry for entry in self._tree.children(directory) if entry.path not in self._paths]
+
+
+@contextmanager
+def whole_file(target: str) -> Iterator[tuple[BinaryIO, str]]:
+    """A file to write, which becomes *target* at the end; and the path that it has meanwhile, beside it."""
+    directory, name = os.path.split(target)
+    temporary = os.path.join(directory, f".{name[:50]}.{secrets.token_hex(4)}.part")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(fd, "w+b") as file:
+            yield file, temporary
+        os.rename(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class FilesystemTree:
+    """Any file system, read through its protocol: names, contents and times. *is_plain* is false for the path of a symlink to a
+    directory: those are left out, since they may lead round in a circle."""
+
+    def __init__(self, filesystem: Filesystem, is_plain: Callable[[str], bool]) -> None:
+        self._filesystem, self._is_plain = filesystem, is_plain
+
+    def root(self) -> Entry:
+        return Entry(b"", S_IFDIR | 0o755, loose=True)
+
+    def children(self, directory: Entry) -> list[Entry]:
+        found = [self._entry(entry) for entry in self._filesystem.list(os.fsdecode(directory.path)) if self._is_wanted(entry)]
+        return sorted(found, key=lambda entry: entry.path)
+
+    def chunks(self, entry: Entry) -> Chunks:
+        with self._filesystem.open_read(os.fsdecode(entry.path)) as reader:
+            offset = 0
+            for data in reader.chunks(_CHUNK):
+                yield offset, data
+                offset += len(data)
+
+    def _is_wanted(self, entry: FileEntry) -> bool:
+        return entry.is_file or (entry.is_directory and self._is_plain(entry.path))
+
+    def _entry(self, entry: FileEntry) -> Entry:
+        path = os.fsencode(entry.path)
+        found = self._filesystem.stat(entry.path)
+        modified = None if found.modified_at is None else (found.modified_at - _EPOCH) // timedelta(microseconds=1) * 1000
+        if entry.is_directory:
+            return Entry(path, S_IFDIR | 0o755, mtime_ns=modified, loose=True)
+        return Entry(path, S_IFREG | 0o644, size=found.size_bytes, mtime_ns=modified, loose=True)

@@ -1,0 +1,144 @@
+"""An archive in the place of all that a host directory holds: staged inside it, then each name changes hands. The root itself
+stays. Whatever goes wrong before the last name is taken back.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import unicodedata
+
+from agentfs_files.archive.permitted import Permitted
+from agentfs_files.archive.unpack import Archive
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
+from agentfs_files.trees.equal_trees import make_equal, remove_tree
+from agentfs_files.trees.tree_source import Tree, walk
+
+_STAGE = ".agentfs-import-"
+_NEW, _OLD = "new", "old"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def overwrite(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """Changes only what differs; an error leaves it half done. *keep*: where the archive itself lies, which is left alone."""
+    tree = Permitted(archive, os.fstat(root_fd))
+    make_equal(f"/proc/self/fd/{root_fd}", tree, keep=lambda path: path == keep)
+    return tree.file_count
+
+
+def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
+    """How many files and symlinks the archive has. OSError, and nothing has changed, unless the message says otherwise."""
+    _check_room(root_fd, archive)
+    name = _STAGE + secrets.token_hex(8)
+    stage = f"/proc/self/fd/{root_fd}/{name}"
+    os.mkdir(stage, 0o700)
+    try:
+        for part in (_NEW, _OLD):
+            os.mkdir(f"{stage}/{part}", 0o700)
+        tree = Permitted(archive, os.fstat(root_fd))
+        if os.path.lexists(f"{stage}/{_NEW.upper()}"):
+            check_case(tree)
+        make_equal(f"{stage}/{_NEW}", tree)
+        if keep is not None:
+            _keep(archive.path, os.path.join(stage, _NEW, os.fsdecode(keep)))
+        _change_hands(root_fd, stage, name)
+    except BaseException as exc:
+        _tidy(stage, name, exc)
+        if isinstance(exc, OSError) and exc.errno is not None:
+            what = f"nothing was imported, and nothing changed: {exc.strerror}"
+            raise OSError(exc.errno, what, os.fsdecode(exc.filename or archive.path)) from exc
+        raise
+    try:
+        remove_tree(stage)
+    except OSError as exc:
+        what = f"the archive was imported, but what was there before could not be removed from {name}: {exc.strerror}"
+        raise OSError(exc.errno, what) from exc
+    return tree.file_count
+
+
+def _keep(path: str, target: str) -> None:
+    """Gives a file another name in the stage, where there is none."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return  # the archive has a file there
+    if not os.path.lexists(target):
+        try:
+            os.link(path, target)
+        except OSError:
+            shutil.copy2(path, target)
+
+
+def _check_room(root_fd: int, archive: Archive) -> None:
+    found = os.fstatvfs(root_fd)
+    free = found.f_bavail * found.f_frsize
+    if found.f_blocks and archive.data_bytes > free:
+        what = f"{archive.path} takes {archive.data_bytes} bytes, and {free} are free; nothing was changed"
+        raise OSError(errno.ENOSPC, what)
+
+
+def check_case(tree: Tree) -> None:
+    """Here names that differ only in case, or in how an accent is written, are one."""
+    for entry in walk(tree):
+        if entry.is_dir:
+            seen: dict[str, bytes] = {}
+            for child in tree.children(entry):
+                folded = unicodedata.normalize("NFD", os.fsdecode(child.name).casefold())
+                if seen.setdefault(folded, child.path) != child.path:
+                    what = f"it holds both {seen[folded]!r} and {child.path!r}, which are one name on this file system"
+                    raise ArchiveError(f"the archive is refused: {what}")
+
+
+def _change_hands(root_fd: int, stage: str, stage_name: str) -> None:
+    """Each name of the root goes to old, and the one from new takes its place."""
+    new, old = os.open(f"{stage}/{_NEW}", _DIRECTORY), os.open(f"{stage}/{_OLD}", _DIRECTORY)
+    moved: list[tuple[str, int, int]] = []
+    try:
+        there, coming = set(os.listdir(root_fd)) - {stage_name}, set(os.listdir(new))
+        for name in sorted(there | coming):
+            steps = [(root_fd, old)] * (name in there) + [(new, root_fd)] * (name in coming)
+            for source, target in steps:
+                _move(name, source, target)
+                moved.append((name, source, target))
+    except BaseException:
+        for name, source, target in reversed(moved):
+            try:
+                _move(name, target, source)
+            except OSError:
+                pass  # it stays in old, and _tidy tells
+        raise
+    finally:
+        os.close(new)
+        os.close(old)
+
+
+def _move(name: str, source: int, target: int) -> None:
+    """A directory that is moved must be writable itself, since its ``..`` changes."""
+    try:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        return
+    except PermissionError:
+        mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
+        if not stat.S_ISDIR(mode) or mode & stat.S_IWUSR:
+            raise
+    os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
+    where = source
+    try:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        where = target
+    finally:
+        os.chmod(name, stat.S_IMODE(mode), dir_fd=where)
+
+
+def _tidy(stage: str, name: str, failure: BaseException) -> None:
+    try:
+        remove_tree(f"{stage}/{_NEW}")
+        if os.path.lexists(f"{stage}/{_OLD}"):
+            os.rmdir(f"{stage}/{_OLD}")
+        os.rmdir(stage)
+    except OSError as exc:
+        what = f"the import failed ({failure}), and not all could be put back: what is missing is in {name}/{_OLD}"
+        if exc.errno != errno.ENOTEMPTY:
+            what = f"the import failed ({failure}); nothing was changed, but {name} could not be removed: {exc.strerror}"
+        raise OSError(exc.errno, what) from failure

@@ -1,0 +1,211 @@
+"""A directory of a running container as a file system. All the container needs is sh with the tools of coreutils and findutils,
+or busybox; nothing of this machine is looked at.
+
+No symlink leads out of the directory. A process in the container that exchanges files for symlinks meanwhile can at most show
+or change what it could in that container itself.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from agentfs_client.extras import needed_for
+from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.backends.container_attach import reason
+from agentfs_files.backends.container_shell import ContainerShell, ContainerShells, quoted
+from agentfs_files.backends.podman_files import TEMPORARY, WrittenFile, contents, located, open_source
+from agentfs_files.filesystem.file_results import FileEntry, FileStat, WriteMode
+from agentfs_files.filesystem.file_streams import Sink, Source
+from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot
+from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
+from agentfs_files.filesystem.virtual_paths import join, name_of
+
+if TYPE_CHECKING:
+    from podman import PodmanClient
+    from podman.domain.containers import Container
+
+    from agentfs_files.backends.podman_images import ImageSnapshots
+
+_RECORD_END = b"//\n"
+_OWN = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{16}}\Z")
+
+
+class PodmanFilesystem(BaseFilesystem):
+    """``container``: one of podman-py's, or its id or name. Then ``client`` is how to reach it, or ``uri`` the address of a
+    service (``unix:///run/podman/podman.sock``; None: the usual one). ``user``: as whom; None is the container's own.
+    ``timeout_s``: how long the container may stay silent. RuntimeError from any operation when the container does not run, or
+    podman is not there.
+
+    Close it, or use it as a context manager: a shell in the container belongs to it.
+    """
+
+    def __init__(
+        self,
+        container: "Container | str",
+        *,
+        client: "PodmanClient | None" = None,
+        uri: str | None = None,
+        workdir: str = "/workspace",
+        read_only: bool = False,
+        mount_point: str | None = None,
+        user: str | None = None,
+        timeout_s: float = 120.0,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(read_only=read_only, mount_point=mount_point or workdir, limits=limits)
+        self._own_client: Any = connect(uri) if client is None and isinstance(container, str) else None
+        self._container = self._find(container, client or self._own_client) if isinstance(container, str) else container
+        self._workdir, self._user, self._timeout_s = workdir, user, timeout_s
+        self._shells = ContainerShells(self._open_shell)
+        self._images: ImageSnapshots | None = None
+        self._current: UUID | None = None
+
+    def _find(self, name: str, client: "PodmanClient | None") -> "Container":
+        assert client is not None
+        try:
+            return find_container(client, name)
+        except RuntimeError:
+            if self._own_client is not None:
+                self._own_client.close()
+            raise
+
+    def _open_shell(self) -> ContainerShell:
+        return ContainerShell(self._container, self._workdir, self._timeout_s, self._user)
+
+    @property
+    def root(self) -> str:
+        return self._workdir
+
+    @property
+    def container_id(self) -> str:
+        return str(self._container.id)
+
+    @property
+    def workdir(self) -> str:
+        return self._workdir
+
+    def close(self) -> None:
+        """Ends the shell. The next operation would start another one."""
+        self._shells.close()
+        if self._own_client is not None:
+            self._own_client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- what BaseFilesystem asks for
+
+    def _stat(self, path: str) -> FileStat:
+        return _file_stat(path, self._shells.ask(path, b"about " + located(path)))
+
+    def _stat_name(self, path: str) -> FileStat:
+        return _file_stat(path, self._shells.ask(path, b"about_name " + located(path)))
+
+    def _scan(self, path: str) -> Iterator[FileEntry]:
+        for below, mode, size, _ in self._records(path, b"entries " + quoted(path)):
+            is_file = stat.S_ISREG(mode)
+            yield FileEntry(name_of(below), join(path, below), is_file, stat.S_ISDIR(mode), size if is_file else None)
+
+    def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
+        limit = b"" if depth is None else b"%d" % depth
+        for below, mode, _, _ in self._records(path, b"walk %b '%b'" % (quoted(path), limit)):
+            if stat.S_ISREG(mode):
+                yield join(path, below)
+
+    def _records(self, path: str, request: bytes) -> Iterator[tuple[str, int, int, bool]]:
+        """Paths beneath a directory with mode, size in bytes, and whether that is what a symlink leads to."""
+        held, is_whole = b"", False
+        for chunk in self._shells.stream(path, request):
+            *records, held = (held + chunk).split(_RECORD_END)
+            for record in records:
+                mode, size, _, below = record.split(b" ", 3)
+                where = os.fsdecode(below.removeprefix(b"./"))
+                is_whole = is_whole or where == "."
+                if where != "." and not _OWN.match(name_of(where)):
+                    yield where, int(mode.removeprefix(b"@"), 16), int(size), mode.startswith(b"@")
+        if not is_whole:  # or a directory that cannot be listed would be taken for an empty one
+            raise OSError(
+                errno.EIO, "find or stat does not work in the container as it does in coreutils and busybox", path or "."
+            )
+
+    def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
+        return contents(self._shells, paths)
+
+    def _open_read(self, path: str) -> Source:
+        return open_source(self._shells, path)
+
+    def _open_write(self, path: str, mode: WriteMode) -> Sink:
+        return WrittenFile(self._shells, path, mode)
+
+    def _make_directory(self, path: str) -> None:
+        self._shells.ask(path, b"make " + located(path))
+
+    def _remove_file(self, path: str) -> None:
+        self._shells.ask(path, b"remove %b -f" % located(path))
+
+    def _remove_tree(self, path: str) -> None:
+        self._shells.ask(path, b"remove %b -rf" % located(path) if path else b"empty")
+
+    # -- snapshots: images of the container
+
+    @property
+    def _snapshots(self) -> "ImageSnapshots":
+        if self._images is None:
+            from agentfs_files.backends.podman_images import ImageSnapshots
+
+            self._images = ImageSnapshots(self._container, self._workdir, self._shells)
+        return self._images
+
+    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
+        sizes = [size for _, mode, size, is_link in self._records("", b"walk '' ''") if stat.S_ISREG(mode) and not is_link]
+        snapshot = self._snapshots.take(tag, self._current, len(sizes), sum(sizes))
+        self._current = snapshot.snapshot_id
+        return snapshot
+
+    def restore(self, snapshot: FilesystemSnapshot) -> None:
+        self._check_writable("")
+        self._snapshots.restore(snapshot)
+        self._current = snapshot.snapshot_id
+
+    def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
+        return self._snapshots.diff(base, target)
+
+    def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
+        """Removes the image. SnapshotNotFoundError."""
+        self._snapshots.delete(snapshot)
+
+    @property
+    def current_snapshot_id(self) -> UUID | None:
+        return self._current
+
+
+def connect(uri: str | None) -> "PodmanClient":
+    """ImportError that says what to install; whether anybody answers shows with the first request."""
+    with needed_for("containers need", "podman"):
+        from podman import PodmanClient
+    return PodmanClient() if uri is None else PodmanClient(base_url=uri)
+
+
+def find_container(client: "PodmanClient", name: str) -> "Container":
+    """By id or name. RuntimeError."""
+    try:
+        return client.containers.get(name)
+    except OSError as exc:  # requests', and so podman-py's, are such
+        raise RuntimeError(f"the container {name} is out of reach: {reason(exc)}") from exc
+
+
+def _file_stat(path: str, answer: bytes) -> FileStat:
+    mode, size, seconds = answer.split()
+    bits = int(mode, 16)
+    is_file = stat.S_ISREG(bits)
+    modified = datetime.fromtimestamp(int(seconds), UTC)
+    return FileStat(path or ".", is_file, stat.S_ISDIR(bits), int(size) if is_file else 0, None, modified)

@@ -1,0 +1,246 @@
+"""What glob and grep match: patterns of paths by wcmatch, regular expressions in linear time by RE2.
+
+RE2 knows neither look-around nor back-references. Patterns with those are given to `regex`, where that is installed, with a
+time limit. Both libraries are imported by the first search.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from agentfs_files.filesystem.file_results import GrepMatch
+
+PathMatch = Callable[[str], bool]
+_Span = tuple[int, int]
+
+BLOCK_BYTES = 1 << 20
+_MAGIC = re.compile(r"[*?\[{\\]")
+_BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
+_ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # what makes a text of several lines differ from its lines
+_FEW_GLOBSTARS = 2
+_LINE_SECONDS = 1.0
+_TOTAL_SECONDS = 10.0
+_LEAST_SECONDS = 0.001
+
+
+def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
+    """Whether a path matches: ``*``, ``?``, ``[...]``, ``{a,b}``, and ``**`` for any number of directories; hidden names, too.
+
+    *by_name*: a pattern without a slash is about the last name. ValueError where the pattern is too much.
+    """
+    import bracex
+    from wcmatch._wcparse import PatternLimitException  # public nowhere
+
+    try:
+        if pattern.count("**") <= _FEW_GLOBSTARS:
+            return _compile_glob(pattern, by_name=by_name)
+        ways = [_Globstars(way) for way in bracex.expand(pattern, keep_escapes=True)]
+    except (ValueError, PatternLimitException, bracex.ExpansionLimitException) as exc:
+        raise ValueError(f"{pattern!r} cannot be matched: {exc}") from exc
+    return lambda path: any(way.match(path.split("/")) for way in ways)
+
+
+def _compile_glob(pattern: str, *, by_name: bool = False) -> PathMatch:
+    from wcmatch import glob
+
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX | (glob.MATCHBASE if by_name else 0)
+    return glob.compile(pattern, flags=flags).match
+
+
+class _Globstars:
+    """Many ``**``, matched name by name: a regular expression would try every way to share out the directories among them."""
+
+    def __init__(self, pattern: str) -> None:
+        runs: list[list[PathMatch]] = [[]]  # names between the globstars
+        for name in pattern.split("/"):
+            if name == "**":
+                runs.append([])
+            else:
+                runs[-1].append(_compile_glob(name))
+        self._head, *self._middle, self._tail = runs
+
+    def match(self, names: Sequence[str]) -> bool:
+        end = len(names) - max(1, len(self._tail))  # a last ** stands for one name at least
+        at = len(self._head)
+        if at > end or not _fits(self._head, names, 0) or not _fits(self._tail, names, end):
+            return False
+        for run in self._middle:
+            while not (at + len(run) <= end and _fits(run, names, at)):
+                at += 1
+                if at > end:
+                    return False
+            at += len(run)
+        return True
+
+
+def _fits(run: Sequence[PathMatch], names: Sequence[str], at: int) -> bool:
+    return all(matches(name) for matches, name in zip(run, names[at:], strict=False))
+
+
+def split_pattern(pattern: str) -> tuple[str, str, int | None]:
+    """The directory that a glob pattern begins with, the rest of it, and how deep that reaches (None: to any depth)."""
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    fixed = 0
+    while fixed < len(names) - 1 and not _MAGIC.search(names[fixed]):
+        fixed += 1
+    rest = names[fixed:]
+    deep = any("**" in name or "{" in name for name in rest)
+    return "/".join(names[:fixed]), "/".join(rest), None if deep else len(rest)
+
+
+class Expression(Protocol):
+    """A regular expression, ready to be looked for."""
+
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        """Where in *block*, which is valid UTF-8, there are lines that may match; no other does."""
+        ...
+
+    def find(self, line: str) -> _Span | None:
+        """The first match in a line, in characters."""
+        ...
+
+
+class _Linear:
+    def __init__(self, pattern: str) -> None:
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
+        self._line = re2.compile(pattern, options)
+        try:
+            self._block = None if _ABOUT_THE_TEXT.search(pattern) else re2.compile(f"(?m:{pattern})", options)
+        except re2.error:  # \Q without \E quotes the bracket
+            self._block = None
+
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        """RE2 goes over the whole block at once, and Python only sees what it has found. A match may go on over the end of a line
+        where no line matches; then the search goes on with the next line."""
+        if self._block is None:
+            yield from _all_lines(block)
+            return
+        position = 0
+        while (found := self._block.search(block, position)) is not None:
+            start = block.rfind(b"\n", 0, found.start()) + 1
+            if start == len(block):
+                break  # behind the last newline
+            end = block.find(b"\n", found.start())
+            position = len(block) + 1 if end < 0 else end + 1
+            yield start, position - 1
+            if position >= len(block):
+                break
+
+    def find(self, line: str) -> _Span | None:
+        found = self._line.search(line)
+        return None if found is None else found.span()
+
+
+class _Backtracking:
+    """With a limit for each line, and for all of them."""
+
+    def __init__(self, pattern: str) -> None:
+        import regex
+
+        self._pattern = pattern
+        self._compiled = regex.compile(pattern)
+        self._seconds_left = _TOTAL_SECONDS
+
+    def lines(self, block: bytes) -> Iterator[_Span]:
+        return _all_lines(block)
+
+    def find(self, line: str) -> _Span | None:
+        start = time.monotonic()
+        try:
+            found = self._compiled.search(line, timeout=max(_LEAST_SECONDS, min(_LINE_SECONDS, self._seconds_left)))
+            self._seconds_left -= time.monotonic() - start
+        except TimeoutError as exc:
+            raise ValueError(
+                f"the expression {self._pattern!r} takes too long; without look-around and back-references it takes linear time"
+            ) from exc
+        return None if found is None else found.span()
+
+
+def compile_expression(pattern: str) -> Expression:
+    """ValueError, with what is wrong and where, for what is no regular expression."""
+    import re2
+
+    try:
+        return _Linear(pattern)
+    except re2.error as exc:
+        if not _BEYOND_RE2.search(pattern):
+            raise _invalid(pattern, _said(exc)) from exc
+    return _with_look_around(pattern)
+
+
+def _with_look_around(pattern: str) -> Expression:
+    try:
+        import regex
+    except ImportError as exc:
+        hint = "look-around and back-references need the package `regex` (pip install 'agentfsd[regex]')"
+        raise _invalid(pattern, hint) from exc
+    try:
+        return _Backtracking(pattern)
+    except regex.error as exc:
+        raise _invalid(pattern, str(exc)) from exc
+
+
+def _invalid(pattern: str, why: str) -> ValueError:
+    return ValueError(f"Invalid regex {pattern!r}: {why}")
+
+
+def _said(exc: Exception) -> str:
+    said = exc.args[0] if exc.args else exc
+    return said.decode() if isinstance(said, bytes) else str(said)
+
+
+def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: int) -> list[GrepMatch]:
+    """The first *most* lines that match; none of a file that holds a zero byte or is no UTF-8."""
+    found: list[GrepMatch] = []
+    before, last = 0, b""  # lines of earlier blocks; they are counted when one more comes
+    for block in _whole_lines(chunks):
+        if not _is_text(block):
+            return []
+        before, last = before + last.count(b"\n"), block
+        number, counted = before + 1, 0
+        for start, end in expression.lines(block):
+            line = block[start:end].decode()
+            span = expression.find(line)
+            if span is not None:
+                number, counted = number + block.count(b"\n", counted, start), start
+                found.append(GrepMatch(path, number, line, *span))
+                if len(found) == most:
+                    return found
+    return found
+
+
+def _is_text(block: bytes) -> bool:
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in block
+
+
+def _all_lines(block: bytes) -> Iterator[_Span]:
+    position = 0
+    while position < len(block):
+        end = block.find(b"\n", position)
+        end = len(block) if end < 0 else end
+        yield position, end
+        position = end + 1
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in blocks that end with a newline, but for the last one. A line may be longer than a block."""
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        if end and size + end >= BLOCK_BYTES:
+            yield b"".join((*parts, chunk[:end]))
+            parts, size = [chunk[end:]], len(chunk) - end
+        else:
+            parts.append(chunk)
+            size += len(chunk)
+    if size:
+        yield b"".join(parts)

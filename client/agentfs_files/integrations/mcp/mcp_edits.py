@@ -1,0 +1,100 @@
+"""Edits of a text as models send them, and what they change as a patch in git's form. Line endings stay as the file has them."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from agentfs_files.integrations.mcp.mcp_tool import Refused
+
+_CRLF = "\r\n"
+_INDENT = re.compile(r"[ \t]*")
+_SHOWN = 200  # characters of a text that was not found
+
+
+def apply(text: str, edits: Iterable[tuple[str, str]], path: str) -> str:
+    """Each edit replaces the first place that holds its old text; where there is none, the first lines that are the same but for
+    white space at their ends. Refused when there are none either."""
+    for number, (old, new) in enumerate(edits, 1):
+        if not old:
+            raise Refused(f"the oldText of edit {number} is empty; write_file writes a whole file")
+        replaced = _replace_text(text, old, new)
+        if replaced is None:
+            replaced = _replace_lines(text, old, new)
+        if replaced is None:
+            shown = old if len(old) <= _SHOWN else f"{old[:_SHOWN]}…"
+            raise Refused(f"{path} does not hold the oldText of edit {number}, so nothing was changed:\n{shown}")
+        text = replaced
+    return text
+
+
+def _replace_text(text: str, old: str, new: str) -> str | None:
+    plain = old.replace(_CRLF, "\n")
+    for wanted in (plain, plain.replace("\n", _CRLF)):
+        at = text.find(wanted)
+        if at >= 0:
+            return text[:at] + _with_ending(new, _ending_at(text, at)) + text[at + len(wanted) :]
+    return None
+
+
+def _replace_lines(text: str, old: str, new: str) -> str | None:
+    lines = text.split("\n")
+    wanted = [line.strip() for line in old.replace(_CRLF, "\n").split("\n")]
+    if not any(wanted):
+        return None
+    stripped = [line.strip() for line in lines]
+    for at in range(len(lines) - len(wanted) + 1):
+        if stripped[at] == wanted[0] and stripped[at : at + len(wanted)] == wanted:
+            ending = "\r" if lines[at].endswith("\r") else ""
+            lines[at : at + len(wanted)] = [line + ending for line in _indented(new, old, lines[at])]
+            return "\n".join(lines)
+    return None
+
+
+def _indented(new: str, old: str, line: str) -> Iterator[str]:
+    """The lines of *new*, moved from where *old* begins to where *line*, which stands in the file, begins."""
+    before, after = _indent(old), _indent(line)
+    for index, moved in enumerate(new.replace(_CRLF, "\n").split("\n")):
+        if not moved.strip():
+            yield ""
+        elif index == 0:
+            yield after + moved.lstrip(" \t")
+        else:
+            yield after + moved.removeprefix(before)
+
+
+def _indent(line: str) -> str:
+    found = _INDENT.match(line)
+    return found[0] if found else ""
+
+
+def _with_ending(text: str, ending: str) -> str:
+    return text.replace(_CRLF, "\n").replace("\n", ending)
+
+
+def _ending_at(text: str, at: int) -> str:
+    """The line ending in use at a place: of its line, or of the last one."""
+    newline = text.find("\n", at)
+    if newline < 0:
+        newline = text.rfind("\n")
+    return _CRLF if newline > 0 and text[newline - 1] == "\r" else "\n"
+
+
+def patch(path: str, old: str, new: str) -> str:
+    """What leads from one text to the other, as git shows it; carriage returns are left out. "" when they are the same."""
+    old_lines, new_lines = (text.replace(_CRLF, "\n").splitlines(keepends=True) for text in (old, new))
+    if old_lines == new_lines:
+        return ""
+    return f"diff --git a/{path} b/{path}\n" + "".join(_hunks(path, old_lines, new_lines))
+
+
+def _hunks(path: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    for line in difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def fenced(text: str) -> str:
+    """As a block of Markdown, whatever is in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}diff\n{text}{fence}\n\n"

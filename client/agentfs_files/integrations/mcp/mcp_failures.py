@@ -1,0 +1,28 @@
+"""What went wrong, as one sentence for a model."""
+
+from agentfs_client.errors import AgentFSError
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError, RootError
+
+EXPECTED = (OSError, ValueError, RuntimeError)  # what a caller can have caused; anything else is a fault of the program
+
+
+def sentence(exc: Exception, path: str = "") -> str:
+    """*path*: what the call was about, for errors that do not name one."""
+    if isinstance(exc, AgentFSError):
+        return f"{exc.message}; {exc.hint}" if exc.hint else exc.message
+    if not isinstance(exc, OSError):
+        return str(exc)
+    where, said = exc.filename or path, exc.strerror or str(exc)
+    if not where or isinstance(exc, PathEscapeError | RootError):
+        return f"{where}: {said}" if where else said
+    if isinstance(exc, FileNotFoundError) and f"/{path}".find(f"/{where}/") >= 0:
+        return f"the directory {where} does not exist; create_directory makes it"
+    return _SENTENCES.get(type(exc), "{path}: {said}").format(path=where, said=said)
+
+
+_SENTENCES: dict[type[Exception], str] = {
+    FileNotFoundError: "{path} does not exist; list_directory shows what there is",
+    IsADirectoryError: "{path} is a directory, not a file; list_directory shows what is in it",
+    NotADirectoryError: "{path} is no directory, or something above it is a file",
+    FileExistsError: "{path} exists already",
+}

@@ -1,0 +1,181 @@
+"""Tools about the states that a workspace has had: fixing one, going back to one, what has changed since."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from agentfs_files.filesystem.filesystem_protocol import DiffableFilesystem, PatchingFilesystem, SnapshotableFilesystem
+from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot
+from agentfs_files.integrations.mcp.mcp_edits import fenced
+from agentfs_files.integrations.mcp.mcp_tool import Refused, Text, Tool, Workspace
+
+_PREFIX_CHARACTERS = 6  # by which an id may be named
+_SHOWN_PATHS = 1_000
+_SHOWN_CHARACTERS = 200_000  # of a patch
+
+_Ref = Annotated[str, Meta(min_length=1, description="A snapshot by its id or by its tag; the newest one with that tag.")]
+
+
+class Taken(msgspec.Struct, frozen=True, rename="camel"):
+    """``id`` is what restore and diff take."""
+
+    id: str
+    tag: str | None
+    created_at: str
+
+
+class SnapshotResult(Text, frozen=True):
+    snapshot: Taken
+
+
+class SnapshotsResult(Text, frozen=True):
+    snapshots: list[Taken]
+
+
+class DiffResult(Text, frozen=True):
+    added: Sequence[str]
+    modified: Sequence[str]
+    deleted: Sequence[str]
+
+
+class Snapshot(Tool, frozen=True):
+    """Fix the state of all files as it is now, so that restore can bring it back. Take one before a risky change."""
+
+    name: ClassVar[str] = "snapshot"
+    title: ClassVar[str] = "Take a snapshot"
+    changes: ClassVar[bool] = True
+    needs: ClassVar[type] = SnapshotableFilesystem
+    result: ClassVar[type[SnapshotResult]] = SnapshotResult
+
+    tag: Annotated[str, Meta(description="A name of your own for it.")] | None = None
+
+    def run(self, workspace: Workspace) -> SnapshotResult:
+        taken = workspace.snapshot(self.tag)
+        return SnapshotResult(f"Took snapshot {_line(taken)}", _taken(taken))
+
+
+class Restore(Tool, frozen=True):
+    """Put all files back to a snapshot: what was made since goes, what was changed or deleted since is as it was."""
+
+    name: ClassVar[str] = "restore"
+    title: ClassVar[str] = "Go back to a snapshot"
+    changes: ClassVar[bool] = True
+    destroys: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
+    needs: ClassVar[type] = SnapshotableFilesystem
+    result: ClassVar[type[SnapshotResult]] = SnapshotResult
+
+    snapshot: _Ref
+
+    def run(self, workspace: Workspace) -> SnapshotResult:
+        assert isinstance(workspace.filesystem, SnapshotableFilesystem)
+        found = _find(workspace, self.snapshot)
+        workspace.filesystem.restore(found)
+        return SnapshotResult(f"All files are as they were in snapshot {_line(found)}", _taken(found))
+
+
+class ListSnapshots(Tool, frozen=True):
+    """List the snapshots there are, the newest first: id, time, tag."""
+
+    name: ClassVar[str] = "list_snapshots"
+    title: ClassVar[str] = "List snapshots"
+    needs: ClassVar[type] = SnapshotableFilesystem
+    result: ClassVar[type[SnapshotsResult]] = SnapshotsResult
+
+    def run(self, workspace: Workspace) -> SnapshotsResult:
+        found = workspace.snapshots()
+        return SnapshotsResult("\n".join(map(_line, found)) or "No snapshots yet", [_taken(snapshot) for snapshot in found])
+
+
+class Diff(Tool, frozen=True):
+    """Tell which files differ between two snapshots, or between a snapshot and now: a line for each with A (added), M (modified)
+    or D (deleted)."""
+
+    name: ClassVar[str] = "diff"
+    title: ClassVar[str] = "Show what changed"
+    needs: ClassVar[type] = DiffableFilesystem
+    result: ClassVar[type[DiffResult]] = DiffResult
+
+    base: Annotated[_Ref | None, Meta(description="Since which snapshot; left out: since the newest one.")] = None
+    target: Annotated[_Ref | None, Meta(description="Up to which snapshot; left out: to what there is now.")] = None
+
+    def run(self, workspace: Workspace) -> DiffResult:
+        assert isinstance(workspace.filesystem, DiffableFilesystem)
+        base = _find(workspace, self.base) if self.base else _newest(workspace)
+        target = _find(workspace, self.target) if self.target else None
+        found = workspace.filesystem.diff(base, target)
+        return DiffResult(_names(found) or "Nothing differs", found.added, found.modified, found.deleted)
+
+
+class DiffWithPatch(Tool, frozen=True):
+    """Show what changed between two snapshots, or up to now: a line for each file with A (added), M (modified) or D (deleted), or
+    with patch=true a patch as git shows it. Without arguments: all that was ever changed in this workspace."""
+
+    name: ClassVar[str] = "diff"
+    title: ClassVar[str] = "Show what changed"
+    needs: ClassVar[type] = PatchingFilesystem
+    result: ClassVar[type[DiffResult]] = DiffResult
+
+    base: Annotated[_Ref | None, Meta(description="Since which snapshot; left out: since the beginning.")] = None
+    target: Annotated[_Ref | None, Meta(description="Up to which snapshot; left out: to what there is now.")] = None
+    patch: Annotated[bool, Meta(description="Show the lines that changed, not only the names.")] = False
+
+    def run(self, workspace: Workspace) -> DiffResult:
+        filesystem = workspace.filesystem
+        assert isinstance(filesystem, PatchingFilesystem)
+        base = _find(workspace, self.base) if self.base else None
+        target = _find(workspace, self.target) if self.target else None
+        found = filesystem.diff(base, target)
+        shown = _names(found)
+        if shown and self.patch:
+            shown = fenced(_cut(filesystem.patch(base, target)))
+        return DiffResult(shown or "Nothing differs", found.added, found.modified, found.deleted)
+
+
+def _taken(snapshot: FilesystemSnapshot) -> Taken:
+    return Taken(snapshot.commit_ref, snapshot.tag, snapshot.created_at.isoformat())
+
+
+def _line(snapshot: FilesystemSnapshot) -> str:
+    return f"{snapshot.commit_ref}  {snapshot.created_at:%Y-%m-%d %H:%M:%S}  {snapshot.tag or ''}".rstrip()
+
+
+def _newest(workspace: Workspace) -> FilesystemSnapshot:
+    found = workspace.snapshots()
+    if not found:
+        raise Refused("there is no snapshot to compare with yet; snapshot takes one")
+    return found[0]
+
+
+def _find(workspace: Workspace, ref: str) -> FilesystemSnapshot:
+    known = workspace.snapshots()
+    for snapshot in known:
+        if ref in (snapshot.commit_ref, snapshot.tag) or _is_id(ref, snapshot.snapshot_id):
+            return snapshot
+    found = [snapshot for snapshot in known if len(ref) >= _PREFIX_CHARACTERS and snapshot.commit_ref.startswith(ref)]
+    if len(found) != 1:
+        what = "there is no snapshot" if not found else f"{len(found)} snapshots begin with"
+        raise Refused(f"{what} {ref}; list_snapshots shows those there are")
+    return found[0]
+
+
+def _is_id(ref: str, number: UUID) -> bool:
+    return ref in (str(number), number.hex)
+
+
+def _names(found: FilesystemDiff) -> str:
+    lines = [f"{mark} {path}" for mark in "AMD" for path in {"A": found.added, "M": found.modified, "D": found.deleted}[mark]]
+    lines.sort(key=lambda line: line[2:])
+    if len(lines) > _SHOWN_PATHS:
+        lines[_SHOWN_PATHS:] = [f"[and {len(lines) - _SHOWN_PATHS} more files]"]
+    return "\n".join(lines)
+
+
+def _cut(patch: str) -> str:
+    if len(patch) <= _SHOWN_CHARACTERS:
+        return patch
+    end = patch.rfind("\n", 0, _SHOWN_CHARACTERS) + 1 or _SHOWN_CHARACTERS
+    return f"{patch[:end]}[cut: {len(patch) - end} more characters; two snapshots that lie closer together show less]\n"

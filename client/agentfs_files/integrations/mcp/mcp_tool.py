@@ -1,0 +1,66 @@
+"""What a tool is to this server: a record of its arguments that can be run on a workspace. Nothing here knows an MCP library."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from agentfs_files.filesystem.filesystem_protocol import Filesystem, PatchingFilesystem, SnapshotableFilesystem
+from agentfs_files.filesystem.records import FilesystemSnapshot
+
+CUT_AT_BYTES = 32 << 20  # what is returned at once
+
+
+class Refused(Exception):
+    """A tool does not do what it was asked for. The message is one sentence for the model."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A result that a model reads; what else a result has is for programs."""
+
+    content: str
+
+
+class Workspace:
+    """The file system that is served, and the snapshots that were taken here. ``root`` is what absolute paths begin with."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self.filesystem = filesystem
+        self.root = filesystem.mount_point or filesystem.root
+        self._taken: list[FilesystemSnapshot] = []
+
+    def absolute(self, path: str) -> str:
+        """A path as the file system returns it, as clients know it."""
+        if path in ("", "."):
+            return self.root
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def snapshot(self, tag: str | None = None) -> FilesystemSnapshot:
+        assert isinstance(self.filesystem, SnapshotableFilesystem)
+        taken = self.filesystem.snapshot(tag=tag or None)
+        self._taken.append(taken)
+        return taken
+
+    def snapshots(self) -> Sequence[FilesystemSnapshot]:
+        """The newest first: all there are where the file system knows them, else those taken here."""
+        return self.filesystem.log() if isinstance(self.filesystem, PatchingFilesystem) else self._taken[::-1]
+
+
+class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The docstring of a tool is its description for the model, its fields are the arguments.
+
+    ``changes``: it writes something; ``destroys``: what was there before may be gone; ``repeatable``: doing it twice is the same
+    as doing it once. ``needs``: what the file system must be able to do.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    changes: ClassVar[bool] = False
+    destroys: ClassVar[bool] = False
+    repeatable: ClassVar[bool] = False
+    needs: ClassVar[type] = Filesystem
+    result: ClassVar[type[Any]] = Text
+
+    def run(self, workspace: Workspace) -> Any:
+        """An instance of ``result``. Refused, OSError, ValueError, RuntimeError."""
+        raise NotImplementedError

@@ -1,0 +1,95 @@
+"""Tools that change files."""
+
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from agentfs_files.filesystem.filesystem_protocol import MovableFilesystem
+from agentfs_files.integrations.mcp import mcp_edits
+from agentfs_files.integrations.mcp.mcp_reading import FilePath
+from agentfs_files.integrations.mcp.mcp_tool import Refused, Text, Tool, Workspace
+
+_AnyPath = Annotated[str, Meta(description="An absolute path, or one relative to the root of the workspace.")]
+
+
+class WriteFile(Tool, frozen=True):
+    """Write a text file: make it, or replace all that is in it. Its directory must be there already."""
+
+    name: ClassVar[str] = "write_file"
+    title: ClassVar[str] = "Write a file"
+    changes: ClassVar[bool] = True
+    destroys: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
+
+    path: FilePath
+    content: Annotated[str, Meta(description="The whole text.")]
+
+    def run(self, workspace: Workspace) -> Text:
+        workspace.filesystem.write(self.path, self.content, create_parents=False)
+        return Text(f"Successfully wrote to {self.path}")
+
+
+class Edit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    old_text: Annotated[str, Meta(description="What to replace; it must be in the file.")]
+    new_text: Annotated[str, Meta(description="What to put in its place.")]
+
+
+class EditFile(Tool, frozen=True):
+    """Change pieces of a text file, one after the other; each edit replaces the first place that holds its oldText. Indentation
+    may differ where whole lines are given. All edits are made, or none. Returns a patch of what changed (dryRun: of what would).
+    """
+
+    name: ClassVar[str] = "edit_file"
+    title: ClassVar[str] = "Edit a file"
+    changes: ClassVar[bool] = True
+    destroys: ClassVar[bool] = True
+
+    path: FilePath
+    edits: list[Edit]
+    dry_run: Annotated[bool, Meta(description="Only show what would change.")] = False
+
+    def run(self, workspace: Workspace) -> Text:
+        found = workspace.filesystem.read_bytes(self.path)
+        try:
+            text = found.content.decode()
+        except UnicodeDecodeError as exc:
+            raise Refused(f"{self.path} is no UTF-8 text (byte {exc.start}), and only such can be edited") from exc
+        edited = mcp_edits.apply(text, ((edit.old_text, edit.new_text) for edit in self.edits), self.path)
+        if edited != text and not self.dry_run:
+            workspace.filesystem.write(self.path, edited)
+        return Text(mcp_edits.fenced(mcp_edits.patch(found.path, text, edited)))
+
+
+class CreateDirectory(Tool, frozen=True):
+    """Make a directory and those above it that are missing. One that is there already is left as it is."""
+
+    name: ClassVar[str] = "create_directory"
+    title: ClassVar[str] = "Make a directory"
+    changes: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
+
+    path: _AnyPath
+
+    def run(self, workspace: Workspace) -> Text:
+        workspace.filesystem.mkdir(self.path)
+        return Text(f"Successfully created directory {self.path}")
+
+
+class MoveFile(Tool, frozen=True):
+    """Move or rename a file or directory. Nothing is replaced: there must be nothing at the destination, whose directory must be
+    there already."""
+
+    name: ClassVar[str] = "move_file"
+    title: ClassVar[str] = "Move or rename"
+    changes: ClassVar[bool] = True
+    destroys: ClassVar[bool] = True
+    needs: ClassVar[type] = MovableFilesystem
+
+    source: _AnyPath
+    destination: _AnyPath
+
+    def run(self, workspace: Workspace) -> Text:
+        assert isinstance(workspace.filesystem, MovableFilesystem)
+        workspace.filesystem.move(self.source, self.destination, create_parents=False)
+        return Text(f"Successfully moved {self.source} to {self.destination}")

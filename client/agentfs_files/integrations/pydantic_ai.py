@@ -1,0 +1,193 @@
+"""A file system as a workspace of Pydantic AI, and this library's tools as a toolset.
+
+Agent(model, capabilities=[AgentFSWorkspace("/mnt/work")])             a branch of its own for each conversation
+Agent(model, toolsets=[filesystem_toolset(filesystem)])                ls, read_file, write_file, edit_file, glob, grep, rm
+"""
+
+import os
+import posixpath
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from agentfs_client.errors import DaemonGoneError, NotFoundError
+from agentfs_client.extras import needed_for
+from agentfs_files.backends.branch import BranchFilesystem
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.filesystem.virtual_paths import name_of
+from agentfs_files.integrations.branch_commands import passed_on, run_in_branch
+from agentfs_files.tools.catalogue import tools_for
+from agentfs_files.tools.context import ToolContext
+from agentfs_files.tools.dispatch import call_tool
+
+with needed_for("this workspace needs", "pydantic-ai"):
+    import anyio
+    import anyio.to_thread
+    from pydantic_ai import FunctionToolset, RunContext, Tool
+    from pydantic_ai.capabilities.abstract import AbstractCapability
+    from pydantic_ai.messages import WorkspaceRef
+    from pydantic_ai.workspaces import (
+        CommandResult,
+        FileEntry,
+        LocalWorkspaceBackend,
+        WorkspaceBackend,
+        WorkspaceCommand,
+        WorkspaceUnavailableError,
+    )
+
+PROVIDER = "agentfs"
+
+_T = TypeVar("_T")
+
+
+class AgentFSWorkspaceBackend:
+    """Any file system as a workspace without commands. Paths begin with its mount point, else with its root."""
+
+    def __init__(self, filesystem: Filesystem, *, id: str | None = None) -> None:
+        self._opened: Filesystem | None = filesystem
+        self._one_at_a_time = anyio.CapacityLimiter(1)  # file systems are not for several threads at once
+        self._ref: WorkspaceRef | None = WorkspaceRef(provider=PROVIDER, id=id or self._root(filesystem))
+
+    @staticmethod
+    def _root(filesystem: Filesystem) -> str:
+        return filesystem.mount_point or filesystem.root
+
+    def _filesystem(self) -> Filesystem:
+        assert self._opened is not None
+        return self._opened
+
+    async def _do(self, act: Callable[[Filesystem], _T]) -> _T:
+        def do() -> _T:
+            try:
+                return act(self._filesystem())
+            except DaemonGoneError as exc:
+                raise WorkspaceUnavailableError(f"{exc.message}: {exc.hint}") from exc
+
+        return await anyio.to_thread.run_sync(do, limiter=self._one_at_a_time)
+
+    @property
+    def ref(self) -> WorkspaceRef | None:
+        return self._ref
+
+    async def working_dir(self) -> str:
+        return await self._do(self._root)
+
+    async def read_bytes(self, path: str) -> bytes:
+        def read(filesystem: Filesystem) -> bytes:
+            with filesystem.open_read(path) as reader:
+                return reader.read()
+
+        return await self._do(read)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        def write(filesystem: Filesystem) -> None:
+            with filesystem.open_write(path) as writer:
+                writer.write(data)
+
+        await self._do(write)
+
+    async def stat(self, path: str) -> FileEntry:
+        def stat(filesystem: Filesystem) -> FileEntry:
+            found = filesystem.stat(path)
+            size = found.size_bytes if found.is_file else None
+            return FileEntry(name=name_of(path.rstrip("/")), path=path, is_dir=found.is_directory, size=size)
+
+        return await self._do(stat)
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        def list_(filesystem: Filesystem) -> list[FileEntry]:
+            return [
+                FileEntry(name=one.name, path=posixpath.join(path, one.name), is_dir=one.is_directory, size=one.size_bytes)
+                for one in filesystem.list(path)
+            ]
+
+        return await self._do(list_)
+
+    async def make_dir(self, path: str) -> None:
+        await self._do(lambda filesystem: filesystem.mkdir(path))
+
+    async def remove(self, path: str) -> None:
+        def remove(filesystem: Filesystem) -> None:
+            root = self._root(filesystem)
+            if f"{root}/".startswith(f"{posixpath.normpath(path).rstrip('/')}/"):
+                raise ValueError(f"{path} is the working directory {root}, or above it; remove what is in it")
+            filesystem.delete(path, recursive=True)
+
+        await self._do(remove)
+
+    async def exists(self, path: str) -> bool:
+        return await self._do(lambda filesystem: filesystem.exists(path))
+
+
+class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
+    """A branch of agentfsd, with commands: they run by `agentfsd run` and see the branch at the mount point.
+
+    Nothing is done before the first operation. That makes the branch, by a name of its own, unless *ref* says which one it is.
+    Nothing ever deletes the branch: see BranchFilesystem.discard() and `agentfsd discard`.
+    """
+
+    def __init__(
+        self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None, ref: WorkspaceRef | None = None
+    ):
+        self._mount, self._source, self._ref = mount, source, ref
+        self._opened = None
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+
+    def _filesystem(self) -> BranchFilesystem:
+        if not isinstance(self._opened, BranchFilesystem):
+            name = f"agent-{secrets.token_hex(4)}" if self._ref is None else self._ref.id
+            try:
+                self._opened = BranchFilesystem(name, mount=self._mount, create=self._ref is None, source=self._source)
+            except NotFoundError as exc:
+                raise WorkspaceUnavailableError(exc.message) from exc
+            self._ref = WorkspaceRef(provider=PROVIDER, id=self._opened.branch_id)
+        return self._opened
+
+    async def run(
+        self,
+        command: WorkspaceCommand,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        if isinstance(command, str) != shell:
+            raise TypeError("a command is a string with shell=True, or else a sequence of strings")
+        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        root = await self.working_dir()
+        started = await anyio.to_thread.run_sync(lambda: run_in_branch(self._filesystem(), argv), limiter=self._one_at_a_time)
+        return await LocalWorkspaceBackend(root, env=passed_on()).run(started, env=env, timeout=timeout)
+
+
+class AgentFSWorkspace(AbstractCapability[Any]):
+    """Gives each conversation a branch of its own of one mount, in which it goes on when it is continued."""
+
+    def __init__(self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None) -> None:
+        self.mount, self.source = mount, source
+
+    def get_workspace(self, ctx: RunContext[Any], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
+        if ref is not None and ref.provider != PROVIDER:
+            return None
+        return BranchWorkspaceBackend(self.mount, source=self.source, ref=ref)
+
+
+def filesystem_toolset(filesystem: Filesystem) -> FunctionToolset[Any]:
+    """The tools of agentfs_files.tools on one file system. What they refuse is said to the model, which may do better."""
+    context = ToolContext(filesystem=filesystem)
+    offered = tools_for(filesystem)
+    one_at_a_time = anyio.CapacityLimiter(1)
+
+    def caller(name: str) -> Callable[..., Any]:
+        async def use(**arguments: Any) -> str:
+            def work() -> str:
+                return call_tool(name, arguments, context, tools=offered).message
+
+            return await anyio.to_thread.run_sync(work, limiter=one_at_a_time)
+
+        return use
+
+    tools: list[Tool[Any]] = [
+        Tool.from_schema(caller(tool.name), tool.name, tool.description, tool.schema(), sequential=tool.writes)
+        for tool in offered
+    ]
+    return FunctionToolset(tools)

@@ -1,0 +1,161 @@
+"""The files of a branch or snapshot over a conversation with the daemon: for who cannot see them through the mount.
+
+Paths are relative to the root, "" is the root. What is wrong with a file is a standard exception (FileNotFoundError,
+PermissionError, ...) or PathEscapeError; what is wrong with the request or the daemon is an AgentFSError.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfs_client.daemon_operations import OpenedFd
+from agentfs_client.errors import AgentFSError
+from agentfs_files.filesystem.file_results import WriteMode
+from agentfs_files.filesystem.virtual_paths import escapes, refusal
+
+_PART_BYTES = 128 << 10  # of which some are in memory at a time, in several forms
+
+_R = TypeVar("_R", bound=wire.Reply)
+
+
+class RemoteFiles:
+    """*ref*: a branch, or a snapshot, which can only be read; None: the caller's branch."""
+
+    def __init__(self, client: ControlClient, ref: str | None = None) -> None:
+        self.client, self._ref = client, ref
+
+    def stat(self, path: str, *, follow: bool = True) -> wire.FileInfo:
+        request = wire.FileStat(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
+        return _ask(self.client, request, wire.FileReply, path).file
+
+    def list(self, path: str, *, names_only: bool = False) -> list[wire.FileInfo]:
+        """What is in a directory, sorted; ``path`` of each is its name."""
+        request = wire.FileList(branch=self._ref, raw_path=os.fsencode(path), names_only=names_only)
+        return _ask(self.client, request, wire.FilesReply, path).files
+
+    def count(self, path: str = "") -> wire.FilesCounted:
+        """Takes as long as there are files beneath a directory."""
+        return _ask(self.client, wire.FileCount(branch=self._ref, raw_path=os.fsencode(path)), wire.FilesCounted, path)
+
+    def open(self, path: str) -> "RemoteSource":
+        """For reading. A small file has come with the answer."""
+        request = wire.FileOpen(branch=self._ref, raw_path=os.fsencode(path), read_bytes=_PART_BYTES)
+        return RemoteSource(self.client, path, _ask(self.client, request, wire.FileOpened, path))
+
+    def create(self, path: str, mode: WriteMode = "overwrite", permissions: int = 0o666) -> "RemoteSink":
+        """For writing; see RemoteSink."""
+        request = wire.FileCreate(branch=self._ref, raw_path=os.fsencode(path), mode=mode, permissions=permissions)
+        return RemoteSink(self.client, path, _ask(self.client, request, wire.FileOpened, path).handle)
+
+    def open_fd(self, path: str, flags: int, permissions: int = 0o666, *, no_copy: bool = False) -> OpenedFd:
+        """A real descriptor, the caller's; NotForwardedError where the daemon gives none. See wire.FdOpen."""
+        with _about(path):
+            return self.client.open_fd(path, flags, branch=self._ref, permissions=permissions, no_copy=no_copy)
+
+    def mkdir(self, path: str, permissions: int = 0o777) -> wire.FileInfo:
+        request = wire.FileMkdir(branch=self._ref, raw_path=os.fsencode(path), permissions=permissions)
+        return _ask(self.client, request, wire.FileReply, path).file
+
+    def rename(self, path: str, to: str, *, replace: bool = True) -> None:
+        request = wire.FileRename(branch=self._ref, raw_path=os.fsencode(path), raw_to=os.fsencode(to), replace=replace)
+        _ask(self.client, request, wire.Done, path)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """A directory that is not empty only with *recursive*."""
+        request = wire.FileDelete(branch=self._ref, raw_path=os.fsencode(path), recursive=recursive)
+        _ask(self.client, request, wire.Done, path)
+
+
+class RemoteSource:
+    """A file that the daemon has open for us, or all of a small one. It follows its file as a descriptor does."""
+
+    def __init__(self, client: ControlClient, path: str, opened: wire.FileOpened) -> None:
+        assert opened.file is not None
+        self.size = opened.file.size
+        self._client, self._path, self._handle = client, path, opened.handle
+        self._part, self._part_at = opened.data, 0  # what was read last, and where in the file it begins
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        """*size* bytes, fewer only at the end of the file."""
+        parts = bytearray()
+        while len(parts) < size and (found := self._next(size - len(parts))):
+            parts += found
+        return bytes(parts)
+
+    def _next(self, size: int) -> bytes:
+        begin = self._position - self._part_at
+        if self._handle and not 0 <= begin < len(self._part):
+            request = wire.FileRead(handle=self._handle, offset=self._position, size=_PART_BYTES)
+            self._part = _ask(self._client, request, wire.FileData, self._path).data
+            self._part_at, begin = self._position, 0
+        found = self._part[begin : begin + size]
+        self._position += len(found)
+        return found
+
+    def seek(self, position: int) -> None:
+        self._position = position
+
+    def close(self) -> None:
+        _close(self._client, self._handle)
+        self._handle, self._part = 0, b""
+
+
+class RemoteSink:
+    """Bytes that become a file, or its end, as a whole with commit(); with discard(), or when the conversation ends, nothing."""
+
+    def __init__(self, client: ControlClient, path: str, handle: int) -> None:
+        self._client, self._path, self._handle = client, path, handle
+        self._kept = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._kept += data
+        self._send()
+
+    def _send(self) -> None:
+        """All but what goes with the commit."""
+        while len(self._kept) > _PART_BYTES:
+            part = bytes(self._kept[:_PART_BYTES])
+            _ask(self._client, wire.FileWrite(handle=self._handle, data=part), wire.Done, self._path)
+            del self._kept[:_PART_BYTES]
+
+    def commit(self) -> None:
+        self._send()
+        _ask(self._client, wire.FileCommit(handle=self._handle, data=bytes(self._kept)), wire.FileReply, self._path)
+
+    def discard(self) -> None:
+        self._kept.clear()
+        _close(self._client, self._handle)
+
+
+def _close(client: ControlClient, handle: int) -> None:
+    """What the daemon has open goes with the conversation anyway."""
+    if not handle or not client.is_usable:
+        return
+    try:
+        client.ask(wire.FileClose(handle=handle), wire.Done)
+    except AgentFSError:
+        pass
+
+
+def _ask(client: ControlClient, request: wire.Request, expected: type[_R], path: str) -> _R:
+    with _about(path):
+        return client.ask(request, expected)
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """What the daemon says of a file, as standard exceptions about its path."""
+    try:
+        yield
+    except AgentFSError as exc:
+        if exc.code == "path-escape":
+            raise escapes(path) from None
+        if exc.errno is not None and exc.code == errno.errorcode.get(exc.errno):
+            too_long = exc.errno == errno.ENAMETOOLONG  # nothing of that name can be there
+            raise refusal(errno.ENOENT if too_long else exc.errno, path) from exc
+        raise

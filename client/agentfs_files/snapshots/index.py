@@ -1,0 +1,90 @@
+"""Manifests (the entries of one snapshot) and the index (what was known of the root when it was last looked at), as files.
+
+The index is a memory, never the truth: a lost one costs time. A signature in it says that a file's content is in the snapshot
+``ref``, under the same path.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from agentfs_files.snapshots.snapshot_tree import Entry
+
+_VERSION = 1
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    entries: list[Entry]
+
+
+class Index(msgspec.Struct, array_like=True):
+    """*root*: device and inode of the directory that it is about."""
+
+    root: tuple[int, int]
+    ref: str = ""
+    entries: list[Entry] = []
+
+    def known(self) -> dict[bytes, Entry]:
+        return {entry.path: entry for entry in self.entries}
+
+
+_MANIFEST = msgspec.msgpack.Decoder(Manifest)
+_INDEX = msgspec.msgpack.Decoder(Index)
+
+
+def encode(entries: Sequence[Entry]) -> bytes:
+    return msgspec.msgpack.encode(Manifest(_VERSION, list(entries)))
+
+
+def decode(data: bytes) -> list[Entry]:
+    """ValueError where it is damaged, or of a later version."""
+    manifest = _MANIFEST.decode(data)
+    if manifest.version != _VERSION:
+        raise ValueError(f"its manifest has version {manifest.version}; this program knows {_VERSION}")
+    return manifest.entries
+
+
+def load_index(home: str, root_fd: int) -> Index:
+    """An empty one where there is none for this root."""
+    info = os.fstat(root_fd)
+    root = (info.st_dev, info.st_ino)
+    try:
+        with open(os.path.join(home, "index"), "rb") as file:
+            index = _INDEX.decode(file.read())
+    except (OSError, msgspec.MsgspecError):
+        return Index(root)
+    return index if index.root == root else Index(root)
+
+
+def save_index(home: str, index: Index) -> None:
+    write_file(os.path.join(home, "index"), msgspec.msgpack.encode(index))
+
+
+def forget_index(home: str, ref: str) -> None:
+    """Before the snapshot that it is about is deleted."""
+    path = os.path.join(home, "index")
+    try:
+        with open(path, "rb") as file:
+            if _INDEX.decode(file.read()).ref != ref:
+                return
+    except FileNotFoundError:
+        return
+    except (OSError, msgspec.MsgspecError):
+        pass
+    os.unlink(path)
+
+
+def write_file(path: str, data: bytes) -> None:
+    """The file appears whole, or not at all."""
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

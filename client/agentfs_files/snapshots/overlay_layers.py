@@ -1,0 +1,263 @@
+"""A directory under a stack of overlayfs layers: covering it, freezing what was written, showing another stack, uncovering it.
+
+It knows nothing of snapshots. A layer is frozen only after the kernel has said that the mount which wrote to it is gone.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import uuid4
+
+import msgspec
+
+from agentfs_files.filesystem.filesystem_errors import SnapshotError
+from agentfs_files.snapshots import overlay_mounts as mounts
+from agentfs_files.snapshots.index import write_file
+from agentfs_files.snapshots.kept_attributes import settle
+from agentfs_files.snapshots.snapshot_tree import Entry, horizon, make_entry, opened
+from agentfs_files.snapshots.swap import remove_tree
+from agentfs_host import kernel_calls
+from agentfs_host.mount_table import Mounted, is_within, mount_at, mount_of
+
+_MOST_LAYERS = 200  # in a page of mount options, each as /proc/self/fd/NNN
+_LOWEST = ""  # the directory itself
+_OPTIONS = (
+    b",index=off,metacopy=off,redirect_dir="  # an index would keep the names of a hard link together, but not in a frozen layer
+)
+
+
+class State(msgspec.Struct):
+    """What is mounted on *root*, or was until the machine was restarted: frozen *layers*, the lowest first, and the *upper* that
+    is written to. *token*: the mount's source, to know it by. *ref*: whatever the caller knows the frozen layers by."""
+
+    root: str
+    token: str
+    layers: list[str]
+    upper: str
+    ref: str = ""
+
+
+class Stack:
+    """The layers of one root below *home*."""
+
+    def __init__(self, home: str, root: str) -> None:
+        self._home, self._root = home, root
+        self._base = os.path.join(home, "base")  # where the directory itself can still be reached
+
+    def load(self) -> State | None:
+        """None while nothing is covered. SnapshotError where it is another directory."""
+        try:
+            with open(os.path.join(self._home, "state"), "rb") as file:
+                state = msgspec.json.decode(file.read(), type=State)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as exc:
+            raise SnapshotError(f"{self._home}/state is damaged: {exc}") from exc
+        if state.root != self._root:
+            raise SnapshotError(f"the layers in {self._home} belong to {state.root}")
+        return state
+
+    def save(self, state: State) -> None:
+        write_file(os.path.join(self._home, "state"), msgspec.json.encode(state))
+
+    def is_mounted(self, state: State) -> bool:
+        return _top(self._root, state.token) is not None
+
+    def top_entry(self) -> Entry:
+        """The root's own attributes."""
+        with opened(self._root) as beneath:
+            fd = beneath.fd(b"")
+            return make_entry(b"", os.fstat(fd), fd, horizon())
+
+    def is_empty(self, layer: str) -> bool:
+        """Whether nothing has been written to it but perhaps the root's own attributes."""
+        return not os.listdir(self._tree(layer))
+
+    # -- changing what is mounted
+
+    def cover(self) -> State:
+        """Begins: the directory itself is the lowest layer."""
+        state = State(self._root, f"agentfs-{uuid4().hex}", [_LOWEST], self._make(self.top_entry()))
+        self._begin(state)
+        return state
+
+    def freeze(self, state: State) -> State:
+        """Has what was written since become a layer."""
+        if len(state.layers) >= _MOST_LAYERS:
+            raise SnapshotError(f"there are {_MOST_LAYERS} layers, and no room for more: clean up, and begin anew")
+        return self._replace(state, msgspec.structs.replace(state, layers=[*state.layers, state.upper]), self.top_entry())
+
+    def show(self, state: State, layers: Sequence[str], top: Entry) -> State:
+        """Shows *layers* with nothing written to them. *top*: the attributes of the root."""
+        new = msgspec.structs.replace(state, layers=list(layers))
+        if self.is_mounted(state):
+            return self._replace(state, new, top)
+        new.upper = self._make(top)
+        self._begin(new)
+        return new
+
+    @contextlib.contextmanager
+    def uncovered(self, state: State) -> Iterator[list[str]]:
+        """The directory itself under its name for a while, and all layers of the state; after an error it is covered again."""
+        self._detach(state)
+        try:
+            yield [*state.layers, state.upper]
+        except BaseException:
+            self._mount(state)
+            raise
+
+    def end(self) -> None:
+        """Forgets all layers. The directory is uncovered."""
+        self._uncover_base()
+        remove_tree(os.path.join(self._home, "layers"))
+        os.unlink(os.path.join(self._home, "state"))
+
+    @contextlib.contextmanager
+    def shown(self, layers: Sequence[str]) -> Iterator[str]:
+        """Where frozen layers can be read."""
+        if len(layers) == 1:
+            yield self._tree(layers[0])
+            return
+        view = os.path.join(self._home, f"view-{uuid4().hex}")
+        os.mkdir(view, 0o700)
+        try:
+            self._mount_layers(view, "agentfs-view", layers, None)
+            try:
+                yield view
+            finally:
+                kernel_calls.unmount(os.fsencode(view))
+        finally:
+            os.rmdir(view)
+
+    def drop_all_but(self, layers: Iterable[str]) -> None:
+        kept = set(layers)
+        directory = os.path.join(self._home, "layers")
+        for name in os.listdir(directory):
+            if name not in kept:
+                remove_tree(os.path.join(directory, name))
+
+    # -- mounting
+
+    def _begin(self, state: State) -> None:
+        self._refuse_others()
+        base = os.fsencode(self._base)
+        os.makedirs(self._base, mode=0o700, exist_ok=True)
+        with _explained(f"{self._root} cannot be mounted elsewhere"):
+            kernel_calls.mount(os.fsencode(self._root), base, None, kernel_calls.MS_BIND)
+        try:
+            kernel_calls.mount(b"none", base, None, kernel_calls.MS_PRIVATE)
+            self._mount(state)
+        except BaseException:
+            self._uncover_base()
+            self.drop_all_but([])
+            raise
+        self.save(state)
+
+    def _uncover_base(self) -> None:
+        if mount_at(self._base) is not None:
+            kernel_calls.unmount(os.fsencode(self._base))
+
+    def _replace(self, state: State, new: State, top: Entry) -> State:
+        new.upper = self._make(top)
+        try:
+            self._detach(state)
+            try:
+                self._mount(new)
+            except BaseException:
+                self._mount(state)
+                raise
+        except BaseException:
+            remove_tree(os.path.dirname(self._tree(new.upper)))
+            raise
+        self.save(new)
+        return new
+
+    def _mount(self, state: State) -> None:
+        self._mount_layers(self._root, state.token, state.layers, state.upper)
+
+    def _mount_layers(self, where: str, source: str, layers: Sequence[str], upper: str | None) -> None:
+        with contextlib.ExitStack() as stack:
+
+            def name(path: str) -> bytes:
+                """Short, and free of the characters that mean something in mount options."""
+                fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, fd)
+                return b"/proc/self/fd/%d" % fd
+
+            options = b"lowerdir=" + b":".join(name(self._tree(layer)) for layer in reversed(layers)) + _OPTIONS
+            options += b"follow" if upper is None else b"on"
+            if upper is not None:
+                options += b",upperdir=%s,workdir=%s" % (name(self._tree(upper)), name(self._work(upper)))
+            flags = kernel_calls.MS_RDONLY if upper is None else 0
+            with _explained(f"an overlayfs cannot have its layers in {self._home}"):
+                kernel_calls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
+
+    def _detach(self, state: State) -> None:
+        """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
+        mount = _top(self._root, state.token)
+        if mount is None:
+            raise SnapshotError(f"the layers are not what is mounted on {self._root}")
+        root = os.fsencode(self._root)
+        held = kernel_calls.pick_mount(root)
+        try:
+            try:
+                kernel_calls.unmount(root)
+            except OSError as exc:
+                if exc.errno != errno.EBUSY:
+                    raise
+                raise SnapshotError(f"it is in use: {mounts.user_of(self._root) or 'something is mounted in it'}") from exc
+            process = next((process for process, other in mounts.everybodys_mounts() if other.device == mount.device), None)
+            if process is not None:
+                kernel_calls.place_mount(held, root)
+                raise SnapshotError(f"it is also mounted in another mount namespace, that of process {process}")
+        finally:
+            os.close(held)
+
+    def _refuse_others(self) -> None:
+        if user := mounts.user_of(self._root):
+            raise SnapshotError(f"it is in use: {user}")
+        within = mount_of(self._root)
+        if within is None:
+            raise SnapshotError("nothing is known of the mount that it is in")
+        inside = os.path.normpath(os.path.join(within.root, os.path.relpath(self._root, within.mountpoint)))
+        for _, mount in mounts.everybodys_mounts():
+            if mount.mountpoint == self._root:
+                continue
+            if is_within(mount.mountpoint, self._root):
+                raise SnapshotError(f"something is mounted in it, at {mount.mountpoint}")
+            if mount.device == within.device and is_within(mount.root, inside):
+                raise SnapshotError(f"it, or a part of it, is also mounted at {mount.mountpoint}")
+
+    # -- directories of layers
+
+    def _make(self, top: Entry) -> str:
+        """A new, empty one, with the attributes that the root is to have."""
+        layer = uuid4().hex
+        os.makedirs(self._work(layer), mode=0o700)
+        os.mkdir(self._tree(layer), 0o700)
+        with opened(self._tree(layer)) as beneath:
+            settle(beneath.fd(b""), top)
+        return layer
+
+    def _tree(self, layer: str) -> str:
+        return self._base if layer == _LOWEST else os.path.join(self._home, "layers", layer, "tree")
+
+    def _work(self, layer: str) -> str:
+        return os.path.join(self._home, "layers", layer, "work")
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as exc:
+        raise SnapshotError("mounting an overlayfs is not permitted here: only root may") from exc
+    except OSError as exc:
+        raise SnapshotError(f"{what}: {exc.strerror}") from exc
+
+
+def _top(root: str, token: str) -> Mounted | None:
+    """What is mounted last on a path, when it is ours."""
+    found = mount_at(root)
+    return found if found is not None and found.source == token else None

@@ -1,0 +1,72 @@
+"""Who uses a directory, and what is mounted in it, in every mount namespace: read from /proc, see proc(5)."""
+
+import os
+from collections.abc import Iterator
+
+from agentfs_host.mount_table import Mounted, is_within, mount_table
+
+
+def mounts_beneath(root_fd: int) -> set[bytes]:
+    """Paths beneath a directory at which something is mounted in this process's view."""
+    root = os.readlink(f"/proc/self/fd/{root_fd}")
+    points = (mount.mountpoint for mount in mount_table())
+    return {os.fsencode(os.path.relpath(point, root)) for point in points if point != root and is_within(point, root)}
+
+
+def everybodys_mounts() -> Iterator[tuple[str, Mounted]]:
+    """Of every mount namespace with a process in it that we may look at; with the number of one such process."""
+    seen = set()
+    for process in _processes():
+        try:
+            namespace = os.stat(f"/proc/{process}/ns/mnt").st_ino
+            if namespace in seen:
+                continue
+            mounts = mount_table(process)
+        except OSError:  # it has ended, or is not ours to look at
+            continue
+        seen.add(namespace)
+        for mount in mounts:
+            yield process, mount
+
+
+def user_of(directory: str) -> str | None:
+    """A process that stands in a directory or has something open there, and what; None when there is none to be found."""
+    for process in _processes():
+        for link in _links(process):
+            try:
+                path = os.readlink(link)
+            except OSError:
+                continue
+            if is_within(path, directory):
+                return f"process {process} ({link.rpartition(f'/proc/{process}/')[2]}: {path})"
+        if mapped := _mapped(process, directory):
+            return f"process {process} (mapped: {mapped})"
+    return None
+
+
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _links(process: str) -> Iterator[str]:
+    yield f"/proc/{process}/cwd"
+    yield f"/proc/{process}/root"
+    try:
+        names = os.listdir(f"/proc/{process}/fd")
+    except OSError:
+        return
+    for name in names:
+        yield f"/proc/{process}/fd/{name}"
+
+
+def _mapped(process: str, directory: str) -> str | None:
+    """A file that is written through memory."""
+    try:
+        with open(f"/proc/{process}/maps", "rb") as lines:
+            for line in lines:
+                fields = os.fsdecode(line.rstrip(b"\n")).split(None, 5)
+                if len(fields) == 6 and fields[1][1:2] == "w" and fields[1][3:4] == "s" and is_within(fields[5], directory):
+                    return fields[5]
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,109 @@
+"""Makes a directory as it was: everything new is prepared beside it, then names change hands, and are given back when one cannot.
+
+The root itself stays the same directory, and a file that is right as it is stays the same file.
+"""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
+from agentfs_files.snapshots.build import Builder
+from agentfs_files.snapshots.index import Index
+from agentfs_files.snapshots.kept_attributes import settle
+from agentfs_files.snapshots.restore_plan import Plan, make_plan
+from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, horizon, is_settled, open_file
+from agentfs_files.snapshots.swap import HalfDoneError, Stage, swap
+
+if TYPE_CHECKING:
+    from agentfs_files.snapshots.strategy import Strategy
+
+
+def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
+    """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
+    wanted = strategy.load(ref)
+    scan = Scan(beneath, index.known(), is_lenient=True)
+    present = {entry.path: entry for entry in scan}
+    plan = make_plan(wanted, present, scan.unreadable, Comparison(beneath, strategy, ref).is_same)
+    _refuse_mounts(plan, scan.foreign)
+    stage = Stage(beneath, strategy.home)
+    try:
+        made = _prepare(stage, strategy, ref, plan)
+        known = _known_after(wanted, present, plan, made)
+        swap(beneath, stage, plan, present, {entry.path: entry for entry in wanted})
+    except HalfDoneError:
+        raise
+    except BaseException:
+        stage.remove()
+        raise
+    stage.remove()
+    if stage.is_in_root:
+        settle(beneath.fd(b""), wanted[0])
+    return known
+
+
+class Comparison:
+    """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
+
+    def __init__(self, beneath: Beneath, strategy: "Strategy", ref: str) -> None:
+        self._beneath, self._strategy, self._ref = beneath, strategy, ref
+
+    def is_same(self, wanted: Entry, present: Entry) -> bool:
+        if present.content and present.content == wanted.content:
+            return True
+        if present.content and self._strategy.is_exact:
+            return False
+        try:
+            fd = open_file(self._beneath, wanted.path)
+        except PermissionError:
+            return False
+        if fd is None:
+            return False
+        try:
+            return self._strategy.holds(self._ref, wanted, fd)
+        finally:
+            os.close(fd)
+
+
+def _refuse_mounts(plan: Plan, foreign: set[bytes]) -> None:
+    for path in (*plan.replace, *plan.remove):
+        for mount in foreign:
+            if mount == path or mount.startswith(path + b"/"):
+                raise SnapshotRestoreError(
+                    f"{os.fsdecode(path)} would have to go, but something is mounted at {os.fsdecode(mount)}: unmount it first"
+                )
+
+
+def _prepare(stage: Stage, strategy: "Strategy", ref: str, plan: Plan) -> dict[bytes, os.stat_result]:
+    """Builds every topmost path of the plan in the stage, under its number. Files as they were when they were complete."""
+    if not plan.replace:
+        return {}
+    places = {entry.path: stage.name(top) + entry.path[len(top) :] for top, entries in plan.replace.items() for entry in entries}
+    with Beneath(stage.fd) as target:
+        builder = Builder(target, places.__getitem__)
+        builder.build([entry for entries in plan.replace.values() for entry in entries], partial(strategy.fill, ref))
+    return builder.made
+
+
+def _known_after(wanted: list[Entry], present: dict[bytes, Entry], plan: Plan, made: dict[bytes, os.stat_result]) -> list[Entry]:
+    """Signatures from before the swap: whatever happens to a file later shows as another change time."""
+    settled_before = horizon()
+    adjusted = {entry.path for entry, _ in plan.adjust}
+    known = []
+    for entry in wanted:
+        info = made.get(entry.path)
+        if info is not None:
+            is_certain = entry.path not in plan.replace and is_settled(info.st_ctime_ns, settled_before) and not entry.xattrs
+            ctime_ns = info.st_ctime_ns if is_certain else 0
+            known.append(
+                msgspec.structs.replace(
+                    entry, inode=info.st_ino, ctime_ns=ctime_ns, mode=info.st_mode, uid=info.st_uid, gid=info.st_gid
+                )
+            )
+        elif entry.is_file and entry.path in present and entry.path not in adjusted:
+            known.append(msgspec.structs.replace(present[entry.path], content=entry.content))
+        else:
+            known.append(msgspec.structs.replace(entry, ctime_ns=0))
+    return known

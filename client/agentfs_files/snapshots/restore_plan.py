@@ -1,0 +1,110 @@
+"""What must change in a tree for it to be as it was: found by comparing entries; nothing is written here."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agentfs_files.snapshots.snapshot_tree import Entry
+
+Same = Callable[[Entry, Entry], bool]  # (wanted, present): whether two regular files have the same content
+
+
+@dataclass(slots=True)
+class Plan:
+    """``replace``: the topmost paths that are made anew, each with the entries it then consists of, itself first. ``remove``: the
+    topmost paths that go. ``adjust``: (wanted, present) of what stays, but with other attributes; directories too."""
+
+    replace: dict[bytes, list[Entry]] = field(default_factory=dict)
+    remove: list[bytes] = field(default_factory=list)
+    adjust: list[tuple[Entry, Entry]] = field(default_factory=list)
+
+    def touched(self) -> set[bytes]:
+        """Directories in which a name changes."""
+        return {path.rpartition(b"/")[0] for path in (*self.replace, *self.remove)}
+
+
+def make_plan(wanted: Iterable[Entry], present: Mapping[bytes, Entry], unreadable: set[bytes], is_same: Same) -> Plan:
+    """Both in the order of a scan: a directory before what is in it, and all of that before its next sibling."""
+    entries = list(wanted)
+    staying = _files_that_stay(entries, present, is_same)
+    plan = Plan()
+    top = b""
+    for entry in entries:
+        if top and entry.path.startswith(top + b"/"):
+            plan.replace[top].append(entry)
+            continue
+        there = present.get(entry.path)
+        if there is None or not _stays(entry, there, staying, unreadable):
+            top = entry.path
+            plan.replace[top] = [entry]
+        elif entry.attributes() != there.attributes():
+            plan.adjust.append((entry, there))
+    paths = {entry.path for entry in entries}
+    top = b""
+    for path in present:
+        if top and path.startswith(top + b"/"):
+            continue
+        if path in plan.replace:
+            top = path
+        elif path not in paths:
+            top = path
+            plan.remove.append(path)
+    return plan
+
+
+def _stays(entry: Entry, there: Entry, staying: set[bytes], unreadable: set[bytes]) -> bool:
+    if entry.is_dir:
+        return there.is_dir and there.path not in unreadable
+    return entry.path in staying
+
+
+def is_same_file(entry: Entry, there: Entry, is_same: Same) -> bool:
+    """Whether two entries that are no directories hold the same: type, content, target, device."""
+    if entry.mode >> 12 != there.mode >> 12:
+        return False
+    if entry.is_file:
+        return entry.size == there.size and is_same(entry, there)
+    return entry.target == there.target and entry.rdev == there.rdev
+
+
+def _files_that_stay(entries: list[Entry], present: Mapping[bytes, Entry], is_same: Same) -> set[bytes]:
+    """Paths whose file is right as it is. All names of a file stay together or not at all; no file serves two."""
+    names: dict[int, list[Entry]] = {}
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        if entry.is_dir:
+            continue
+        if not entry.group:
+            groups.append([entry])
+        elif entry.group in names:
+            names[entry.group].append(entry)
+        else:
+            groups.append(names.setdefault(entry.group, [entry]))
+    inside = Counter(there.inode for there in present.values() if there.group)
+    staying: set[bytes] = set()
+    claimed: set[int] = set()
+    for group in groups:
+        there = [found for entry in group if (found := present.get(entry.path)) is not None]
+        if len(there) < len(group) or not is_same_file(group[0], there[0], is_same):
+            continue
+        if there[0].group and not _is_ours(group, there, inside, claimed):
+            continue
+        if len(group) > 1 and not _is_one_file(there):
+            continue
+        staying.update(entry.path for entry in group)
+    return staying
+
+
+def _is_one_file(there: list[Entry]) -> bool:
+    return all(entry.group and entry.inode == there[0].inode for entry in there)
+
+
+def _is_ours(group: list[Entry], there: list[Entry], inside: Counter[int], claimed: set[int]) -> bool:
+    """A file with several names may stay for one group only, and may get other attributes only when all of its names are here."""
+    first = there[0]
+    if first.inode in claimed:
+        return False
+    if group[0].attributes() != first.attributes() and inside[first.inode] < first.links:
+        return False
+    claimed.add(first.inode)
+    return True

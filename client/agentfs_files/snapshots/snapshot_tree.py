@@ -1,0 +1,307 @@
+"""A directory tree as a list of entries, read without following a symlink and without crossing into another mount.
+
+It knows nothing of snapshots: what is done with the entries is its callers' business.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from agentfs_files.snapshots.kept_attributes import read_xattrs
+from agentfs_files.snapshots.overlay_mounts import mounts_beneath
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
+_SETTLED_NS: Final = 100_000_000  # a change time moves at least this often, whatever the kernel's clock tick
+_SECOND_NS: Final = 1_000_000_000
+_OPEN_WAY: Final = 200  # descriptors kept for the way to one directory
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
+
+    *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together are a signature: a file that still has them is the same in content
+    and attributes. *ctime_ns* 0: too new for that to be certain. *content* is the strategy's name for what is in the file, empty
+    where that is not known.
+    """
+
+    path: bytes
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    inode: int
+    ctime_ns: int
+    links: int
+    rdev: int = 0
+    target: bytes = b""
+    xattrs: dict[bytes, bytes] = {}
+    content: bytes = b""
+    is_sparse: bool = False
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def parent(self) -> bytes:
+        return self.path.rpartition(b"/")[0]
+
+    @property
+    def name(self) -> bytes:
+        return self.path.rpartition(b"/")[2]
+
+    @property
+    def group(self) -> int:
+        """The same for all names of one file; 0 where there is one name only."""
+        return self.inode if self.links > 1 and not self.is_dir else 0
+
+    def attributes(self) -> tuple[object, ...]:
+        """What belongs to a file besides its content."""
+        return (self.mode, self.uid, self.gid, self.mtime_ns, self.xattrs)
+
+
+class Beneath:
+    """Directories beneath one root, by path; no step follows a symlink. The way to the last one stays open.
+
+    What ``fd`` returns is good until it is asked for another one. The root's own descriptor is the caller's.
+    """
+
+    def __init__(self, root_fd: int) -> None:
+        self._root_fd = root_fd
+        self._way: list[tuple[bytes, int]] = []  # (name, descriptor; -1 when it was closed for there being too many)
+
+    def fd(self, path: bytes) -> int:
+        if not path:
+            return self._root_fd
+        names = path.split(b"/")
+        kept = 0
+        while kept < min(len(names), len(self._way)) and self._way[kept][0] == names[kept]:
+            kept += 1
+        if kept and self._way[kept - 1][1] < 0:
+            kept = 0
+        self._close_after(kept)
+        for name in names[kept:]:
+            parent = self._way[-1][1] if self._way else self._root_fd
+            self._way.append((name, os.open(name, _DIRECTORY, dir_fd=parent)))
+            self._close_oldest()
+        return self._way[-1][1]
+
+    def where(self, path: bytes) -> bytes:
+        """A path for calls that take no descriptor of a directory; its last name must not be followed."""
+        directory, _, name = path.rpartition(b"/")
+        return b"/proc/self/fd/%d/%s" % (self.fd(directory), name or b".")
+
+    def forget(self) -> None:
+        """Opens every directory anew from here on: names may have moved."""
+        self._close_after(0)
+
+    def _close_oldest(self) -> None:
+        place = len(self._way) - _OPEN_WAY - 1
+        if place >= 0 and self._way[place][1] >= 0:
+            os.close(self._way[place][1])
+            self._way[place] = (self._way[place][0], -1)
+
+    def _close_after(self, kept: int) -> None:
+        while len(self._way) > kept:
+            fd = self._way.pop()[1]
+            if fd >= 0:
+                os.close(fd)
+
+    def __enter__(self) -> "Beneath":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._close_after(0)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Beneath]:
+    """A directory that is there, and what is beneath it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with Beneath(fd) as beneath:
+            yield beneath
+    finally:
+        os.close(fd)
+
+
+class Scan:
+    """The entries of a tree as they are now: a directory before what is in it, siblings by name.
+
+    An entry of *known* whose signature still holds is returned as it is. ``foreign``: where something is mounted or a btrfs
+    subvolume begins; these are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
+    """
+
+    def __init__(self, beneath: Beneath, known: Mapping[bytes, Entry] | None = None, *, is_lenient: bool = False) -> None:
+        self._beneath, self._known, self._is_lenient = beneath, known or {}, is_lenient
+        root = os.fstat(beneath.fd(b""))
+        self._device = root.st_dev
+        self.horizon_ns = horizon()
+        self.foreign = mounts_beneath(beneath.fd(b""))
+        self.unreadable: set[bytes] = set()
+        self._root = self._entry(b"", root, b"/proc/self/fd/%d/." % beneath.fd(b""))
+
+    def __iter__(self) -> Iterator[Entry]:
+        stack = [iter([self._root])]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+            elif not entry.is_dir:
+                yield entry
+            elif (children := self._children(entry)) is not None:
+                yield entry
+                stack.append(iter(children))
+
+    def _children(self, directory: Entry) -> list[Entry] | None:
+        try:
+            return self._list(directory.path)
+        except PermissionError as exc:
+            if not self._is_lenient:
+                raise named(exc, directory.path) from exc
+            self.unreadable.add(directory.path)
+            return []
+        except OSError as exc:
+            if exc.errno in _GONE and directory.path:  # between listing it and opening it
+                return None
+            raise named(exc, directory.path) from exc
+
+    def _list(self, path: bytes) -> list[Entry]:
+        fd = self._beneath.fd(path)
+        found = []
+        with os.scandir(fd) as names:
+            for item in names:
+                try:
+                    found.append((os.fsencode(item.name), item.stat(follow_symlinks=False)))
+                except FileNotFoundError:
+                    continue
+        found.sort(key=_first)
+        entries = []
+        for name, info in found:
+            inner = join(path, name)
+            if inner in self.foreign:
+                continue
+            if stat.S_ISDIR(info.st_mode) and info.st_dev != self._device:
+                self.foreign.add(inner)
+                continue
+            try:
+                entries.append(self._entry(inner, info, b"/proc/self/fd/%d/%s" % (fd, name)))
+            except FileNotFoundError:
+                continue
+        return entries
+
+    def _entry(self, path: bytes, info: os.stat_result, where: bytes) -> Entry:
+        known = self._known.get(path)
+        if known is not None and is_signature(known, info) and not known.is_dir:
+            return known
+        return make_entry(path, info, where, self.horizon_ns)
+
+
+def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> Entry:
+    """*where*: a path to read what stat does not say, or the descriptor of a file. What was changed after *horizon_ns* gets no
+    signature."""
+    is_file = stat.S_ISREG(info.st_mode)
+    is_node = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
+    return Entry(
+        path, info.st_mode, info.st_uid, info.st_gid,
+        info.st_size if is_file else 0,
+        info.st_mtime_ns, info.st_ino,
+        info.st_ctime_ns if is_settled(info.st_ctime_ns, horizon_ns) else 0,
+        info.st_nlink,
+        info.st_rdev if is_node else 0,
+        os.readlink(where) if stat.S_ISLNK(info.st_mode) and isinstance(where, bytes) else b"",
+        read_xattrs(where),
+        is_sparse=is_file and info.st_blocks * 512 < info.st_size,
+    )  # fmt: skip
+
+
+def horizon() -> int:
+    """What was changed before this can be told from what is changed after now, by its change time."""
+    return time.time_ns() - _SETTLED_NS
+
+
+def is_settled(ctime_ns: int, horizon_ns: int) -> bool:
+    """Whether a later change would show in the change time. Whole seconds: the file system may know none smaller."""
+    return ctime_ns < horizon_ns - (0 if ctime_ns % _SECOND_NS else 2 * _SECOND_NS)
+
+
+def is_signature(entry: Entry, info: os.stat_result) -> bool:
+    return (
+        entry.ctime_ns == info.st_ctime_ns != 0
+        and entry.inode == info.st_ino
+        and entry.mtime_ns == info.st_mtime_ns
+        and entry.mode == info.st_mode
+        and (entry.size == info.st_size or not entry.is_file)
+    )
+
+
+def open_file(beneath: Beneath, path: bytes) -> int | None:
+    """A descriptor for reading; None when there is no regular file any more. Never waits for a FIFO."""
+    directory, _, name = path.rpartition(b"/")
+    try:
+        fd = os.open(name, _FILE, dir_fd=beneath.fd(directory))
+    except OSError as exc:
+        if exc.errno in _GONE:
+            return None
+        raise named(exc, path) from exc
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return fd
+
+
+def capture(
+    beneath: Beneath, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
+) -> Entry | None:
+    """A regular file as it is while *read* reads it by descriptor, and says its content's name and size; None when it is gone.
+
+    *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a
+    signature.
+    """
+    fd = open_file(beneath, path)
+    if fd is None:
+        return None
+    try:
+        while True:
+            attempts -= 1
+            before = os.fstat(fd)
+            os.lseek(fd, 0, os.SEEK_SET)
+            content, size = read(fd)
+            entry = msgspec.structs.replace(make_entry(path, before, fd, horizon_ns), content=content, size=size)
+            after = os.fstat(fd)
+            if (before.st_ctime_ns, before.st_size) == (after.st_ctime_ns, after.st_size):
+                return entry
+            if not attempts:
+                return msgspec.structs.replace(entry, ctime_ns=0)
+    finally:
+        os.close(fd)
+
+
+def named(exc: OSError, path: bytes) -> OSError:
+    """The same error with the path beneath the root, which calls with a directory's descriptor do not know."""
+    return type(exc)(exc.errno, exc.strerror, os.fsdecode(path) or ".")
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
+
+
+def _first(item: tuple[bytes, os.stat_result]) -> bytes:
+    return item[0]

@@ -1,0 +1,65 @@
+"""A tool: a name and a description for the model, the types of its parameters and of its result, and the handler that does it."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from agentfs_files.tools.context import ToolContext, ToolResult
+
+P = TypeVar("P")
+R = TypeVar("R")
+P_contra = TypeVar("P_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+JsonSchema = dict[str, Any]
+Tools = tuple["Tool[Any, Any]", ...]
+
+
+class Handler(Protocol[P_contra, R_co]):
+    def __call__(self, params: P_contra, /, *, context: ToolContext) -> ToolResult[R_co]: ...
+
+
+@dataclass(slots=True, frozen=True)
+class Tool(Generic[P, R]):
+    """``params`` is a msgspec Struct (or a dataclass); ``writes`` says that it changes the file system."""
+
+    name: str
+    description: str
+    handler: Handler[P, R]
+    params: type[P]
+    result: type[R] | None = None
+    writes: bool = False
+
+    def schema(self) -> JsonSchema:
+        """JSON Schema of the parameters: one object, without references, as model APIs take it. ValueError for a type that
+        contains itself."""
+        return json_schema(self.params)
+
+    def for_anthropic(self) -> JsonSchema:
+        return {"name": self.name, "description": self.description, "input_schema": self.schema()}
+
+    def for_openai(self) -> JsonSchema:
+        function = {"name": self.name, "description": self.description, "parameters": self.schema()}
+        return {"type": "function", "function": function}
+
+
+def json_schema(kind: type[Any]) -> JsonSchema:
+    """The schema of a type with everything that it refers to put in its place."""
+    schema = msgspec.json.schema(kind)
+    inlined: JsonSchema = _inline(schema, schema.get("$defs", {}), ())
+    return inlined
+
+
+def _inline(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions, within) for item in node]
+    if not isinstance(node, dict):
+        return node
+    rest = {key: _inline(value, definitions, within) for key, value in node.items() if key not in ("$ref", "$defs")}
+    if "$ref" not in node:
+        return rest
+    name = node["$ref"].rpartition("/")[2]
+    if name in within:
+        raise ValueError(f"{name} contains itself, so its schema has no form without references")
+    return _inline(definitions[name], definitions, (*within, name)) | rest

@@ -1,0 +1,108 @@
+"""A directory as a source: types, modes, owners, times, xattrs, ACLs, hard links and holes, read without following a symlink."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from types import TracebackType
+
+from agentfs_files.trees.descent import Descent
+from agentfs_files.trees.tree_source import Chunks, Entry, join
+from agentfs_host.extents import extents
+
+CHUNK = 1 << 20
+_NO_XATTRS = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
+
+
+class Directory:
+    """The tree below *root*; names for which *leave_out* is true are not part of it. A context manager."""
+
+    def __init__(self, root: str | bytes, leave_out: Callable[[bytes], bool] = lambda name: False) -> None:
+        self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._way = Descent(self._fd)
+        self._leave_out = leave_out
+        root_stat = os.fstat(self._fd)
+        self._device = root_stat.st_dev
+        # Branches and snapshots side by side show a file with different upper halves of its number, the root with the same:
+        # without these a group is the same in every state.
+        self._mark = root_stat.st_ino >> 32 << 32
+
+    def close(self) -> None:
+        self._way.close()
+        os.close(self._fd)
+
+    def __enter__(self) -> "Directory":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def root(self) -> Entry:
+        return self._entry(b"", os.fstat(self._fd), self._fd)
+
+    def children(self, directory: Entry) -> list[Entry]:
+        fd = self._way.fd(directory.path)
+        found = []
+        for name in sorted(os.fsencode(name) for name in os.listdir(fd)):
+            if self._leave_out(name):
+                continue
+            try:
+                found.append(self._entry(join(directory.path, name), os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
+            except FileNotFoundError:
+                continue  # a live directory: it has just gone
+        return found
+
+    def chunks(self, entry: Entry) -> Chunks:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # it may have become a FIFO
+        fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
+        try:
+            for start, end in extents(fd, 0, os.fstat(fd).st_size):
+                yield from _read(fd, start, end)
+        finally:
+            os.close(fd)
+
+    def _entry(self, path: bytes, info: os.stat_result, parent_fd: int) -> Entry:
+        where = b"/proc/self/fd/%d/%s" % (parent_fd, path.rpartition(b"/")[2] or b".")
+        is_link = stat.S_ISLNK(info.st_mode)
+        linked = info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode) and info.st_dev == self._device
+        return Entry(
+            path, info.st_mode, info.st_uid, info.st_gid,
+            size=info.st_size if stat.S_ISREG(info.st_mode) else 0,
+            mtime_ns=info.st_mtime_ns,
+            rdev=info.st_rdev if stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode) else 0,
+            target=os.readlink(where) if is_link else b"",
+            xattrs=read_xattrs(where),
+            group=info.st_ino ^ self._mark if linked else 0,
+        )  # fmt: skip
+
+
+def count(root: str) -> int:
+    """How many entries are below a directory, for a progress bar."""
+    return sum(len(directories) + len(files) for _, directories, files in os.walk(root))
+
+
+def read_xattrs(where: bytes) -> dict[str, bytes]:
+    """All that may be read; ACLs are among them."""
+    found = {}
+    try:
+        names = os.listxattr(where, follow_symlinks=False)
+    except OSError as exc:
+        if exc.errno in _NO_XATTRS:
+            return {}
+        raise
+    for name in names:
+        try:
+            found[name] = os.getxattr(where, name, follow_symlinks=False)
+        except OSError as exc:
+            if exc.errno not in _NO_XATTRS:
+                raise
+    return found
+
+
+def _read(fd: int, start: int, end: int) -> Chunks:
+    while start < end:
+        data = os.pread(fd, min(CHUNK, end - start), start)
+        if not data:
+            return
+        yield start, data
+        start += len(data)
