@@ -21,7 +21,7 @@ PROFILES: tuple[str, ...] = get_args(Profile)
 _PARTS: dict[str, tuple[Home, Access, Tmp, Net]] = {
     "off": ("rw", "rw", "shared", "host"),
     "workspace": ("rw", "rw", "shared", "host"),
-    "strict": ("overlay", "ro", "private", "host"),
+    "strict": ("ro", "ro", "private", "host"),
 }
 
 
