@@ -182,6 +182,7 @@ class _Enclosure:
 
     def _few_devices(self) -> None:
         namespaces.mount_tmpfs("/dev", "mode=755")
+        self._fresh.append("/dev")
         for name in (*_DEVICES, "pts", "mqueue"):
             if f"/dev/{name}" in self._copies:
                 self._put(f"/dev/{name}", self._copies[f"/dev/{name}"])

@@ -73,9 +73,14 @@ def plan(confinement: Confinement, record: DaemonRecord | None, targets: Sequenc
     table = mounts.mount_table()
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
-    covers = _covers(record, shown, table) if confinement.covers else []
+    places = _places(confinement, shown)
+    gone = [place.path for place in places if place.how in ("fresh", "hide")]
+    covers = [
+        cover for cover in (_covers(record, shown, table) if confinement.covers else [])
+        if cover.keep or not any(is_within(cover.path, place) for place in gone)
+    ]  # fmt: skip
     pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
-    return Plan(confinement, tuple(_places(confinement, shown)), tuple(views), tuple(covers), tuple(pins))
+    return Plan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
 
 
 def home_directory() -> str:
@@ -121,8 +126,8 @@ def _covers(record: DaemonRecord | None, shown: Sequence[str], table: Sequence[M
             found.setdefault(place, Cover(place, renamed, path in registries))
     for path in others:
         found.setdefault(path, Cover(path))
-    outermost = [cover for cover in found.values() if not _is_inside_another(cover.path, found)]
-    return [cover for cover in outermost if not any(_hides(cover.path, place) for place in shown)]
+    harmless = {path: cover for path, cover in found.items() if not any(_hides(path, place) for place in shown)}
+    return [cover for path, cover in harmless.items() if not _is_inside_another(path, harmless)]
 
 
 def _hides(path: str, shown: str) -> bool:
@@ -139,7 +144,7 @@ def _registries() -> list[str]:
     if os.environ.get("XDG_RUNTIME_DIR"):
         found.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
     if os.geteuid() == 0:
-        found += [*glob.glob("/run/user/*/agentfsd"), *glob.glob("/tmp/agentfsd-*[0-9]")]
+        found += [*glob.glob("/run/user/*/agentfsd"), *(path for path in glob.glob("/tmp/agentfsd-*") if path[14:].isdecimal())]
     return list(dict.fromkeys(found))
 
 
