@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentfsd import mounts
+from agentfs_host import mount_table
 from tests.throwaway import needs_view_of_root
 
 _CHECKOUT = Path(__file__).parent.parent
@@ -85,7 +85,7 @@ def needs_systemd() -> None:
 
 def _control_groups() -> str:
     """Where a cgroup2 file system is in which a group can be made; "" for nowhere."""
-    for mounted in mounts.mount_table():
+    for mounted in mount_table.mount_table():
         if mounted.fstype == "cgroup2":
             trial = Path(mounted.mountpoint) / f"agentfsd-trial-{os.getpid()}"
             with contextlib.suppress(OSError):

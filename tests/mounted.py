@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from agentfs_client import interpose
-from agentfsd import mounts, runtime
-from agentfsd.cli import namespace
+from agentfs_client import interpose, registry
+from agentfs_host import mount_table
+from agentfsd.cli.sandbox import namespace_trial
+from agentfsd.linux import mounts
+from agentfsd.state import state_directory
 
 AGENTFSD = [sys.executable, "-m", "agentfsd.cli.main"]
 
@@ -41,7 +43,7 @@ def needs_open_checkout() -> None:
 
 
 def needs_namespaces() -> None:
-    reason = namespace.probe_error()
+    reason = namespace_trial.probe_error()
     if reason:
         pytest.skip(f"no private mount namespaces here: {reason}")
 
@@ -105,8 +107,8 @@ class Mounted:
     def subtree(self, branch: str) -> Path:
         return self.path / ".agentfs" / "branches" / branch
 
-    def record(self) -> runtime.DaemonRecord:
-        found = runtime.State(str(self.state)).last_record()
+    def record(self) -> registry.DaemonRecord:
+        found = state_directory.StateDirectory(str(self.state)).last_record()
         assert found is not None
         return found
 
@@ -129,10 +131,10 @@ class Mounted:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        record = runtime.State(str(self.state)).last_record()
+        record = state_directory.StateDirectory(str(self.state)).last_record()
         if record is not None and record.alive():
             agentfsd("umount", "--lazy", str(self.path), check=False)
             if record.alive():
                 os.kill(record.pid, signal.SIGKILL)
-        while mounts.mount_at(os.path.realpath(self.path)) is not None:
+        while mount_table.mount_at(os.path.realpath(self.path)) is not None:
             mounts.unmount(os.path.realpath(self.path), lazy=True)

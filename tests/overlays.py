@@ -39,7 +39,7 @@ class Opened:
         self.open()
 
     def tree(self, ref: str = "main") -> Tree:
-        return self.overlay.tree(ref)
+        return self.overlay.trees.of(ref)
 
     def write(self, path: str, content: bytes, ref: str = "main") -> Inode:
         """Makes or replaces a file."""
@@ -71,5 +71,5 @@ class Opened:
         directory_entries.unlink(tree, tree.walk(parent), name)
 
     def reap(self) -> None:
-        while self.overlay.reap():
+        while self.overlay.layers.reap():
             pass

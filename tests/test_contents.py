@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from agentfsd.backstore import ramdisk
-from agentfsd.config import MIB, DaemonConfig
-from agentfsd.contents import opened
-from agentfsd.runtime import State
+from agentfsd.daemon.state_contents import opened
+from agentfsd.state.daemon_config import MIB, DaemonConfig
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import needs_root
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
+def state(tmp_path: Path) -> Iterator[StateDirectory]:
     needs_root()
-    made = State(str(tmp_path / "state"))
+    made = StateDirectory(str(tmp_path / "state"))
     made.create()
     yield made
     while ramdisk.is_there(made.ramdisk):
@@ -25,17 +25,17 @@ def state(tmp_path: Path) -> Iterator[State]:
 
 
 @pytest.fixture
-def orders(state: State) -> DaemonConfig:
+def orders(state: StateDirectory) -> DaemonConfig:
     return DaemonConfig(lower="/l", mountpoint="/m", state=state.path, backstore="ramdisk", ramdisk_size_bytes=16 * MIB)
 
 
-def test_a_mount_that_fails_leaves_no_ramdisk(state: State, orders: DaemonConfig) -> None:
+def test_a_mount_that_fails_leaves_no_ramdisk(state: StateDirectory, orders: DaemonConfig) -> None:
     with pytest.raises(RuntimeError), opened(orders, state):
         raise RuntimeError
     assert not os.path.exists(state.ramdisk)
 
 
-def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: State, orders: DaemonConfig) -> None:
+def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: StateDirectory, orders: DaemonConfig) -> None:
     with pytest.raises(RuntimeError), opened(orders, state) as held:
         held.in_use = True
         held.backstore.create(7).close()
@@ -48,10 +48,10 @@ def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: State, orders: D
     assert not os.path.exists(state.ramdisk)
 
 
-def test_what_somebody_else_has_mounted_there_is_left_alone(state: State, orders: DaemonConfig) -> None:
+def test_what_somebody_else_has_mounted_there_is_left_alone(state: StateDirectory, orders: DaemonConfig) -> None:
     ramdisk.provide(state.ramdisk, 16 * MIB)
     os.mkdir(f"{state.ramdisk}/ramdisk")
-    inner = State(state.ramdisk)
+    inner = StateDirectory(state.ramdisk)
     ramdisk.mounts.mount_tmpfs(inner.ramdisk, "theirs", MIB)
     try:
         with opened(orders, inner) as held:

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from agentfsd import __version__
-from agentfsd.cli import completion
+from agentfsd.cli import shell_completion
 from agentfsd.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +67,7 @@ def test_wheel_holds_the_packages_and_what_belongs_to_them(tmp_path: Path) -> No
     beside = {name.removeprefix(f"{data}/data/") for name in names if name.startswith(data)}
     assert {name for name in beside if not name.startswith("share/man/")} == {
         "lib/systemd/system/agentfsd@.service", "lib/systemd/user/agentfsd@.service", "share/doc/agentfsd/README.systemd",
-        *(f"share/{place}" for place in completion.SCRIPTS.values()),
+        *(f"share/{place}" for place in shell_completion.SCRIPTS.values()),
     }  # fmt: skip
     assert "share/man/man1/agentfsd-run.1" in beside
     assert {f"{package}/py.typed" for package in ("agentfs_client", "agentfs_files", "agentfs_host")} <= set(names)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import preferences
+from agentfsd.daemon import settings_file
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from tests.overlays import Opened
 
@@ -18,7 +18,12 @@ async def nothing() -> None:
 def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     forwarding = Forwarding(opened.overlay, nothing, lambda *_: True, "", 1000)
-    before = opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
+    before = (
+        opened.overlay.policy.values(),
+        forwarding.settings,
+        opened.overlay.parts.copyup_policy.rules,
+        logging.getLogger().level,
+    )
     opened.store.db.execute(
         f"CREATE TEMP TRIGGER full BEFORE INSERT ON fact WHEN NEW.key = '{refused}' BEGIN SELECT RAISE(FAIL, 'no room'); END"
     )
@@ -28,8 +33,8 @@ def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_
         "retention.max_age = 30d\ninterpose.min_read_bytes = 2M\nretention.keep_tagged = no\n"
     )
     with pytest.raises(OSError):
-        preferences.apply(preferences.read(str(settings)), opened.overlay, forwarding)
+        settings_file.apply(settings_file.read(str(settings)), opened.overlay, forwarding)
     assert before == (
-        opened.overlay.policy(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
+        opened.overlay.policy.values(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
     )  # fmt: skip
     opened.close()

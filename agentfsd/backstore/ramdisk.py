@@ -8,7 +8,8 @@ import errno
 import logging
 import os
 
-from agentfsd import mounts
+from agentfs_host import mount_table
+from agentfsd.linux import mounts
 
 log = logging.getLogger(__name__)
 
@@ -17,16 +18,16 @@ _SOURCE = "agentfsd-ramdisk"  # as the mount table shows it
 
 def is_there(place: str) -> bool:
     """Whether one is mounted at a resolved path."""
-    mounted = mounts.mount_at(place)
+    mounted = mount_table.mount_at(place)
     return mounted is not None and _is_ours(mounted)
 
 
 def all_places() -> list[str]:
     """Where any are mounted."""
-    return [mounted.mountpoint for mounted in mounts.mount_table() if _is_ours(mounted)]
+    return [mounted.mountpoint for mounted in mount_table.mount_table() if _is_ours(mounted)]
 
 
-def _is_ours(mounted: mounts.Mounted) -> bool:
+def _is_ours(mounted: mount_table.Mounted) -> bool:
     return (mounted.fstype, mounted.source) == ("tmpfs", _SOURCE)
 
 
@@ -41,7 +42,7 @@ def provide(place: str, size_bytes: int) -> bool:
         except OSError as exc:
             log.warning("%s keeps the size it had: %s", place, exc.strerror)
         return False
-    if mounts.mount_at(place) is not None:
+    if mount_table.mount_at(place) is not None:
         raise OSError(errno.EBUSY, f"something else is mounted on {place}")
     available = _available_bytes()
     if size_bytes > available:

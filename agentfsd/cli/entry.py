@@ -14,7 +14,7 @@ def main() -> None:
     try:
         from agentfsd.cli.main import main as command
     except ModuleNotFoundError as exc:
-        from agentfsd.cli import remedies
+        from agentfsd.cli.checkup import remedies
 
         way = " && ".join([remedies.install("fusermount3", "pyfuse3"), remedies.pip("'agentfsd[daemon]'")])
         sys.exit(

@@ -3,26 +3,26 @@
 import click
 
 from agentfsd import __version__
-from agentfsd.cli import (
-    backstore,
-    branches,
-    changes,
-    checks,
-    completion,
-    exchange,
-    interposing,
-    mcp,
-    merging,
-    mounting,
-    observing,
-    past,
-    processes,
-    running,
-    snapshots,
-    ui,
-    watching,
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import Group
+from agentfsd.cli.commands import (
+    cmd_backstore,
+    cmd_bind,
+    cmd_branch,
+    cmd_diff,
+    cmd_doctor,
+    cmd_export,
+    cmd_interpose,
+    cmd_log,
+    cmd_mcp,
+    cmd_merge,
+    cmd_mount,
+    cmd_run,
+    cmd_snapshot,
+    cmd_top,
+    cmd_ui,
+    cmd_watch,
 )
-from agentfsd.cli.common import Group
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,11 +39,12 @@ def main() -> None:
 
 
 for _command in (
-    mounting.mount, mounting.umount, mounting.status, backstore.backstore, checks.doctor, checks.fsck, running.run, running.shell,
-    branches.branch, snapshots.snapshot, processes.bind, processes.unbind, processes.bindings,
-    changes.diff, past.log, past.restore, past.undo, past.discard, past.prune, past.gc, past.policy,
-    merging.merge, merging.commit, watching.watch, observing.top, observing.audit,
-    exchange.export, exchange.import_, mcp.mcp, interposing.interpose, completion.completion, ui.ui,
+    cmd_mount.mount, cmd_mount.umount, cmd_mount.status, cmd_backstore.backstore, cmd_doctor.doctor, cmd_doctor.fsck,
+    cmd_run.run, cmd_run.shell,
+    cmd_branch.branch, cmd_snapshot.snapshot, cmd_bind.bind, cmd_bind.unbind, cmd_bind.bindings,
+    cmd_diff.diff, cmd_log.log, cmd_log.restore, cmd_log.undo, cmd_log.discard, cmd_log.prune, cmd_log.gc, cmd_log.policy,
+    cmd_merge.merge, cmd_merge.commit, cmd_watch.watch, cmd_top.top, cmd_top.audit,
+    cmd_export.export, cmd_export.import_, cmd_mcp.mcp, cmd_interpose.interpose, shell_completion.completion, cmd_ui.ui,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import trio
 
 from agentfs_client import wire
-from agentfsd import mounts
+from agentfs_host import mount_table
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import DamagedContent
@@ -15,9 +15,9 @@ from agentfsd.types import Backstore
 
 async def backstore_status(overlay: Overlay, info: DaemonInfo) -> wire.BackstoreReply:
     """Every object is looked at, in a thread."""
-    store, garbage = overlay.backstore, overlay.garbage()
+    store, garbage = overlay.backstore, overlay.layers.garbage()
     usage, freed = await trio.to_thread.run_sync(lambda: (store.usage(), _amount(store, garbage)))
-    room, mounted = store.statvfs(), mounts.mount_of(os.path.realpath(store.place))
+    room, mounted = store.statvfs(), mount_table.mount_of(os.path.realpath(store.place))
     return wire.BackstoreReply(
         kind=store.kind, why=info.capabilities.get("backstore.why", ""), place=store.place,
         filesystem=mounted.fstype if mounted is not None else "", native_snapshots=store.native_snapshots,

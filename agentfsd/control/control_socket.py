@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import trio
 
 from agentfs_client import wire
-from agentfsd import runtime
 from agentfsd.control.peer import Peer
 from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.service import ControlService, error_reply, too_long
+from agentfsd.linux import owners_socket
 from agentfsd.types import Caller
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what 
 
 
 def listen(path: str) -> trio.SocketListener:
-    """See runtime.owners_socket."""
-    return trio.SocketListener(trio.socket.from_stdlib_socket(runtime.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
+    """See owners_socket.owners_socket."""
+    return trio.SocketListener(trio.socket.from_stdlib_socket(owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
 
 
 class ControlSocketServer:

@@ -47,10 +47,10 @@ class EventWatcher:
         self._news = trio.Event()
 
     def start(self) -> None:
-        self._overlay.listeners.append(self.hear)
+        self._overlay.events.listeners.append(self.hear)
 
     def stop(self) -> None:
-        self._overlay.listeners.remove(self.hear)
+        self._overlay.events.listeners.remove(self.hear)
 
     # -- hearing
 
@@ -112,7 +112,7 @@ class EventWatcher:
         )  # fmt: skip
 
     def _branch_name(self, branch_id: str) -> str:
-        return self._overlay.branch_row(branch_id).name if self._overlay.has_tree(branch_id) else ""
+        return self._overlay.refs.branch(branch_id).name if self._overlay.refs.exists(branch_id) else ""
 
     # -- passing on
 

@@ -3,18 +3,15 @@
 import sqlite3
 import stat
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from agentfsd.core import content_checksums, lost_contents
 from agentfsd.core.inode import ROOT_ID
+from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata import checksum_rows, inspection, layer_rows
 from agentfsd.metadata.inspection import describe_pages
 from agentfsd.metadata.row_store import Store
-
-if TYPE_CHECKING:
-    from agentfsd.core.overlay import Overlay
 
 _PAGE = 500  # objects that are looked at in one step
 _AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one step, for which everybody waits
@@ -23,40 +20,40 @@ _AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one s
 Steps = Generator[tuple[int, int, str], None, list[str]]
 
 
-def check(overlay: "Overlay", *, scrub: bool = False, alone: bool = False) -> Steps:
+def check(trees: OpenTrees, *, scrub: bool = False, alone: bool = False) -> Steps:
     """One sentence for each problem; looks at everything, changes nothing. Each step finds things as they are then.
 
     *scrub*: reads the content of what is sealed as well, where a checksum of it was made. *alone*: nobody waits meanwhile, so
     the structure of a large database is checked, too, for which SQLite has no steps.
     """
-    store = overlay.store
+    store = trees.parts.store
     problems: list[str] = []
     try:
-        heads = overlay.heads()
+        heads = trees.named()
         total = 2 + len(heads)
-        problems += yield from _check_database(overlay, total, alone)
-        problems += _check_layers(overlay)
-        problems += yield from _check_objects(overlay, total)
+        problems += yield from _check_database(trees, total, alone)
+        problems += _check_layers(trees)
+        problems += yield from _check_objects(trees, total)
         for done, (label, tree) in enumerate(heads, 2):
             yield done, total, label
             if not tree.detached:  # else it was replaced since we began
                 problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
         if scrub:
-            problems += yield from _scrub(overlay)
-        problems = yield from lost_contents.naming(overlay, problems, total)
+            problems += yield from _scrub(trees)
+        problems = yield from lost_contents.naming(trees, problems, total)
     except sqlite3.DatabaseError as exc:
         problems.append(f"database: {exc}; what comes after that was not checked")
     return [inspection.plain(problem) for problem in problems]
 
 
-def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
+def _check_database(trees: OpenTrees, total: int, alone: bool) -> Steps:
     """Its structure, or where that takes long the checksum of every page: with those it is as SQLite has made it."""
-    store = overlay.store
+    store = trees.parts.store
     problems: list[str] = []
     (size,) = store.db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
     if alone or size <= _AT_ONCE_BYTES:
         problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    elif overlay.backstore.persistent and (store.db.pages is None or not store.db.pages.is_sound):
+    elif trees.parts.backstore.persistent and (store.db.pages is None or not store.db.pages.is_sound):
         problems = ["database: its pages have no checksums (the disk was full), and it is too large for another check while "
                     "it is in use: unmount it, then 'agentfsd fsck --state DIR'"]  # fmt: skip
     wrong: list[int] = []
@@ -66,16 +63,16 @@ def _check_database(overlay: "Overlay", total: int, alone: bool) -> Steps:
     return [*problems, *([f"database: {describe_pages(wrong)} not as written"] if wrong else [])]
 
 
-def _scrub(overlay: "Overlay") -> Steps:
-    problems, total = [], checksum_rows.count(overlay.store)
-    for done, problem in enumerate(content_checksums.scrubbing(overlay.store, overlay.backstore)):
+def _scrub(trees: OpenTrees) -> Steps:
+    problems, total = [], checksum_rows.count(trees.parts.store)
+    for done, problem in enumerate(content_checksums.scrubbing(trees.parts.store, trees.parts.backstore)):
         problems += [problem] if problem else []
         yield min(done, total), total, "contents"
     return problems
 
 
-def _check_layers(overlay: "Overlay") -> list[str]:
-    store = overlay.store
+def _check_layers(trees: OpenTrees) -> list[str]:
+    store = trees.parts.store
     known = layer_rows.parents(store)
     problems = [
         f"layer {layer}: its parent {parent} is missing" for layer, parent in known.items() if parent and parent not in known
@@ -96,20 +93,20 @@ def _check_layers(overlay: "Overlay") -> list[str]:
     return problems
 
 
-def _check_objects(overlay: "Overlay", total: int) -> Steps:
-    store = overlay.store
+def _check_objects(trees: OpenTrees, total: int) -> Steps:
+    store = trees.parts.store
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
     dead = set(layer_rows.dead(store)) | {0}
-    held = set(overlay.backstore.ids())
+    held = set(trees.parts.backstore.ids())
     problems: list[str] = []
     last = 0
     alive = sorted(number for number, layer in rows.items() if layer not in dead)
     for at in range(0, len(alive), _PAGE):
-        problems += _look_at(overlay, alive[at : at + _PAGE], last)
+        problems += _look_at(trees, alive[at : at + _PAGE], last)
         last = alive[min(at + _PAGE, len(alive)) - 1]
         yield 1, total, "contents"
     rows = dict(store.db.execute("SELECT id, layer FROM object"))
-    problems += [f"object {number} belongs to nothing" for number in held.intersection(overlay.backstore.ids()) - set(rows)]
+    problems += [f"object {number} belongs to nothing" for number in held.intersection(trees.parts.backstore.ids()) - set(rows)]
     uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
     dead = set(layer_rows.dead(store)) | {0}
     used = {number for number, layer in store.db.execute(uses) if layer not in dead}
@@ -120,13 +117,13 @@ def _check_objects(overlay: "Overlay", total: int) -> Steps:
     return problems
 
 
-def _look_at(overlay: "Overlay", numbers: list[int], above: int) -> list[str]:
+def _look_at(trees: OpenTrees, numbers: list[int], above: int) -> list[str]:
     """Of some objects: is each there, a regular file of ours, and if it is sealed as long as it was?"""
-    store, problems = overlay.store, []
+    store, problems = trees.parts.store, []
     sizes = {seal.object: seal.size for seal in checksum_rows.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
     for number in numbers:
         try:
-            size = overlay.backstore.stat(number).st_size
+            size = trees.parts.backstore.stat(number).st_size
         except DamagedContent as exc:
             if store.object_layer(number):  # else it went since the last step
                 problems.append(f"object {number} is lost: {exc.strerror}")

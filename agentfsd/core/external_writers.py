@@ -7,7 +7,7 @@ sealed the writer keeps the object, which a clone replaces below (copyup.keep_or
 from collections.abc import Iterator
 
 from agentfsd.core.inode import Inode
-from agentfsd.core.refs import Refs
+from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata import layer_rows
@@ -32,13 +32,13 @@ def end(tree: Tree, inode: Inode) -> None:
         tree.external_writers.pop(inode, None)
 
 
-def left_over(refs: Refs) -> Iterator[Inode]:
+def left_over(trees: OpenTrees) -> Iterator[Inode]:
     """After a start: the files that somebody still has open since an earlier daemon gave them out."""
-    store = refs.store
-    for _, branch_id in refs.list_names(True):
+    store = trees.parts.store
+    for branch_id in trees.branch_ids():
         if not store.value(_fact(branch_id)):
             continue
-        tree, found = refs.branch_tree(branch_id), False
+        tree, found = trees.of_branch(branch_id), False
         for inode_id, number in layer_rows.contents_of(store, tree.head):
             if not _is_open(tree, number):
                 continue

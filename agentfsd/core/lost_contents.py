@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
 
+from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree, join
 from agentfsd.escape import printable
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow
-
-if TYPE_CHECKING:
-    from agentfsd.core.overlay import Overlay
 
 _OBJECT = re.compile(r"object (\d+) (is lost|has|does not hold|cannot be read)")
 _SHOWN = 5  # branches and snapshots that are told
@@ -18,13 +15,13 @@ _SHOWN = 5  # branches and snapshots that are told
 Users = dict[bytes, list[str]]  # who has a content, by its path there
 
 
-def naming(overlay: "Overlay", problems: list[str], total: int) -> Generator[tuple[int, int, str], None, list[str]]:
+def naming(trees: OpenTrees, problems: list[str], total: int) -> Generator[tuple[int, int, str], None, list[str]]:
     """The same sentences; those of an object also say whose content it is, and what can be done."""
     found: dict[int, Users] = {int(match[1]): {} for match in map(_OBJECT.match, problems) if match}
-    for label, tree in overlay.heads() if found else ():
+    for label, tree in trees.named() if found else ():
         yield total, total, label
         if not tree.detached:
-            _look(overlay.store, tree, label, found)
+            _look(trees.parts.store, tree, label, found)
     return [_say(problem, found) for problem in problems]
 
 

@@ -1,123 +1,265 @@
-"""Making, listing, renaming and deleting branches."""
+"""Making, listing, renaming and deleting branches, and replacing the state of one."""
 
 import errno
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterable, Iterator
 
 from agentfsd.core.ids import check_name
+from agentfsd.core.layer_lifecycle import Layers
+from agentfsd.core.open_trees import OpenTrees
+from agentfsd.core.overlay_snapshots import MERGE, Snapshots
+from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
-from agentfsd.errors import Refusal
+from agentfsd.core.retention import SnapshotRetention
+from agentfsd.core.tree import Tree
+from agentfsd.core.undo_log import UndoLog
+from agentfsd.errors import Refusal, invalid
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 
-class Branches(Refs):
-    """What can be done with branches as such."""
+class Branches:
+    """The branches of one overlay. A *ref* is a name, an id or a unique prefix of one; Refusal when there is no such branch.
 
-    def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> BranchInfo:
-        """A new branch of a snapshot or of another branch's state now (None: the default branch's). O(1).
+    Attributes:
+        default_id: Id of the branch that every process is in which is bound to no other.
+    """
 
-        *temporary*: until it is renamed, see drop_temporary().
+    def __init__(
+        self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees, snapshots: Snapshots,
+        retention: SnapshotRetention, undo_log: UndoLog,
+    ) -> None:  # fmt: skip
+        self._state, self._refs, self._layers, self._trees = state, refs, layers, trees
+        self._snapshots, self._retention, self._undo_log = snapshots, retention, undo_log
+        if refs.branch_named(DEFAULT_BRANCH) is None:
+            with state.store.transaction() as tx:
+                self._add(tx, DEFAULT_BRANCH, "", 0)
+        self.default_id = refs.branch(DEFAULT_BRANCH).id
+
+    # -- making, renaming, deleting
+
+    def create(self, name: str, source: str | None = None, *, temporary: bool = False) -> BranchInfo:
+        """Make a branch of a snapshot or of another branch's state now. Takes constant time.
+
+        Args:
+            name: Of the new branch.
+            source: A branch or snapshot; None for the default branch.
+            temporary: Whether it goes with the conversation unless it is renamed: see TemporaryRefs.
+
+        Raises:
+            Refusal: ``bad-name``, ``branch-exists``, or there is no such source.
         """
         check_name("branch", name)
-        if self._branch_named(name) is not None:
+        if self._refs.branch_named(name) is not None:
             raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
-        origin = self.find(source if source is not None else DEFAULT_BRANCH)
+        origin = self._refs.find(source if source is not None else DEFAULT_BRANCH)
         made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
-        with self.store.transaction() as tx:
-            layer = self._sealed_layer(tx, origin)
-            row = self._add_branch(tx, name, "" if self._is_bare(layer) else origin.name, layer, made_from)
-            self._mark_temporary(tx, [row.id] if temporary else [])
-        return self._branch_info(row)
+        with self._state.store.transaction() as tx:
+            layer = self._layers.seal(tx, origin)
+            row = self._add(tx, name, "" if self._layers.is_bare(layer) else origin.name, layer, made_from)
+            self._state.mark_temporary(tx, [row.id] if temporary else [])
+        return self._info(row)
 
-    def list_branches(self) -> list[BranchInfo]:
-        return [self._branch_info(row) for row in sorted(self._branches.values())]
+    def _add(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
+        store = self._state.store
+        head = layer_rows.new_layer(store, base_layer)
+        row = BranchRow(self._state.ids.make(), name, head, base, base_layer, time.time_ns(), base_id)
+        layer_rows.put_branch(store, row)
+        tx.put(self._state.branches, row.id, row)
+        return row
 
-    def branch_info(self, ref: str) -> BranchInfo:
-        return self._branch_info(self.branch_row(ref))
+    def rename(self, ref: str, new_name: str) -> BranchInfo:
+        """Rename a branch; a temporary one stays from now on.
 
-    def _branch_info(self, row: BranchRow) -> BranchInfo:
-        return self._described(row, sum(self._counting_changes(row)))
-
-    def _described(self, row: BranchRow, changed: int) -> BranchInfo:
-        last = next(iter(self._history(row.head, row.id, row.base_id)), None)
-        return BranchInfo(row.name, row.id, row.base, row.created_ns, changed, last.id if last else "")
-
-    def describing(self) -> Generator[tuple[int, int, str], None, list[BranchInfo]]:
-        """Every branch that there still is at the end; some changes are counted at each step."""
-        found: list[BranchInfo] = []
-        for row in sorted(self._branches.values()):
-            changed = 0
-            for count in self._counting_changes(row):
-                changed += count
-                yield len(found), len(self._branches), "branches"
-            if row.id in self._branches:
-                found.append(self._described(self._branches[row.id], changed))
-        return found
-
-    def _own_layers(self, row: BranchRow) -> list[int]:
-        """The layers of a branch since what it was made from."""
-        base = set(layer_rows.chain(self.store, row.base_layer))
-        return [layer for layer in layer_rows.chain(self.store, row.head) if layer not in base]
-
-    def _counting_changes(self, row: BranchRow) -> Iterator[int]:
-        """To be added up."""
-        own = self._own_layers(row)
-        yield from layer_rows.counting_entries(self.store, own)
-        yield from (-len(copies) for copies in self._copies(own))
-
-    def rename_branch(self, ref: str, new_name: str) -> BranchInfo:
-        row = self.branch_row(ref)
+        Raises:
+            Refusal: ``bad-name``, ``branch-exists``, ``default-branch``.
+        """
+        row = self._refs.branch(ref)
         check_name("branch", new_name)
         if row.id == self.default_id:
             raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be renamed")
-        with self.store.transaction() as tx:
-            layer_rows.rename_branch(self.store, row.id, new_name)
-            self._unmark_temporary(tx, row.id)
-        self._branches[row.id] = row._replace(name=new_name)
-        return self._branch_info(self._branches[row.id])
+        with self._state.store.transaction() as tx:
+            layer_rows.rename_branch(self._state.store, row.id, new_name)
+            self._state.unmark_temporary(tx, row.id)
+        renamed = self._state.branches[row.id] = row._replace(name=new_name)
+        return self._info(renamed)
 
-    def delete_branch(self, ref: str) -> None:
-        """Removes a branch that holds no changes."""
-        row = self.branch_row(ref)
+    def delete(self, ref: str) -> None:
+        """Remove a branch that holds no changes.
+
+        Raises:
+            Refusal: ``default-branch``, ``branch-has-changes``.
+        """
+        row = self._refs.branch(ref)
         if row.id == self.default_id:
             raise Refusal(errno.EPERM, "default-branch", f"{DEFAULT_BRANCH!r} cannot be deleted", "discard empties it")
-        if not self.holds_nothing(row):
+        if not self._layers.holds_nothing(row):
             raise Refusal(
                 errno.EBUSY,
                 "branch-has-changes",
                 f"branch {row.name!r} holds changes",
                 f"`agentfsd discard {row.name}` throws them away with the branch",
             )
-        with self.store.transaction() as tx:
-            self._delete_branch(tx, row)
-        self._detach(row.id)
+        with self._state.store.transaction() as tx:
+            self._delete(tx, row)
+        self._trees.detach(row.id)
 
-    def holds_nothing(self, row: BranchRow) -> bool:
-        """Whether a branch is still what it was made from."""
-        return all(layer_rows.is_empty(self.store, layer) for layer in self._own_layers(row))
+    def _delete(self, tx: Transaction, row: BranchRow) -> None:
+        """Delete the row in the open transaction; detach its tree after the commit."""
+        layer_rows.delete_branch(self._state.store, row.id)
+        tx.put(self._state.branches, row.id, None)
+        self._state.unmark_temporary(tx, row.id)
+        self._layers.release(tx, row.head, row.base_layer)
 
-    def _is_bare(self, layer: int) -> bool:
-        """Whether a state is the lower's."""
-        return all(layer_rows.is_empty(self.store, number) for number in layer_rows.chain(self.store, layer))
+    # -- looking
 
-    def _delete_branch(self, tx: Transaction, row: BranchRow) -> None:
-        """Call _detach() after the commit."""
-        layer_rows.delete_branch(self.store, row.id)
-        tx.put(self._branches, row.id, None)
-        self._unmark_temporary(tx, row.id)
-        self._let_go(tx, row.head, row.base_layer)
+    def all(self) -> list[BranchInfo]:
+        """Describe every branch, oldest first."""
+        return [self._info(row) for row in sorted(self._state.branches.values())]
 
-    def parent_of(self, ref: str) -> BranchRow | None:
-        """The branch that one was made from; None for the lower."""
-        row = self.branch_row(ref)
+    def info(self, ref: str) -> BranchInfo:
+        """Describe a branch."""
+        return self._info(self._refs.branch(ref))
+
+    def _info(self, row: BranchRow) -> BranchInfo:
+        return self._described(row, sum(self._changes(row)))
+
+    def _described(self, row: BranchRow, changed: int) -> BranchInfo:
+        last = next(iter(self._layers.snapshots_along(row.head, row.id, row.base_id)), None)
+        return BranchInfo(row.name, row.id, row.base, row.created_ns, changed, last.id if last else "")
+
+    def describe_in_steps(self) -> Generator[tuple[int, int, str], None, list[BranchInfo]]:
+        """Describe every branch that there still is at the end; each step counts some changes, and yields (done, total, what)."""
+        described: list[BranchInfo] = []
+        for row in sorted(self._state.branches.values()):
+            changed = 0
+            for count in self._changes(row):
+                changed += count
+                yield len(described), len(self._state.branches), "branches"
+            if row.id in self._state.branches:
+                described.append(self._described(self._state.branches[row.id], changed))
+        return described
+
+    def _changes(self, row: BranchRow) -> Iterator[int]:
+        """Yield numbers whose sum is how many changes a branch holds."""
+        own = self._layers.own(row)
+        yield from layer_rows.counting_entries(self._state.store, own)
+        yield from (-len(copies) for copies in self._layers.unchanged_copies(own))
+
+    def parent(self, ref: str) -> BranchRow | None:
+        """Return the branch that one was made from; None for the lower. Refusal ``no-parent`` when it is gone."""
+        row = self._refs.branch(ref)
         if not row.base:
             return None
-        parent = self._branches.get(row.base_id)
+        parent = self._state.branches.get(row.base_id)
         if parent is None:
             raise Refusal(
                 errno.ENOENT, "no-parent", f"{row.base!r}, which branch {row.name!r} was made from, is gone",
                 f"merge it into another one: agentfsd merge {row.name} BRANCH",
             )  # fmt: skip
         return parent
+
+    # -- replacing a branch's state
+
+    def restore(self, branch_ref: str, ref: str, author_pid: int = 0, author: str = "") -> None:
+        """Put a branch back to a snapshot, or to another branch's state now. Takes constant time.
+
+        Open files keep what they had; undo() takes it back.
+
+        Raises:
+            Refusal: ``invalid`` for the branch's own state, or there is no such branch or snapshot.
+        """
+        source, branch = self._refs.find(ref), self._refs.branch(branch_ref)
+        if source.id == branch.id:
+            raise invalid(f"{branch.name!r} is that state already", "name a snapshot, or another branch")
+        with self._state.store.transaction() as tx:
+            self._undo_log.remember(tx, branch, "restore", author_pid, author)
+            self._replace_head(tx, branch.id, self._layers.seal(tx, self._refs.find(source.id)))
+        self._trees.detach(branch.id)
+        self._retention.drop_automatic(branch.id)
+
+    def take_over(
+        self, branch_id: str, made: Tree, seen: int, kind: str, merged: Iterable[tuple[str, int]] = (), author_pid: int = 0,
+        author: str = "",
+    ) -> bool:  # fmt: skip
+        """Put what was made in a scratch tree in place of a branch's state. Open files go on in the new state.
+
+        Args:
+            branch_id: The branch.
+            made: The scratch tree.
+            seen: The layer that the branch's state was sealed as when the work began.
+            kind: What is done: merge or commit.
+            merged: (id of a branch or snapshot, its sealed layer) of what was merged.
+            author_pid: The process that asks; 0 unknown.
+            author: Its command.
+
+        Returns:
+            False, and nothing has changed, when the branch has moved on since.
+        """
+        branch, merged = self._refs.branch(branch_id), list(merged)
+        if not self.is_still(branch_id, seen):
+            return False
+        state = self._state
+        with state.store.transaction() as tx:
+            self._undo_log.remember(tx, branch, kind, author_pid, author)
+            self._replace_head(tx, branch_id, made.head)
+            for source, layer in merged:
+                if made.head != layer:
+                    layer_rows.put_merge(state.store, made.head, layer)
+                self._keep_merged(tx, source, layer, branch.name, author_pid, author)
+            if merged:
+                self._snapshots.add(tx, state.branches[branch_id], None, "after merge", author_pid, author, MERGE)
+        self._trees.detach(branch_id, carry=True)
+        self._retention.drop_automatic(branch_id)
+        return True
+
+    def is_still(self, branch_id: str, seen: int) -> bool:
+        """Return whether a branch is what it was when its state was sealed as layer *seen*."""
+        store, head = self._state.store, self._state.branches[branch_id].head
+        return layer_rows.parents(store).get(head) == seen and layer_rows.is_empty(store, head)
+
+    def become_bare(self, branch_id: str) -> None:
+        """After a commit: make the branch the lower as it is now.
+
+        Merges of what was branched off before still start from there.
+        """
+        store = self._state.store
+        with store.transaction() as tx:
+            old, merges = layer_rows.chain(store, self._state.branches[branch_id].head), layer_rows.merges(store)
+            self._replace_head(tx, branch_id, 0)
+            known = layer_rows.parents(store)
+            included = {other for layer in old for other in merges.get(layer, ())} | {next((at for at in old if at in known), 0)}
+            if included := included & known.keys():
+                layer = layer_rows.new_layer(store, 0)
+                for other in included:
+                    layer_rows.put_merge(store, layer, other)
+                self._replace_head(tx, branch_id, layer)
+        self._trees.detach(branch_id)
+
+    def discard(self, ref: str, *, keep: bool = True) -> None:
+        """Throw a branch away with what it holds; the default branch becomes the bare lower again.
+
+        With *keep*, undo() brings it back; otherwise its room is free at once.
+        """
+        row = self._refs.branch(ref)
+        with self._state.store.transaction() as tx:
+            # A branch of a branch holds what that was, which may be gone by now: only a bare one needs no snapshot.
+            if keep and not self._layers.is_bare(row.head):
+                self._undo_log.remember(tx, row, "discard")
+            if row.id == self.default_id:
+                self._replace_head(tx, row.id, 0)
+            else:
+                self._delete(tx, self._state.branches[row.id])
+        self._trees.detach(row.id)
+        self._retention.drop_automatic(row.id)
+
+    def _replace_head(self, tx: Transaction, branch_id: str, layer: int) -> None:
+        self._layers.replace_head(tx, self._state.branches[branch_id], layer)
+
+    def _keep_merged(self, tx: Transaction, source: str, layer: int, target: str, author_pid: int, author: str) -> None:
+        """Take a snapshot of a state that was merged: it is the base of the next merge of the two."""
+        branch = self._state.branches.get(source)
+        if branch is not None and all(row.layer != layer for row in self._state.snapshots.values()):
+            self._snapshots.add(tx, branch, None, f"merged into {target}", author_pid, author, MERGE, layer)

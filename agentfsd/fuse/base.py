@@ -137,13 +137,13 @@ class Base:
     def check_caller(self, tree: Tree, ctx: CallContext) -> None:
         """A bound process reaches its own branch and that branch's snapshots, whatever descriptor or link leads elsewhere."""
         bound = self.bindings.branch_of(ctx.pid)
-        if bound is None or bound == tree.id or (tree.read_only and self.overlay.in_history(bound, tree.id)):
+        if bound is None or bound == tree.id or (tree.read_only and self.overlay.snapshots.in_history(bound, tree.id)):
             return
         raise PermissionError(errno.EACCES, "a bound process reaches its own branch only")
 
     def tree_by_id(self, tree_id: str) -> Tree:
         try:
-            return self.overlay.any_tree(tree_id)
+            return self.overlay.trees.by_id(tree_id)
         except OSError:
             raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
 
@@ -296,15 +296,15 @@ class Base:
             self.unsettled |= self.connections.file_changed(self, inode, data=data)
 
     def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
-        """After a change, while somebody listens (ask ``overlay.listeners`` first: usually nobody does)."""
+        """After a change, while somebody listens (ask ``overlay.events.listeners`` first: usually nobody does)."""
         tree = inode.tree
         if tree.detached or (not inode.nlink and kind != "deleted"):
             return
-        self.overlay.tell(BranchEvent(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
+        self.overlay.events.publish(BranchEvent(kind, tree.id, self.bindings.process_again(tid), inode, path, old_path))
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """After a write, while somebody listens: of the next one of the same, a listener that is alone need not hear."""
-        if self.overlay.is_news((inode.tree.id, inode.ino, tid)):
+        if self.overlay.events.is_news((inode.tree.id, inode.ino, tid)):
             self.tell("modified", inode, tid)
 
     def tree_replaced(self, tree: Tree) -> None:
@@ -314,7 +314,7 @@ class Base:
             file = self.nodes.find_file(inode)
             if file is not None:
                 self.notifier.expire_data(file.id)
-        if self.overlay.has_tree(tree.id):
+        if self.overlay.refs.exists(tree.id):
             self.nodes.leave_behind(tree)
         else:
             self.nodes.drop_views(tree.id)

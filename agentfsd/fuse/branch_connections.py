@@ -15,12 +15,12 @@ from typing import Protocol
 
 import trio
 
-from agentfsd import mounts
 from agentfsd.core.inode import Inode
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.fuse.lock_service import LockService
+from agentfsd.linux import mounts
 from agentfsd.types import BranchView
 
 _LOOKS, _LOOK_S = 50, 0.01

@@ -49,11 +49,11 @@ class Connections:
         self._copy_locks: dict[Inode, trio.Lock] = {}
         self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
-        overlay.on_replaced.append(self.tree_replaced)
-        overlay.on_names.append(lambda directory, names: self.changed(None, directory, names))
+        overlay.events.on_replaced.append(self.tree_replaced)
+        overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
         overlay.parts.copyup_policy.listeners.append(self.copied_up)
-        overlay.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
-        overlay.on_external_writer.append(self.passing)
+        overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
+        overlay.events.on_external_writer.append(self.passing)
 
     def add(self, connection: "Base") -> None:
         """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
@@ -224,7 +224,7 @@ class Connections:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""
         for connection in self.all:
             connection.tree_replaced(tree)
-        if not self.overlay.has_tree(tree.id):
+        if not self.overlay.refs.exists(tree.id):
             self.locks.tree_gone(tree)
 
     # -- changes in the lower

@@ -59,7 +59,7 @@ class Virtual(_Mixin):
     def _lookup_view(self, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
         tree = self._named_tree(node.kind, name.decode("ascii", "replace"))
         bound = self.bindings.branch_of(ctx.pid)
-        if bound is not None and not (node.kind == "snapshots" and self.overlay.in_history(bound, tree.id)):
+        if bound is not None and not (node.kind == "snapshots" and self.overlay.snapshots.in_history(bound, tree.id)):
             raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
         root = self.nodes.view_root(node, tree)
         root.lookups += 1
@@ -67,9 +67,9 @@ class Virtual(_Mixin):
 
     def _named_tree(self, kind: str, name: str) -> Tree:
         """By exact name only: an id or prefix would be a second name of one directory."""
-        for found in self.overlay.list_names(kind == "branches"):
+        for found in self.overlay.refs.names(branches=kind == "branches"):
             if found[0] == name:
-                return self.overlay.any_tree(found[1])
+                return self.overlay.trees.by_id(found[1])
         raise FileNotFoundError(errno.ENOENT, "no such branch or snapshot")
 
     def _child_kinds(self, node: VirtualNode) -> dict[bytes, str]:
@@ -83,7 +83,7 @@ class Virtual(_Mixin):
             if node.kind == "dir":
                 names = sorted(self._child_kinds(node))
             else:
-                names = [name.encode() for name, _ in self.overlay.list_names(node.kind == "branches")]
+                names = [name.encode() for name, _ in self.overlay.refs.names(branches=node.kind == "branches")]
             handle.listing = [*DOTS, *names]
         for position in range(start, len(handle.listing)):
             name = handle.listing[position]

@@ -29,7 +29,7 @@ class FileHandlers(Virtual, Base):
             return AttributesReply(self.virtual_attributes(node), NOW_S)
         found = self.open_inode(number, ctx) if by_handle else self.inode(number, ctx)
         inode_attributes.setattr_(found.tree, found, new, privileged=keeps_setid)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes" if new.size is None else "modified", found, ctx.pid)
         reply = self.shown(node, found)
         self._attributes_changed(number, found, data=new.size is not None)
@@ -66,14 +66,14 @@ class FileHandlers(Virtual, Base):
         """*in_group*: the caller may set an ACL and leave the setgid bit."""
         found = self.inode(number, ctx)
         inode_attributes.setxattr(found.tree, found, name, value, flags, in_group=in_group)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
     def removexattr(self, number: int, name: bytes, ctx: CallContext) -> None:
         found = self.inode(number, ctx)
         inode_attributes.removexattr(found.tree, found, name)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("attributes", found, ctx.pid)
         self._attributes_changed(number, found)
 
@@ -150,14 +150,14 @@ class FileHandlers(Virtual, Base):
         self.nodes.note_pages(inode)
         written = data.write(inode, buffer, offset, privileged=keeps_setid, append=append)
         self.file_changed(inode, data=True)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell_write(inode, tid)
         return written
 
     def data_changed(self, inode: Inode, tid: int) -> None:
         """After another change of a file's data."""
         self.file_changed(inode, data=True)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("modified", inode, tid)
 
     def may_keep_setid(self, handle_number: int) -> bool:
@@ -168,7 +168,7 @@ class FileHandlers(Virtual, Base):
     def release(self, handle_number: int) -> None:
         handle = self.handles.pop(handle_number, None)
         if isinstance(handle, FileHandle):
-            if handle.since_ns and self.overlay.listeners and data.changed_since(handle.inode, handle.since_ns):
+            if handle.since_ns and self.overlay.events.listeners and data.changed_since(handle.inode, handle.since_ns):
                 self.tell("modified", handle.inode, handle.opener)
             data.release(handle.inode)
             self.writers -= handle.writes

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from agentfsd import mounts
-from agentfsd.config import SessionKind
+from agentfs_host import mount_table
 from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
@@ -20,6 +19,8 @@ from agentfsd.fuse.native import native_session as native
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
 from agentfsd.fuse.operations import Operations
+from agentfsd.linux import process_info
+from agentfsd.state.daemon_config import SessionKind
 from agentfsd.types import ControlOpener, LowerNews
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class FuseMount:
         self._native: native.NativeSession | None = None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
-        overlay.on_replaced.append(self._tree_replaced)
+        overlay.events.on_replaced.append(self._tree_replaced)
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
         self.runs = BranchConnections(
@@ -107,7 +108,7 @@ class FuseMount:
 
     def _options_in_force(self) -> frozenset[str]:
         """Those that the mount point has by now: somebody may have remounted it."""
-        mounted = mounts.mount_at(self._mountpoint)
+        mounted = mount_table.mount_at(self._mountpoint)
         return mounted.options if mounted is not None else self._options
 
     def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
@@ -133,7 +134,7 @@ class FuseMount:
             log.warning("no connections for single branches: %s", exc.strerror)
 
     def _tree_replaced(self, tree: Tree) -> None:
-        if not self.connections.overlay.has_tree(tree.id):
+        if not self.connections.overlay.refs.exists(tree.id):
             self.runs.branch_gone(tree.id)
 
     # -- living
@@ -243,13 +244,13 @@ class FuseMount:
 
 
 async def _mapped_for_writing(pids: list[int], device: int) -> set[int] | None:
-    """See mounts.mapped_for_writing; None when nobody can tell.
+    """See process_info.mapped_for_writing; None when nobody can tell.
 
     In a thread: the table of a process's mappings may be locked while it waits for a mapped file of somebody's, for ever perhaps.
     """
     with trio.move_on_after(_MAPS_S):
         return await trio.to_thread.run_sync(
-            mounts.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers
+            process_info.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers
         )
     log.warning("a process's mappings cannot be read: every file that the kernel has pages of is written back")
     return None

@@ -17,8 +17,8 @@ import socket
 import sys
 from typing import Any
 
-from agentfsd import mounts, namespaces
 from agentfsd.fuse.held_locks import HolderLocks
+from agentfsd.linux import mounts, namespaces, process_info
 
 MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
@@ -101,7 +101,7 @@ class _Holder:
         self._place, self._locks = place, HolderLocks(place, self._process)
         if is_owner:
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
-        return {"device": mounts.device_at(os.getpid(), place)}
+        return {"device": process_info.device_at(os.getpid(), place)}
 
     def _stand_alone(self) -> None:
         """Or what people unmount meanwhile would stay mounted here. Not before the daemon answers on the connection."""

@@ -64,7 +64,7 @@ class NameHandlers(Virtual, Base):
         self.connections.turns.check(ctx.pid, directory, name)
         made = directory_entries.make(tree, directory, name, mode, Owner(ctx.uid, ctx.gid, ctx.umask), rdev=rdev, target=target)
         self.connections.turns.made(ctx.pid)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("created", made, ctx.pid)
         return parent, directory, made
 
@@ -105,7 +105,7 @@ class NameHandlers(Virtual, Base):
             self._look_again(parent_inode, name, ctx)
             _check_open(found, flags, ctx)
         data.open_(found, flags)
-        if flags & os.O_TRUNC and self.overlay.listeners:
+        if flags & os.O_TRUNC and self.overlay.events.listeners:
             self.tell("modified", found, ctx.pid)
         try:
             reply = self.reply(parent, name, found)
@@ -146,7 +146,7 @@ class NameHandlers(Virtual, Base):
             raise OSError(errno.EXDEV, "another branch")
         self.connections.turns.check(ctx.pid, directory, new_name)
         directory_entries.link(tree, node.inode, directory, new_name)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
         reply = self.reply(parent, new_name, node.inode)
         self.file_changed(node.inode, data=False)
@@ -156,7 +156,7 @@ class NameHandlers(Virtual, Base):
     def unlink(self, parent_inode: int, name: bytes, ctx: CallContext) -> None:
         parent, tree, directory = self._place(parent_inode, name, ctx)
         gone = directory_entries.unlink(tree, directory, name)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("deleted", gone, ctx.pid, join(directory.path, name))
         self.file_changed(gone, data=False)
         self.changed(parent, directory, name)
@@ -167,7 +167,7 @@ class NameHandlers(Virtual, Base):
         if found.is_dir and tree.is_empty(found):
             self._part_from_others(parent, [(parent, name, found)])
         directory_entries.rmdir(tree, directory, name)
-        if self.overlay.listeners:
+        if self.overlay.events.listeners:
             self.tell("deleted", found, ctx.pid, join(directory.path, name))
         node = self.nodes.seen(parent, name, tree.id)
         if node is not None:
@@ -203,7 +203,7 @@ class NameHandlers(Virtual, Base):
         source, target = tree.lookup(old_dir, name_old), tree.find(new_dir, name_new)
         self.connections.turns.check(ctx.pid, new_dir, name_new)
         self._part_from_others(old_parent, [(old_parent, name_old, source), (new_parent, name_new, target)])
-        paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.listeners else ()
+        paths = (join(old_dir.path, name_old), join(new_dir.path, name_new)) if self.overlay.events.listeners else ()
         directory_entries.rename(tree, old_dir, name_old, new_dir, name_new, flags)
         if paths and source is not target:
             self._tell_renamed(source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)

@@ -125,7 +125,7 @@ class Forwarding:
         self._read_only = read_only
         self._expected: dict[int, Inode | None] = {}
         self._loans: OrderedDict[Inode, ForwardedFile] = OrderedDict()  # the one looked at longest ago first
-        for inode in external_writers.left_over(overlay):
+        for inode in external_writers.left_over(overlay.trees):
             self._enter(inode, 0, os.O_RDWR)
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Forwarding:
                 await copy_up(inode, self._limit(wanted))
                 continue
             self._enter(inode, opener, wanted.flags)
-            self.overlay.file_changed(inode, data=True)
+            self.overlay.events.file_changed(inode, data=True)
             await self._write_back()
             self.check(inode, wanted)
             if is_owned(inode):
@@ -254,7 +254,7 @@ class Forwarding:
             if not loan.writes:
                 external_writers.begin(inode)
                 loan.writes = True
-                for listener in self.overlay.on_external_writer:
+                for listener in self.overlay.events.on_external_writer:
                     listener(inode)
 
     def _give_reader(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
@@ -317,7 +317,7 @@ class Forwarding:
             self._loans.move_to_end(inode)
             if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
                 if loan.may_map:  # that moves no time by which the kernel would know that its pages are old
-                    self.overlay.file_changed(inode, data=True)
+                    self.overlay.events.file_changed(inode, data=True)
                 continue
             del self._loans[inode]
             self._end(inode, loan)
@@ -326,7 +326,12 @@ class Forwarding:
         loan.tree.external_readers.discard(inode)
         if loan.writes:
             external_writers.end(loan.tree, inode)
-            self.overlay.file_changed(inode, data=True)
-            if self.overlay.listeners and not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
-                self.overlay.tell(BranchEvent("modified", loan.tree.id, loan.opener, inode))
+            self.overlay.events.file_changed(inode, data=True)
+            if (
+                self.overlay.events.listeners
+                and not loan.tree.detached
+                and inode.nlink
+                and data.changed_since(inode, loan.since_ns)
+            ):
+                self.overlay.events.publish(BranchEvent("modified", loan.tree.id, loan.opener, inode))
         data.release(inode)

@@ -11,10 +11,10 @@ import socket
 import struct
 
 from agentfs_client.interpose import HELLO, MAGIC, PARCEL, VERSION
-from agentfsd import runtime
 from agentfsd.core.permissions import Credentials
 from agentfsd.handoff.credentials import credentials_of
 from agentfsd.handoff.forwarding_settings import ForwardingSettings
+from agentfsd.linux import owners_socket
 from agentfsd.types import Caller
 
 _PEER = struct.Struct("iII")
@@ -72,7 +72,7 @@ class InterposeServer:
 
     def __init__(self, path: str, owner_uid: int) -> None:
         self.path, self._owner_uid = path, owner_uid
-        self._listener = runtime.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
+        self._listener = owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
         self._unheard: list[InterposeConversation] = []  # who has come in and said nothing yet
         self._conversations: dict[
             int, dict[int, InterposeConversation]

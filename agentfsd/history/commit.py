@@ -18,7 +18,7 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
-from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.types import Backstore, Lower
@@ -48,7 +48,7 @@ class Plan:
 def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
     """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
     pairs: dict[bytes, EntryPair] = {}
-    for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.side(None), tree, times=True):
+    for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True):
         if pair is not None:
             pairs[pair.path] = pair
         if pair is None or len(pairs) % 50 == 0:
@@ -226,7 +226,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         attributes = shown or self._tree.attributes(inode)
         link = self._links.setdefault(inode, len(self._links) + 1) if not inode.is_dir and attributes.nlink > 1 else 0
-        source: Content | None = None
+        source: ContentSource | None = None
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
@@ -234,7 +234,7 @@ class _Planner:
         self._puts[path] = put
         self.plan.steps.append(put)
 
-    def _source(self, inode: Inode, size: int) -> Content:
+    def _source(self, inode: Inode, size: int) -> ContentSource:
         if inode.content:
             return ObjectContent(self._tree.backstore, inode.content, size)
         assert inode.lower_path is not None
@@ -276,9 +276,9 @@ class _Planner:
         self.plan.steps.sort(key=lambda step: step.path)
 
 
-def _as_told(inode: Inode, found: Shown) -> Attributes:
+def _as_told(inode: Inode, found: Shown) -> FileAttributes:
     """For the writer."""
-    return Attributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
+    return FileAttributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
 
 
 def _in_lower(pair: EntryPair) -> LowerIdentity:
@@ -387,12 +387,12 @@ def settle(
     Between two steps anything may happen. *once* names the commit: what must not be done twice, a second call leaves out.
     """
     if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
-        overlay.lower_moved(moved, once)
-    if not overlay.has_tree(branch_id):
+        overlay.lower_changes.moved(moved, once)
+    if not overlay.refs.exists(branch_id):
         return
-    tree = overlay.branch_tree(branch_id)
-    if whole and overlay.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
-        overlay.become_bare(branch_id)
+    tree = overlay.trees.of_branch(branch_id)
+    if whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
+        overlay.branches.become_bare(branch_id)
         return
     for done, one in enumerate(sorted(same)):
         if tree.detached:  # another state was put in its place
@@ -404,8 +404,8 @@ def settle(
 
 def settle_root(overlay: Overlay, branch_id: str) -> None:
     """At the very end: the change time of the lower's root has moved with what came and went in it."""
-    root = overlay.branch_tree(branch_id).root if overlay.has_tree(branch_id) else None
-    if root is not None and root.id and _rights(overlay.side(None).root) == _rights(root):
+    root = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None
+    if root is not None and root.id and _rights(overlay.trees.side(None).root) == _rights(root):
         with overlay.store.transaction() as tx:
             copyup.materialize(tx, root)
             origin.follow(tx, root, b"")

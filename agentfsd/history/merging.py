@@ -45,8 +45,8 @@ def merge_branches(
 
     *wanted*: only these paths; that is no merge that a later one could start from.
     """
-    target_id = overlay.branch_row(target).id
-    ids = [overlay.find(source).id for source in sources]
+    target_id = overlay.refs.branch(target).id
+    ids = [overlay.refs.find(source).id for source in sources]
     if target_id in ids:
         raise invalid(f"{target!r} cannot be merged into itself", "name another branch to merge into")
     if len(set(ids)) < len(ids):
@@ -76,31 +76,31 @@ def _attempt(
     """None when the target was changed meanwhile."""
     result = Merged()
     with ExitStack() as held:
-        ours = held.enter_context(overlay.frozen(target_id, readers_follow=False))
+        ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         seen, now, merged = ours.head, ours, list[tuple[str, int]]()
         for source in ids:
-            theirs = held.enter_context(overlay.frozen(source))
-            base_layer = overlay.common_layer([seen, *(layer for _, layer in merged)], theirs.head)
+            theirs = held.enter_context(overlay.trees.frozen(source))
+            base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
             fits = base_layer == seen and now is ours and not wanted
             if fits and not (yield from _has_old_copies(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
-                result.changed = [change.path for change in (yield from overlay.diffing(ours, theirs))]
+                result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
             else:
-                base = held.enter_context(overlay.pinned(base_layer, read_only=True))
+                base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
                 outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted)
                 result.conflicts += outcome.conflicts
                 result.how = "merged"
                 if now is ours or now.read_only:
-                    now = held.enter_context(overlay.scratch(now))
+                    now = held.enter_context(overlay.trees.scratch(now))
                 yield from _apply(now, theirs, outcome)
                 result.changed += [step.path for step in outcome.steps]
             merged.append((source, theirs.head))
         if result.how == "nothing" or result.conflicts or dry_run:
             return result
         merged = [] if wanted else merged
-        return result if overlay.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+        return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
 def _has_old_copies(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
@@ -133,7 +133,7 @@ def restore_paths(
     overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
 ) -> Generator[tuple[int, int, str], None, list[bytes]]:
     """Has some paths of a branch be what they are in *ref*, all of them or none; the paths that changed."""
-    target_id, source = overlay.branch_row(target).id, overlay.find(ref).id
+    target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id
     for attempt in range(_ATTEMPTS):
         steps = _restore_attempt(overlay, target_id, source, wanted, author)
         changed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
@@ -146,7 +146,7 @@ def _restore_attempt(
     overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
 ) -> Generator[tuple[int, int, str], None, list[bytes] | None]:
     with ExitStack() as held:
-        ours, theirs = (held.enter_context(overlay.frozen(ref, readers_follow=False)) for ref in (target_id, source))
+        ours, theirs = (held.enter_context(overlay.trees.frozen(ref, readers_follow=False)) for ref in (target_id, source))
         for path in wanted:
             if not (_exists(ours, path) or _exists(theirs, path)):
                 shown = path.decode("utf-8", "backslashreplace")
@@ -158,9 +158,9 @@ def _restore_attempt(
             yield len(outcome.steps), 0, "changes"
         if not outcome.steps:
             return []
-        made = held.enter_context(overlay.scratch(ours))
+        made = held.enter_context(overlay.trees.scratch(ours))
         yield from _apply(made, theirs, outcome)
-        done = overlay.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
+        done = overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
         return [step.path for step in outcome.steps] if done else None
 
 

@@ -61,7 +61,7 @@ class AuditTrail:
             self._trail = trail
             if gap:
                 self._waiting.append(lost(gap))
-            self._overlay.listeners.append(self.hear)
+            self._overlay.events.listeners.append(self.hear)
         else:
             self._trail.max_bytes = max_bytes
 
@@ -69,8 +69,8 @@ class AuditTrail:
         """Writes what there is, in this thread."""
         if self._trail is None:
             return
-        self._overlay.listeners.remove(self.hear)
-        self._overlay.last_write = None
+        self._overlay.events.listeners.remove(self.hear)
+        self._overlay.events.last_write = None
         trail, self._trail = self._trail, None
         self._write(trail, self._take())
         trail.close()
@@ -79,7 +79,7 @@ class AuditTrail:
         """In the event loop, before the answer to the request goes: a few microseconds."""
         if told.kind == "modified" and told.inode is not None:
             key = (told.branch_id, told.inode.ino, told.pid)
-            self._overlay.last_write = key
+            self._overlay.events.last_write = key
             if key in self._written:
                 return
             self._written.add(key)
@@ -128,7 +128,7 @@ class AuditTrail:
         records, self._waiting = self._waiting, []
         self._written.clear()
         self._names.clear()
-        self._overlay.last_write = None
+        self._overlay.events.last_write = None
         if self._lost:
             records.append(lost(str(self._lost)))
             self._lost = 0

@@ -82,7 +82,7 @@ class ProcessIdentifier:
 
     def branch_name(self, tree_id: str) -> str:
         """ "" for one that is gone."""
-        return self._overlay.find(tree_id).name if tree_id and self._overlay.has_tree(tree_id) else ""
+        return self._overlay.refs.find(tree_id).name if tree_id and self._overlay.refs.exists(tree_id) else ""
 
 
 def _command(fd: int) -> bytes:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentfsd.web.names import query
+from agentfsd.web.display_text import query
 
 MAX_FORM_BYTES = 64 << 10
 _READING = ("GET", "HEAD")

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import agentfsd
-from agentfsd.cli.completion import SCRIPTS, script
 from agentfsd.cli.main import main as command
+from agentfsd.cli.shell_completion import SCRIPTS, script
 from release import manpages
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"

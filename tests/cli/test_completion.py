@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli import completion
+from agentfsd.cli import shell_completion
 from tests.mounted import Mounted, agentfsd, needs_fuse
 
 PROGRAM = Path(sys.executable).with_name("agentfsd")
@@ -102,10 +102,10 @@ def test_daemon_that_hangs_does_not_hold_the_shell(mounted: Mounted) -> None:
         os.kill(mounted.record().pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("shell", sorted(completion.SCRIPTS))
+@pytest.mark.parametrize("shell", sorted(shell_completion.SCRIPTS))
 def test_scripts_are_of_their_shell(shell: str) -> None:
     script = agentfsd("completion", shell).stdout
-    assert script == completion.script(shell)
+    assert script == shell_completion.script(shell)
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, check=False)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentfsd import namespaces
-from agentfsd.cli import callfilter, confinement, lockedmounts
+from agentfsd.cli.sandbox import confinement, locked_mounts, seccomp_filter
+from agentfsd.linux import namespaces
 from tests.mounted import needs_root
 
 X86_64, I386, AARCH64, ARM, RISCV = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028, 0xC00000F3
@@ -29,7 +29,7 @@ ABIS = {  # machine, number of ioctl, of open_by_handle_at
 def refuses(machine: str, arch: int, number: int, second: int = 0) -> bool:
     """What the kernel would do: an interpreter of the few instructions of classic BPF that there are."""
     data = struct.pack("=IIQQQQQQQ", number, arch, 0, 7, second, 0, 0, 0, 0)
-    program = list(struct.iter_unpack("=HBBI", callfilter.program(callfilter.MACHINES[machine])))
+    program = list(struct.iter_unpack("=HBBI", seccomp_filter.program(seccomp_filter.MACHINES[machine])))
     at = value = 0
     while True:
         code, if_equal, otherwise, operand = program[at]
@@ -129,7 +129,7 @@ def test_locking_mounts_leaves_user_namespace_and_powers() -> None:
             before = powers()
             namespaces.enter_private_mounts()
             namespaces.bind_over("/usr", "/mnt")
-            lockedmounts.lock()
+            locked_mounts.lock()
             namespaces.bind_over("/usr", "/media")
             code = 0 if powers() == before and unmounted(b"/media") and not unmounted(b"/mnt") else 2
         finally:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_client import wire
+from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
-from agentfsd.cli import colour, diffing, locate
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import diff_views, patch_colours
 from agentfsd.errors import Refusal
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
@@ -110,9 +111,9 @@ def test_a_path_through_a_link_to_the_workspace_is_understood(tmp_path: Path) ->
     (tmp_path / "real" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     mount = locate.Mount(str(tmp_path / "real"), None)
-    assert locate.in_workspace(mount, os.fsencode(tmp_path / "link" / "sub" / "f\udcff")) == b"sub/f\xff"
+    assert mount_finder.in_workspace(mount, os.fsencode(tmp_path / "link" / "sub" / "f\udcff")) == b"sub/f\xff"
     with pytest.raises(Refusal):
-        locate.in_workspace(mount, os.fsencode(tmp_path / "link"))
+        mount_finder.in_workspace(mount, os.fsencode(tmp_path / "link"))
 
 
 def test_a_ref_and_two_refs_with_and_without_paths(branch: Mounted) -> None:
@@ -188,7 +189,7 @@ def test_less_is_left_early(branch: Mounted) -> None:
 def rendered(code: str, name: bytes) -> list[str]:
     lines = code.splitlines()
     patch = f"diff --git a/x b/x\n@@ -0,0 +1,{len(lines)} @@\n" + "".join(f"+{line}\n" for line in lines)
-    return list(colour.coloured(patch.encode(), name))[2:]
+    return list(patch_colours.coloured(patch.encode(), name))[2:]
 
 
 def test_code_in_a_patch_is_coloured_by_its_language() -> None:
@@ -202,7 +203,7 @@ def test_code_in_a_patch_is_coloured_by_its_language() -> None:
 
 def test_lines_that_look_like_headers_are_lines_of_their_hunk() -> None:
     patch = b"diff --git a/x b/x\n@@ -1,2 +1,2 @@\n--- a/x\n+++ b/x\n same\n\\ No newline at end of file\ndiff --git a/y b/y\n"
-    shown = list(colour.coloured(patch, b"x"))
+    shown = list(patch_colours.coloured(patch, b"x"))
     assert shown[2].startswith("\x1b[31m-\x1b[m")
     assert shown[3].startswith("\x1b[32m+\x1b[m")
     assert shown[-1] == "\x1b[1mdiff --git a/y b/y\x1b[m"
@@ -216,14 +217,14 @@ def test_stat_fits_its_width() -> None:
         )  # fmt: skip
 
     found = [patch("d/" * 60 + "name", 1000, 10), patch("a", 1, 0), patch("b", 0, 0, old_path="c")]
-    lines = list(diffing._stat_lines(found, 60, False))
+    lines = list(diff_views._stat_lines(found, 60, False))
     assert all(len(line) <= 60 for line in lines)
     assert lines[0].startswith(" ...d/d/")
     assert lines[0].rstrip().endswith("+-")
     assert "| " in lines[1] and lines[1].endswith("   1 +")
     assert lines[2].startswith(" c => b ")
     assert lines[3] == " 3 files changed, 1001 insertions(+), 10 deletions(-)"
-    assert list(diffing._stat_lines([], 60, False)) == []
+    assert list(diff_views._stat_lines([], 60, False)) == []
 
 
 def test_the_client_library_gets_exact_paths_and_patches(branch: Mounted) -> None:

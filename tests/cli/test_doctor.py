@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentfsd import mounts
-from agentfsd.cli import capabilities, obstacles
+from agentfsd.cli.checkup import capabilities, obstacles
+from agentfsd.linux import mounts
 from tests.mounted import Mounted, agentfsd, needs_fuse, needs_open_checkout, needs_root
 
 
@@ -62,7 +62,7 @@ def test_place_of_states_that_is_somebody_elses_is_given_back() -> None:
         taken = Path(home, "taken")
         taken.mkdir(mode=0o500)
         os.chmod(home, 0o755)
-        program = f"from agentfsd.cli import obstacles; print(obstacles.survey('{taken}/states')[0].remedy)"
+        program = f"from agentfsd.cli.checkup import obstacles; print(obstacles.survey('{taken}/states')[0].remedy)"
         own = Path(home, "run")
         own.mkdir()
         os.chown(own, 65534, 65534)

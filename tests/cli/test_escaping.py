@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import journal
 from agentfsd.escape import quoted
+from agentfsd.process import journald
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 EVIL = "x\x1b[2J\nFORGED line\r\x9b31m\u202e\t"  # clears the screen, forges a line, turns the writing around
@@ -73,13 +73,13 @@ def test_names_of_processes_are_escaped(evil: Mounted) -> None:
 
 def test_a_message_of_the_log_is_one_line() -> None:
     record = logging.LogRecord("agentfsd", logging.WARNING, "", 0, "in use by %s", (EVIL,), None)
-    assert clean(journal.OneLine("%(levelname)s: %(message)s").format(record))
+    assert clean(journald.OneLine("%(levelname)s: %(message)s").format(record))
     try:
         raise OSError(EVIL)
     except OSError:
         record.exc_info = sys.exc_info()
-    assert "FORGED" in journal.OneLine().format(record)
-    assert clean(journal.OneLine().format(record))
+    assert "FORGED" in journald.OneLine().format(record)
+    assert clean(journald.OneLine().format(record))
 
 
 def test_json_is_exact(evil: Mounted) -> None:

@@ -1,11 +1,11 @@
 """Histories as they are drawn."""
 
-from agentfsd.cli.graph import Node, draw
+from agentfsd.cli.output.history_graph import GraphNode, draw
 
 
 def drawn(*nodes: tuple[str, str]) -> list[str]:
     """*nodes*: an id and its parents, all of one letter."""
-    return draw([Node(name, list(parents), name) for name, parents in nodes])
+    return draw([GraphNode(name, list(parents), name) for name, parents in nodes])
 
 
 def test_one_line_of_history_is_a_column() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import runtime
+from agentfsd.state import state_directory
 from tests.mounted import Mounted, needs_namespaces
 
 FILES = 1000
@@ -129,7 +129,7 @@ def loose_layers(project: Mounted) -> list[tuple[int]]:
     """Layers that no branch, snapshot or other layer refers to. Ends the mount: then all of it is in the database."""
     project.end()
     held = "SELECT head FROM branch UNION SELECT layer FROM snapshot UNION SELECT parent FROM layer"
-    with contextlib.closing(sqlite3.connect(runtime.State(str(project.state)).metadata)) as database:
+    with contextlib.closing(sqlite3.connect(state_directory.StateDirectory(str(project.state)).metadata)) as database:
         return database.execute(f"SELECT id FROM layer WHERE id NOT IN ({held})").fetchall()
 
 

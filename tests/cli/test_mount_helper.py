@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import mounts
+from agentfs_host import mount_table
 from tests.mounted import Mounted, needs_fuse, needs_open_checkout, needs_root
 
-HELPER = [sys.executable, "-c", "import sys; from agentfsd.cli import mounthelper; sys.exit(mounthelper.run(sys.argv[1:]))"]
+HELPER = [sys.executable, "-c", "import sys; from agentfsd.cli import mount_helper; sys.exit(mount_helper.run(sys.argv[1:]))"]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_fstab_options_become_a_mount(place: Mounted) -> None:
     done = helper(place, options, "-n")
     assert (done.returncode, done.stderr) == (0, "")
     assert (place.path / "file").read_text() == "lower\n"
-    mounted = mounts.mount_at(str(place.path))
+    mounted = mount_table.mount_at(str(place.path))
     assert mounted is not None and "noexec" in mounted.options
     assert place.record().state == str(place.state)
     subprocess.run(["umount", str(place.path)], check=True)
@@ -62,7 +62,7 @@ def test_options_that_make_no_sense_are_refused(place: Mounted, options: str, wo
     done = helper(place, options)
     assert done.returncode == 1
     assert word in done.stderr
-    assert mounts.mount_at(str(place.path)) is None
+    assert mount_table.mount_at(str(place.path)) is None
 
 
 def test_sloppy_mounting_ignores_what_it_does_not_know(place: Mounted) -> None:
@@ -71,7 +71,7 @@ def test_sloppy_mounting_ignores_what_it_does_not_know(place: Mounted) -> None:
 
 def test_rehearsal_mounts_nothing(place: Mounted) -> None:
     assert helper(place, f"state={place.state}", "-f").returncode == 0
-    assert mounts.mount_at(str(place.path)) is None
+    assert mount_table.mount_at(str(place.path)) is None
 
 
 def test_what_cannot_be_mounted_says_why(place: Mounted) -> None:

@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client import registry
 from agentfs_client.control import ControlClient
-from agentfsd import mounts, runtime
+from agentfs_host import mount_table
+from agentfsd.state import state_directory
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_root
 
 Make = Callable[..., Mounted]
 
 
 def is_mounted(path: Path) -> bool:
-    return mounts.mount_at(str(path)) is not None
+    return mount_table.mount_at(str(path)) is not None
 
 
 def refusal(*arguments: str) -> str:
@@ -43,7 +45,7 @@ def test_umount_ends_the_daemon_and_keeps_the_branches(mounted: Mounted) -> None
     assert not is_mounted(mounted.path)
     assert not record.alive()
     assert not os.path.exists(record.socket)
-    assert runtime.live_daemons() == []
+    assert registry.live_daemons() == []
     mounted.mount()
     assert (mounted.subtree("kept") / "new").read_text() == "content"
 
@@ -76,7 +78,7 @@ def test_code_beneath_the_mount_is_not_needed_once_it_is_there(tmp_path: Path) -
     """A project that keeps agentfsd in its own virtual environment may be mounted over itself."""
     base = tmp_path / "own"
     lower = base / "mnt"
-    source = Path(runtime.__file__).parent.parent
+    source = Path(state_directory.__file__).parents[2]
     lower.mkdir(parents=True)
     for package in ("agentfsd", "client/agentfs_client"):
         subprocess.run(["cp", "-r", str(source / package), str(lower)], check=True)
@@ -229,7 +231,7 @@ def test_signal_unmounts_in_order(mounted: Mounted, number: signal.Signals) -> N
     os.kill(record.pid, number)
     wait_until(lambda: not record.alive())
     assert not is_mounted(mounted.path)
-    assert runtime.live_daemons() == []
+    assert registry.live_daemons() == []
 
 
 def test_signal_ends_the_daemon_also_while_the_mount_is_in_use(mounted: Mounted) -> None:

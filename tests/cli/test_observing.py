@@ -27,14 +27,15 @@ from rich.console import Console
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfsd import config, mounts
-from agentfsd.cli import observing
+from agentfs_host import mount_table
+from agentfsd.cli.commands import cmd_top
 from agentfsd.cli.main import main
 from agentfsd.control import status_text
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_writer
-from agentfsd.lower.commit_plan import ABSENT, Attributes, Put
+from agentfsd.lower.commit_plan import ABSENT, FileAttributes, Put
 from agentfsd.lower.host_lower import HostLower
+from agentfsd.state import daemon_config
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
 from tests.overlays import Opened
 
@@ -107,7 +108,7 @@ def branches(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared
 
 
 def line(text: str, beginning: str) -> str:
-    return next(line.strip() for line in status_text.splitlines() if line.strip().startswith(beginning))
+    return next(line.strip() for line in text.splitlines() if line.strip().startswith(beginning))
 
 
 def test_status_shows_processes_snapshots_and_when_a_branch_was_changed(branches: Mounted) -> None:
@@ -167,7 +168,7 @@ class Text:
 def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     mounted = shared
     lower = HostLower(str(mounted.lower))
-    attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
+    attributes = FileAttributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
     note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
     commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
@@ -214,7 +215,7 @@ def test_top_never_shows_more_than_the_screen_holds(width: int, height: int) -> 
         span_ns=2 * 10**9, operations=operations, processes=processes, read_bytes=1, written_bytes=10**9, lag_ns=10**6
     )
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=True, color_system=None)
-    console.print(observing._picture(found, "busy", width, height))
+    console.print(cmd_top._picture(found, "busy", width, height))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().rstrip("\n").splitlines()
     assert len(lines) <= height
@@ -374,7 +375,7 @@ def test_audit_can_be_switched_off_and_bounded(branches: Mounted) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(opened: Opened, name: str, value: str) -> None:
     with pytest.raises(Refusal):
-        opened.overlay.set_policy(name, value)
+        opened.overlay.policy.set(name, value)
 
 
 # -- the log
@@ -493,7 +494,7 @@ def scrape_or_nothing(address: str) -> dict[str, Metric]:
 )
 def test_metrics_where_others_could_reach_them_are_refused(address: str) -> None:
     with pytest.raises(Refusal) as refused:
-        config.parse_address(address)
+        daemon_config.parse_address(address)
     assert refused.value.hint.startswith("give unix:/PATH or 127.0.0.1:PORT")
 
 
@@ -506,5 +507,5 @@ def test_an_address_that_is_taken_leaves_no_mount(tmp_path: Path) -> None:
             refused = agentfsd("mount", str(tmp_path / "lower"), str(tmp_path / "mnt"), "--metrics", address, check=False)
             assert refused.returncode == 1
             assert f"metrics cannot be served at {address}: Address already in use" in refused.stderr
-            assert mounts.mount_at(str(tmp_path / "mnt")) is None
+            assert mount_table.mount_at(str(tmp_path / "mnt")) is None
     assert (tmp_path / "file").read_text() == "mine"

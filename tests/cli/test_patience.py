@@ -8,31 +8,31 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentfsd.cli import start
-from agentfsd.config import Readiness
+from agentfsd.cli.connect import daemon_start
 from agentfsd.errors import Refusal
-from agentfsd.runtime import State
+from agentfsd.process.readiness import Readiness
+from agentfsd.state.state_directory import StateDirectory
 
 LATE = "import os, sys, time; time.sleep(0.3); os.write(int(sys.argv[1]), sys.argv[2].encode() + b'\\n')"
 
 
-def answer(state: State) -> Readiness:
+def answer(state: StateDirectory) -> Readiness:
     """Of a process that says it is ready after a while."""
     ready, writes = os.pipe()
     said = msgspec.json.encode(Readiness(notice="late")).decode()
     with subprocess.Popen([sys.executable, "-c", LATE, str(writes), said], pass_fds=[writes]) as late:
         os.close(writes)
         try:
-            return start._await_ready(late.pid, ready, -1, state)
+            return daemon_start._await_ready(late.pid, ready, -1, state)
         finally:
             os.close(ready)
 
 
 def test_a_start_with_large_metadata_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the checksums are missing the structure of all of it is checked: from a slow disk not within a minute."""
-    monkeypatch.setattr(start, "READY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(daemon_start, "READY_TIMEOUT_S", 0.0)
     with pytest.raises(Refusal, match="did not get ready within 0 s"):
-        answer(State(str(tmp_path)))
+        answer(StateDirectory(str(tmp_path)))
     with (tmp_path / "meta.db").open("wb") as file:
         os.truncate(file.fileno(), 1 << 30)
-    assert answer(State(str(tmp_path))).notice == "late"
+    assert answer(StateDirectory(str(tmp_path))).notice == "late"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli import capabilities, remedies
+from agentfsd.cli.checkup import capabilities, remedies
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli import namespace, runner
+from agentfsd.cli.sandbox import namespace_trial, runner
 
 PREAMBLE = """
 import os, sys
@@ -194,7 +194,7 @@ def test_private_view_is_seen_by_the_command_alone(tmp_path: Path) -> None:
     (tmp_path / "shown" / "inside").touch()
     (tmp_path / "here").mkdir()
     here, shown = str(tmp_path / "here"), str(tmp_path / "shown")
-    if namespace.probe_error():
+    if namespace_trial.probe_error():
         pytest.skip("no private mount namespaces here")
     done = outcome(f"run(['ls'], view=runner.View([{here!r}], {shown!r}), cwd={here!r}); print(os.listdir({here!r}))")
     assert done.stdout == "inside\n[]\n"

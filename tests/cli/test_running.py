@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import runtime
+from agentfs_client import registry
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_namespaces
 
 VIEWS = ["namespace", "pid"]
@@ -246,7 +246,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (path / "sub").mkdir(parents=True)
     (path / "file").write_text("real")
     yield path
-    for record in runtime.live_daemons():
+    for record in registry.live_daemons():
         os.kill(record.pid, signal.SIGTERM)
         wait_until(lambda record=record: not record.alive())  # type: ignore[misc]
 
@@ -283,7 +283,7 @@ def test_second_run_joins_in_another_branch_also_from_a_subdirectory(project: Pa
     assert first.stdout.readline() == "up\n"
     second = agentfsd("run", "-b", "b", "--new", "--", "sh", "-c", "pwd; cat ../file; ls -A ..", cwd=project / "sub")
     assert second.stdout.split() == [str(project / "sub"), "realfile", "sub"]
-    assert len(runtime.live_daemons()) == 1
+    assert len(registry.live_daemons()) == 1
     listed = json.loads(agentfsd("branch", "list", "--json", cwd=project).stdout)
     assert [(b["name"], b["processes"] > 0) for b in listed] == [("main", False), ("a", True), ("b", False)]
     first.communicate("\n", timeout=20)
@@ -292,7 +292,7 @@ def test_second_run_joins_in_another_branch_also_from_a_subdirectory(project: Pa
 
 def test_idle_daemon_ends_and_commands_bring_it_back(project: Path) -> None:
     agentfsd("run", "-b", "b", "--new", "--", "touch", "new", cwd=project)
-    wait_until(lambda: runtime.live_daemons() == [])
+    wait_until(lambda: registry.live_daemons() == [])
     assert agentfsd("diff", "b", cwd=project).stdout == "A\tnew\n"
     assert agentfsd("run", "-b", "b", "--", "ls", cwd=project / "sub", check=False).returncode == 0
     assert agentfsd("diff", "b", "-m", str(project), cwd="/").stdout == "A\tnew\n"
@@ -315,7 +315,7 @@ def test_ten_runs_at_once_share_one_daemon(project: Path) -> None:
     for number, process in enumerate(running):
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out) == (0, f"{number}\n"), err
-    assert len(runtime.live_daemons()) <= 1
+    assert len(registry.live_daemons()) <= 1
     assert len(json.loads(agentfsd("branch", "list", "--json", cwd=project).stdout)) == 11
 
 

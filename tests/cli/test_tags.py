@@ -32,17 +32,17 @@ def test_the_readmes_hook_leaves_no_more_than_the_readme_says(mounted: Mounted) 
 
 
 def test_a_policy_may_keep_tags(opened: Opened) -> None:
-    opened.overlay.set_policy("retention.max_count", "1")
-    opened.overlay.set_policy("retention.keep_tagged", "yes")
+    opened.overlay.policy.set("retention.max_count", "1")
+    opened.overlay.policy.set("retention.keep_tagged", "yes")
     for _ in range(3):
-        made = opened.overlay.create_snapshot("main", tag=HOOK)
-        opened.overlay.apply_retention(opened.overlay.default_id)
+        made = opened.overlay.snapshots.create("main", tag=HOOK)
+        opened.overlay.retention.apply(opened.overlay.default_id)
     assert made.kind == TAGGED
-    assert len(opened.overlay.list_snapshots()) == 3
-    opened.overlay.set_policy("retention.keep_tagged", "no")
-    assert opened.overlay.create_snapshot("main", "named-and-kept", kind=KEPT).kind == KEPT
-    opened.overlay.apply_retention(opened.overlay.default_id)
-    assert [found.name for found in opened.overlay.list_snapshots()] == ["main-3", "named-and-kept"]
+    assert len(opened.overlay.snapshots.all()) == 3
+    opened.overlay.policy.set("retention.keep_tagged", "no")
+    assert opened.overlay.snapshots.create("main", "named-and-kept", kind=KEPT).kind == KEPT
+    opened.overlay.retention.apply(opened.overlay.default_id)
+    assert [found.name for found in opened.overlay.snapshots.all()] == ["main-3", "named-and-kept"]
 
 
 @pytest.mark.parametrize(("said", "keeps_named"), [("no", "no"), ("yes", "yes"), ("", "yes")])
@@ -50,8 +50,8 @@ def test_an_older_state_keeps_what_was_said(tmp_path: Path, said: str, keeps_nam
     """Version 3 knew one setting for names and tags, and tagged snapshots had the kind of named ones."""
     opened = Opened(tmp_path)
     for name, tag in ((None, HOOK), ("main-x", HOOK), ("mine", "")):
-        opened.overlay.create_snapshot("main", name, tag)
-    left = opened.overlay.create_snapshot("main", "export-0123456789ab", "temporary: of a running export")
+        opened.overlay.snapshots.create("main", name, tag)
+    left = opened.overlay.snapshots.create("main", "export-0123456789ab", "temporary: of a running export")
     opened.close()
     with sqlite3.connect(tmp_path / "meta.db") as database:
         database.execute("UPDATE snapshot SET kind = ''")
@@ -62,13 +62,13 @@ def test_an_older_state_keeps_what_was_said(tmp_path: Path, said: str, keeps_nam
     database.close()
     (tmp_path / "meta.db-sums").unlink()  # there were none then
     opened.open()
-    assert [(found.name, found.kind) for found in opened.overlay.list_snapshots()] == [
+    assert [(found.name, found.kind) for found in opened.overlay.snapshots.all()] == [
         ("main-1", TAGGED),
         ("main-x", ""),
         ("mine", ""),
     ]
-    assert not opened.overlay.has_tree(left.id)
-    policy = opened.overlay.policy()
+    assert not opened.overlay.refs.exists(left.id)
+    policy = opened.overlay.policy.values()
     assert (policy["retention.keep_tagged"], policy["retention.keep_named"]) == (said or "no", keeps_named)
     opened.close()
 
@@ -125,14 +125,14 @@ def test_a_bound_process_knows_its_own_tags_alone(tagged: Mounted) -> None:
 
 def test_names_and_ids_go_before_tags(opened: Opened) -> None:
     overlay = opened.overlay
-    first, named = overlay.create_snapshot("main", tag="main"), overlay.create_snapshot("main", "good")
-    overlay.create_snapshot("main", tag="good")
-    overlay.create_snapshot("main", tag=first.id)
-    assert overlay.find("good").id == named.id
-    assert overlay.find("main").id == overlay.default_id
-    assert overlay.find(first.id).id == first.id
+    first, named = overlay.snapshots.create("main", tag="main"), overlay.snapshots.create("main", "good")
+    overlay.snapshots.create("main", tag="good")
+    overlay.snapshots.create("main", tag=first.id)
+    assert overlay.refs.find("good").id == named.id
+    assert overlay.refs.find("main").id == overlay.default_id
+    assert overlay.refs.find(first.id).id == first.id
     with pytest.raises(Refusal):
-        overlay.find("nowhere")
+        overlay.refs.find("nowhere")
 
 
 def test_a_branch_made_from_another_finds_its_histories_tags(tagged: Mounted) -> None:

@@ -10,7 +10,7 @@ from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
-from agentfsd.runtime import State
+from agentfsd.state.state_directory import StateDirectory
 from tests.client.archives import content
 from tests.hostile_archives import HOSTILE, members
 from tests.mounted import Mounted, agentfsd
@@ -18,7 +18,7 @@ from tests.mounted import Mounted, agentfsd
 
 def opened(mounted: Mounted, branch: str, *, over_socket: bool) -> BranchFilesystem:
     if over_socket:
-        return BranchFilesystem(branch, socket=State(str(mounted.state)).socket, create=True)
+        return BranchFilesystem(branch, socket=StateDirectory(str(mounted.state)).socket, create=True)
     return BranchFilesystem(branch, mount=mounted.path, create=True)
 
 

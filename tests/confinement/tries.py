@@ -535,7 +535,7 @@ def queue_a_signal_to_the_daemon() -> None:
     call(129, W["daemon"], 9, ctypes.create_string_buffer(struct.pack("=iii", 9, 0, -1) + bytes(116)))
 
 
-@attempt
+@marking
 def have_the_kernel_signal_the_daemon() -> None:
     """By the owner of a descriptor whose input is asynchronous."""
     ours, theirs = socket.socketpair()
@@ -642,7 +642,7 @@ def load_a_module() -> None:
     try:
         call(175, b"", 0, b"")
     except OSError as exc:
-        if exc.errno != errno.EPERM:
+        if exc.errno not in (errno.EPERM, errno.ENOSYS):
             return  # the kernel did look at it
         raise
 

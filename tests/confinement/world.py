@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentfs_client.registry import DaemonRecord, read_record
-from agentfsd import mounts
+from agentfs_host import mount_table
 from tests.confinement import tries
 from tests.mounted import AGENTFSD
 
@@ -150,7 +150,7 @@ class World:
         daemon, other = self.state(), self.state(self.other_lower)
         self.bystander = self._start("sleep", "1000")
         disk = os.stat(self.base).st_dev
-        table = mounts.mount_table()
+        table = mount_table.mount_table()
         root = next(mounted for mounted in table if mounted.mountpoint == "/")
         cgroup = next((mounted.mountpoint for mounted in table if mounted.fstype.startswith("cgroup")), "/sys/fs/cgroup")
         return {
@@ -207,6 +207,10 @@ class World:
                 text = path.read_text()
                 if text.startswith("ESCAPED "):
                     seen[text.split()[1]] = f"wrote {path}"
+        for name, pid in (("daemon", self.state().pid), ("bystander", self.bystander)):
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] if Path(f"/proc/{pid}").exists() else "X"
+            if state in "TtXZ":
+                seen[f"kill or stop the {name}"] = f"it is in state {state}"
         for name in found:
             victim = self.lower / "victims" / name
             if not victim.is_file() or victim.read_text() != "as it was\n":

@@ -22,11 +22,11 @@ def watcher(opened: Opened) -> Iterator[EventWatcher]:
     made.start()
     yield made
     made.stop()
-    assert opened.overlay.listeners == []
+    assert opened.overlay.events.listeners == []
 
 
 def tell(opened: Opened, kind: EventKind, inode: Inode | None = None, path: bytes | None = None, old_path: bytes = b"") -> None:
-    opened.overlay.tell(BranchEvent(kind, opened.overlay.default_id, 7, inode, path, old_path))
+    opened.overlay.events.publish(BranchEvent(kind, opened.overlay.default_id, 7, inode, path, old_path))
 
 
 def take(watcher: EventWatcher, for_s: float = 0.0) -> list[wire.Event]:
@@ -106,11 +106,11 @@ def test_memory_is_bounded_however_much_is_written(opened: Opened, watcher: Even
 
 
 def test_another_branch_is_not_heard(opened: Opened) -> None:
-    branch = opened.overlay.create_branch("one")
+    branch = opened.overlay.branches.create("one")
     watcher = EventWatcher(opened.overlay, branch.id)
     watcher.start()
     tell(opened, "snapshot")
-    opened.overlay.tell(BranchEvent("snapshot", branch.id, name="s"))
+    opened.overlay.events.publish(BranchEvent("snapshot", branch.id, name="s"))
     assert [(event.branch, event.name) for event in take(watcher)] == [("one", "s")]
     watcher.stop()
 

@@ -14,6 +14,7 @@ from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.conversation_files import StagedFile
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handlers.file_requests import deleting
 from agentfsd.control.peer import Peer
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.service import ControlService
@@ -22,6 +23,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.types import Caller
+from tests.control.serving import services_for
 from tests.mounted import needs_root
 from tests.overlays import Opened
 
@@ -36,7 +38,7 @@ class Conversation:
     def __init__(self, opened: Opened, uid: int, gid: int, groups: tuple[int, ...] = (), **info: object) -> None:
         self.bindings = Bindings()
         told = DaemonInfo("0", 0, "/lower", "/mnt", str(opened.base), "native", "hostfs", 0, uid, shown_at=("/mnt",), **info)  # type: ignore[arg-type]
-        self.service = ControlService(opened.overlay, self.bindings, told)
+        self.service = ControlService(services_for(opened.overlay, self.bindings, told))
         self.peer = Peer(Caller(os.getpid(), uid, gid), groups=groups)
 
     def say(self, request: wire.Request) -> wire.AnyReply:
@@ -151,11 +153,11 @@ WRONG: dict[str, tuple[str, wire.Request]] = {
 
 
 def test_wrong_requests_are_refused_and_change_nothing(root: Conversation, opened: Opened) -> None:
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     before = opened.overlay.usage()
     for case, (code, request) in WRONG.items():
         assert root.refused(request) == code, case
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
     assert opened.overlay.usage() == before
     assert root.peer.files == {}
 
@@ -256,7 +258,7 @@ def test_names_change_as_asked(root: Conversation, opened: Opened) -> None:
     root.write("dir/deep/x", b"")
     root.ask(wire.FileDelete(path="dir", recursive=True), wire.Done)
     assert "dir" not in root.names()
-    opened.overlay.create_branch("other", None)
+    opened.overlay.branches.create("other", None)
     root.write("there", b"", branch="other")
     assert "there" not in root.names()
 
@@ -266,7 +268,7 @@ def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversati
     root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
     root.write("dir/a", b"")
     place = ResolvedPath(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
-    steps = root.service._deleting(place, True, RequestContext(root.peer, None, "main"))
+    steps = deleting(root.service.services, place, True, RequestContext(root.peer, None, "main"))
     next(steps)
     root.write("dir/b", b"kept")
     with pytest.raises(OSError, match="not empty"):
@@ -296,12 +298,12 @@ def test_read_only_mount_takes_no_changes(lower: Path, opened: Opened) -> None:
 
 def test_a_bound_process_keeps_to_its_branch(root: Conversation, opened: Opened) -> None:
     for name in ("mine", "other"):
-        opened.overlay.create_branch(name)
+        opened.overlay.branches.create(name)
         opened.write("f", name.encode(), name)
-        opened.overlay.create_snapshot(name, f"{name}-1")
+        opened.overlay.snapshots.create(name, f"{name}-1")
     before = root.ask(wire.FileOpen(path="f", branch="other"), wire.FileOpened).handle
     staged = root.ask(wire.FileCreate(path="f", branch="other"), wire.FileOpened).handle
-    root.bindings.bind(os.getpid(), opened.overlay.branch_row("mine").id)
+    root.bindings.bind(os.getpid(), opened.overlay.refs.branch("mine").id)
     assert root.read("f") == b"mine"
     assert root.ask(wire.FileStat(path="f", branch="mine-1"), wire.FileReply).file.size == 4
     for ref in ("main", "other", "other-1"):
@@ -321,7 +323,7 @@ def test_a_bound_process_keeps_to_its_branch(root: Conversation, opened: Opened)
 
 
 def test_changed_files_are_told_one_by_one(root: Conversation, opened: Opened) -> None:
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     root.ask(wire.FileRename(path="sub", to="dir"), wire.Done)
     root.ask(wire.FileMkdir(path="empty"), wire.FileReply)
     root.write("file", b"changed")

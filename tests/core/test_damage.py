@@ -13,13 +13,14 @@ import pytest
 import trio
 import trio.lowlevel
 
-from agentfsd import copying, keeping
+from agentfs_host import copying
 from agentfsd.backstore.hostfs import HostBackstore, HostFile
 from agentfsd.core import consistency_check, content_checksums, data, directory_entries, recovery
 from agentfsd.core.content_comparison import run_to_end
+from agentfsd.daemon import maintenance
 from agentfsd.metadata import checksum_rows, inspection
 from agentfsd.metadata.row_store import Store
-from agentfsd.runtime import State
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import needs_root
 from tests.overlays import OWNER, Opened
 
@@ -97,7 +98,7 @@ def test_a_file_whose_content_is_lost_can_be_renamed_and_removed(
 
 def test_the_snapshot_of_what_is_lost_is_not_empty_either(opened: Opened) -> None:
     opened.write("lost", b"content")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     path_of(opened, "lost").unlink()
     opened.reopen()
     with pytest.raises(OSError) as caught:
@@ -123,7 +124,7 @@ def test_what_nobody_can_explain_is_set_aside_and_its_number_not_used_again(open
     assert not there.exists()
     (kept,) = opened.backstore.aside()
     assert (kept.object_id, Path(kept.path).read_bytes()) == (5000, b"whose is this?")
-    assert any("set-aside contents (14 bytes)" in note for note in opened.overlay.findings())
+    assert any("set-aside contents (14 bytes)" in note for note in opened.overlay.damage_notes())
     assert opened.overlay.fsck() == []
     assert opened.store.next_id("object") > 5000
 
@@ -217,7 +218,7 @@ def seal(opened: Opened) -> None:
 def test_sealed_content_that_has_changed_is_found(opened: Opened, harm: str) -> None:
     opened.write("file", b"content" * 100_000)
     opened.write("other", b"other")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     seal(opened)
     assert opened.overlay.fsck(scrub=True) == []
     there = path_of(opened, "file")
@@ -232,14 +233,14 @@ def test_sealed_content_that_has_changed_is_found(opened: Opened, harm: str) -> 
 def test_content_that_is_written_again_is_not_called_damaged(opened: Opened) -> None:
     opened.write("file", b"one")
     opened.write("gone", b"one")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     seal(opened)
     opened.write("file", b"two in the branch")
     assert opened.overlay.fsck(scrub=True) == []
-    opened.overlay.delete_snapshot("one")  # its layer is merged into the head, where contents are written in place
+    opened.overlay.snapshots.delete("one")  # its layer is merged into the head, where contents are written in place
     opened.write("gone", b"another length")
     assert opened.overlay.fsck(scrub=True) == []
-    opened.overlay.create_snapshot("main", "two")
+    opened.overlay.snapshots.create("main", "two")
     seal(opened)
     assert opened.overlay.fsck(scrub=True) == []
     assert checksum_rows.count(opened.store) >= 2
@@ -247,10 +248,10 @@ def test_content_that_is_written_again_is_not_called_damaged(opened: Opened) -> 
 
 def test_what_goes_takes_its_checksum_along(opened: Opened) -> None:
     opened.write("file", b"one")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     seal(opened)
     opened.unlink("file")
-    opened.overlay.delete_snapshot("one")
+    opened.overlay.snapshots.delete("one")
     opened.reap()
     assert (checksum_rows.count(opened.store), list(opened.backstore.ids())) == (0, [])
 
@@ -270,30 +271,30 @@ def test_no_step_of_a_check_takes_in_the_whole_of_a_large_database(opened: Opene
     monkeypatch.setattr(consistency_check, "_AT_ONCE_BYTES", 0)
     said: list[str] = []
     opened.store.db.trace(said.append)
-    assert run_to_end(opened.overlay.checking()) == []
+    assert run_to_end(opened.overlay.fsck_in_steps()) == []
     assert "PRAGMA integrity_check" not in said
-    assert run_to_end(opened.overlay.checking(alone=True)) == []
+    assert run_to_end(opened.overlay.fsck_in_steps(alone=True)) == []
     assert "PRAGMA integrity_check" in said
     opened.store.db.trace(None)
     path = opened.base / "meta.db"
     content = bytearray(path.read_bytes())
     content[2 * 4096 + 100] ^= 1
     path.write_bytes(content)
-    assert "database: page 3 not as written" in run_to_end(opened.overlay.checking())
+    assert "database: page 3 not as written" in run_to_end(opened.overlay.fsck_in_steps())
     content[2 * 4096 + 100] ^= 1
     path.write_bytes(content)
     assert opened.store.db.pages is not None
     opened.store.db.pages._sums.forget()
-    (problem,) = run_to_end(opened.overlay.checking())
+    (problem,) = run_to_end(opened.overlay.fsck_in_steps())
     assert "have no checksums" in problem
 
 
 def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     opened.write("file", b"content")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     os.truncate(path_of(opened, "file"), 16 << 20)  # 64 parts
-    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
-    monkeypatch.setattr(keeping, "_BYTES_PER_S", 2 << 20)
+    monkeypatch.setattr(maintenance, "_BEGIN_S", 0)
+    monkeypatch.setattr(maintenance, "_BYTES_PER_S", 2 << 20)
     opened.overlay.recovered.notes.append("no copy is made of metadata about which there is something to say")
     parts, begun = list[int](), threading.Event()
     real = HostFile.pread
@@ -307,7 +308,7 @@ def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, mo
 
     async def end_early() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(keeping.Keeping(opened.store, opened.overlay, State(str(opened.base))).run)
+            nursery.start_soon(maintenance.Maintenance(opened.store, opened.overlay, StateDirectory(str(opened.base))).run)
             await trio.to_thread.run_sync(begun.wait, 20)
             nursery.cancel_scope.cancel()
 
@@ -318,7 +319,7 @@ def test_who_ends_waits_for_one_part_of_a_content_not_for_all(opened: Opened, mo
 def test_who_ends_while_the_metadata_is_copied_keeps_the_copy_there_was(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = opened.base / "meta.db-clean"
     kept.write_bytes(b"of an earlier start")
-    monkeypatch.setattr(keeping, "_BEGIN_S", 0)
+    monkeypatch.setattr(maintenance, "_BEGIN_S", 0)
     monkeypatch.setattr(copying, "_HAND_CHUNK", 4096)
     monkeypatch.setattr(copying, "_CHUNK", 4096)
     real, begun, ended, parts = copying.copy_part, threading.Event(), threading.Event(), []
@@ -334,13 +335,13 @@ def test_who_ends_while_the_metadata_is_copied_keeps_the_copy_there_was(opened: 
 
     async def end_early() -> None:
         async with trio.open_nursery() as nursery:
-            at_work = keeping.Keeping(opened.store, opened.overlay, State(str(opened.base)))
+            at_work = maintenance.Maintenance(opened.store, opened.overlay, StateDirectory(str(opened.base)))
             nursery.start_soon(at_work.run)
             await trio.to_thread.run_sync(begun.wait, 20)
             nursery.start_soon(let_go, at_work)
             nursery.cancel_scope.cancel()
 
-    async def let_go(at_work: keeping.Keeping) -> None:
+    async def let_go(at_work: maintenance.Maintenance) -> None:
         with trio.CancelScope(shield=True):
             for _ in range(100):  # what comes after the order to end
                 await trio.lowlevel.checkpoint()

@@ -5,7 +5,8 @@ from collections.abc import Generator
 
 import pytest
 
-from agentfsd.core import directory_entries, overlay
+from agentfsd.core import branch_comparison, directory_entries
+from agentfsd.core.open_trees import OpenTrees
 from agentfsd.types import Change
 from tests.core.test_sameness import ended
 from tests.overlays import Opened
@@ -15,11 +16,11 @@ LETTERS = "abcdef"
 
 @pytest.fixture(autouse=True)
 def anything_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlay, "_MANY_CHANGES", 0)
+    monkeypatch.setattr(branch_comparison, "_MANY_CHANGES", 0)
 
 
 def diffing(opened: Opened, a: str | None, b: str) -> Generator[object, None, list[Change]]:
-    return opened.overlay.diffing(opened.overlay.side(a), opened.overlay.side(b))
+    return opened.overlay.comparison.diff_in_steps(opened.overlay.trees.side(a), opened.overlay.trees.side(b))
 
 
 def churn(opened: Opened, chance: random.Random, ref: str) -> None:
@@ -49,7 +50,7 @@ def seeded(opened: Opened, chance: random.Random) -> list[str | None]:
     for _ in range(60):
         churn(opened, chance, "main")
         if not chance.randrange(8):
-            taken.append(opened.overlay.create_snapshot("main").id)
+            taken.append(opened.overlay.snapshots.create("main").id)
     return [None, *taken]
 
 
@@ -58,16 +59,16 @@ def test_what_others_do_meanwhile_is_nothing_to_it(opened: Opened, monkeypatch: 
     """They work in another branch, and drop snapshots, which merges layers under the comparison. It freezes nothing."""
     chance = random.Random(seed)
     a, *taken = chance.sample(found := seeded(opened, chance), len(found))
-    opened.overlay.create_branch("other", "main")
-    at_once = opened.overlay.diff(a, "main")
-    monkeypatch.setattr(overlay.Overlay, "frozen", None)
+    opened.overlay.branches.create("other", "main")
+    at_once = opened.overlay.comparison.diff(a, "main")
+    monkeypatch.setattr(OpenTrees, "frozen", None)
     steps = diffing(opened, a, "main")
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
             churn(opened, chance, "other")
             if not chance.randrange(6) and len(taken) > 1 and (gone := taken.pop()) is not None:
-                opened.overlay.delete_snapshot(gone)
+                opened.overlay.snapshots.delete(gone)
     assert end.value.value == at_once
     assert opened.overlay.fsck() == []
 
@@ -76,17 +77,17 @@ def test_what_others_do_meanwhile_is_nothing_to_it(opened: Opened, monkeypatch: 
 def test_of_a_branch_in_which_somebody_works_it_tells_one_moment(opened: Opened, seed: int) -> None:
     chance = random.Random(seed)
     a = chance.choice(seeded(opened, chance))
-    states = [opened.overlay.diff(a, "main")]
+    states = [opened.overlay.comparison.diff(a, "main")]
     steps = diffing(opened, a, "main")
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
             if not chance.randrange(4):
                 churn(opened, chance, "main")
-                states.append(opened.overlay.diff(a, "main"))
+                states.append(opened.overlay.comparison.diff(a, "main"))
     assert end.value.value in states
     assert opened.overlay.fsck() == []
-    assert ended(diffing(opened, None, "main")) == opened.overlay.diff(None, "main")
+    assert ended(diffing(opened, None, "main")) == opened.overlay.comparison.diff(None, "main")
 
 
 def test_what_is_compared_is_let_go_when_nobody_waits_for_it(opened: Opened) -> None:

@@ -129,27 +129,27 @@ SCENARIO: list[Operation] = [
     rename("swap", "dir", RENAME_EXCHANGE),
     lambda opened: opened.unlink("gone"),
     replace("append", b"another content altogether"),
-    lambda opened: opened.overlay.create_snapshot("main", "one"),
+    lambda opened: opened.overlay.snapshots.create("main", "one"),
     write("over", b"after the snapshot"),
     write("made/moved", b"after the snapshot, too"),
     lambda opened: opened.unlink("second"),
-    lambda opened: opened.overlay.create_branch("branch", "main"),
+    lambda opened: opened.overlay.branches.create("branch", "main"),
     write("over", b"in the branch", ref="branch"),
     write("over", b"in main"),
     lambda opened: run(opened, ["branch"], "main", Rules(favor="theirs")),
-    lambda opened: opened.overlay.undo(),
+    lambda opened: opened.overlay.undo_log.undo(),
     lambda opened: opened.unlink("made/moved"),
     lambda opened: opened.unlink("made/inside"),
     rmdir("made"),
-    lambda opened: opened.overlay.create_snapshot("branch", "two"),
-    lambda opened: opened.overlay.delete_snapshot("two"),
+    lambda opened: opened.overlay.snapshots.create("branch", "two"),
+    lambda opened: opened.overlay.snapshots.delete("two"),
     lambda opened: opened.reap(),
-    lambda opened: opened.overlay.restore("main", "one"),
+    lambda opened: opened.overlay.branches.restore("main", "one"),
     write("over", b"after the restore"),
-    lambda opened: opened.overlay.discard("branch", keep=False),
-    lambda opened: opened.overlay.delete_snapshot("one"),
+    lambda opened: opened.overlay.branches.discard("branch", keep=False),
+    lambda opened: opened.overlay.snapshots.delete("one"),
     lambda opened: opened.reap(),
-    lambda opened: opened.overlay.discard("main", keep=False),
+    lambda opened: opened.overlay.branches.discard("main", keep=False),
     lambda opened: opened.reap(),
 ]
 
@@ -175,7 +175,7 @@ def describe(tree: Tree, directory: Any, prefix: str = "") -> dict[str, object]:
 
 
 def state_of(opened: Opened) -> dict[str, object]:
-    return {label: describe(tree, tree.root) for label, tree in opened.overlay.heads()}
+    return {label: describe(tree, tree.root) for label, tree in opened.overlay.trees.named()}
 
 
 def count_down(steps: int) -> Callable[[], None]:

@@ -76,7 +76,7 @@ class OverlayMachine(RuleBasedStateMachine):
         self.lower.close()
 
     def teardown(self) -> None:
-        while self.overlay.reap():
+        while self.overlay.layers.reap():
             pass
         assert self.overlay.fsck() == []
         self.close_overlay()
@@ -85,13 +85,13 @@ class OverlayMachine(RuleBasedStateMachine):
     @initialize()
     def branch_out(self) -> None:
         for name in ("one", "two"):
-            self.overlay.create_branch(name)
+            self.overlay.branches.create(name)
             self.models[name] = self.bare.copy()
 
     # -- helpers
 
     def tree(self, branch: str) -> Tree:
-        return self.overlay.tree(branch)
+        return self.overlay.trees.of(branch)
 
     def parent(self, branch: str, path: Path) -> tuple[Tree, Inode]:
         tree = self.tree(branch)
@@ -266,14 +266,14 @@ class OverlayMachine(RuleBasedStateMachine):
     @rule(branch=BRANCHES)
     def snapshot(self, branch: str) -> None:
         if len(self.snapshots) < 4:
-            made = self.overlay.create_snapshot(branch)
+            made = self.overlay.snapshots.create(branch)
             self.snapshots[made.name] = self.models[branch].copy()
 
     @rule(number=st.integers(0, 3))
     def delete_snapshot(self, number: int) -> None:
         if number < len(self.snapshots):
             name = sorted(self.snapshots)[number]
-            self.overlay.delete_snapshot(name)
+            self.overlay.snapshots.delete(name)
             del self.snapshots[name]
 
     @rule(branch=BRANCHES, number=st.integers(0, 3))
@@ -281,7 +281,7 @@ class OverlayMachine(RuleBasedStateMachine):
         if number < len(self.snapshots):
             name = sorted(self.snapshots)[number]
             self.drop_open_files()
-            self.overlay.restore(branch, name)
+            self.overlay.branches.restore(branch, name)
             self.models[branch] = self.snapshots[name].copy()
 
     @rule(branch=st.sampled_from(["one", "two"]), source=BRANCHES)
@@ -289,8 +289,8 @@ class OverlayMachine(RuleBasedStateMachine):
         if source == branch:
             return
         self.drop_open_files()
-        self.overlay.discard(branch)
-        self.overlay.create_branch(branch, source)
+        self.overlay.branches.discard(branch)
+        self.overlay.branches.create(branch, source)
         self.models[branch] = self.models[source].copy()
 
     @rule()
@@ -301,7 +301,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        self.overlay.reap(3)
+        self.overlay.layers.reap(3)
 
     def drop_open_files(self) -> None:
         for inode, _ in self.open_files:

@@ -19,7 +19,7 @@ def code_of(caught: pytest.ExceptionInfo[Refusal]) -> str:
 
 def test_snapshot_keeps_content_that_is_written_later(opened: Opened) -> None:
     opened.write("f", b"one")
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     opened.write("f", b"two")
     assert (opened.read("f", "s"), opened.read("f")) == (b"one", b"two")
 
@@ -27,7 +27,7 @@ def test_snapshot_keeps_content_that_is_written_later(opened: Opened) -> None:
 def test_snapshot_keeps_content_that_is_written_in_place(opened: Opened) -> None:
     inode = opened.write("f", b"12345")
     data.open_(inode, os.O_RDWR)
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     data.write(inode, b"X", 2)
     assert (opened.read("f", "s"), opened.read("f")) == (b"12345", b"12X45")
     data.release(inode)
@@ -39,7 +39,7 @@ def test_a_copy_that_ends_late_replaces_nothing_that_was_written_meanwhile(opene
     copy = copyup.Copy(inode)
     copy.run()
     opened.write("file", b"written since")
-    opened.overlay.create_snapshot("main", "one")
+    opened.overlay.snapshots.create("main", "one")
     copy.install()
     assert opened.read("file") == opened.read("file", "one") == b"written since"
     opened.write("file", b"and again")
@@ -48,7 +48,7 @@ def test_a_copy_that_ends_late_replaces_nothing_that_was_written_meanwhile(opene
 
 def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
     inode = opened.write("f", b"data")
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     inode_attributes.setattr_(inode.tree, inode, NewAttributes(mode=0o600, mtime_ns=5_000))
     assert inode.tree.attributes(inode).mtime_ns == 5_000
     snapshot = opened.tree("s")
@@ -58,9 +58,9 @@ def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
 
 def test_times_survive_the_merge_of_two_layers(opened: Opened) -> None:
     inode = opened.write("f", b"data")
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     inode_attributes.setattr_(inode.tree, inode, NewAttributes(mtime_ns=5_000))
-    opened.overlay.delete_snapshot("s")
+    opened.overlay.snapshots.delete("s")
     assert inode.tree.attributes(inode).mtime_ns == 5_000
     opened.reopen()
     tree = opened.tree()
@@ -70,7 +70,7 @@ def test_times_survive_the_merge_of_two_layers(opened: Opened) -> None:
 
 def test_branch_of_a_branch_is_independent_of_it(opened: Opened) -> None:
     opened.write("f", b"one")
-    opened.overlay.create_branch("b")
+    opened.overlay.branches.create("b")
     opened.write("f", b"two", "b")
     opened.write("g", b"main only")
     assert (opened.read("f"), opened.read("f", "b")) == (b"one", b"two")
@@ -79,14 +79,14 @@ def test_branch_of_a_branch_is_independent_of_it(opened: Opened) -> None:
 
 def test_content_goes_with_the_last_that_holds_it(opened: Opened) -> None:
     opened.write("f", b"x" * 10_000)
-    opened.overlay.create_snapshot("main", "s")
-    opened.overlay.create_branch("b", "s")
+    opened.overlay.snapshots.create("main", "s")
+    opened.overlay.branches.create("b", "s")
     opened.unlink("f")
-    opened.overlay.delete_snapshot("s")
+    opened.overlay.snapshots.delete("s")
     opened.reap()
     assert opened.overlay.usage()["objects"] == 1
     assert opened.read("f", "b") == b"x" * 10_000
-    opened.overlay.discard("b", keep=False)
+    opened.overlay.branches.discard("b", keep=False)
     opened.reap()
     assert opened.overlay.usage()["objects"] == 0
     assert opened.overlay.fsck() == []
@@ -95,69 +95,69 @@ def test_content_goes_with_the_last_that_holds_it(opened: Opened) -> None:
 def test_discarded_main_is_the_bare_lower(opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "lower" / "f").write_text("lower")
     opened.write("f", b"mine")
-    opened.overlay.discard("main", keep=False)
+    opened.overlay.branches.discard("main", keep=False)
     assert opened.read("f") == b"lower"
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
 
 
 def test_history_names_snapshots_newest_first(opened: Opened) -> None:
     for number in range(3):
         opened.write(f"f{number}", b"x" * 100)
-        opened.overlay.create_snapshot("main", f"s{number}", tag=str(number))
-    opened.overlay.create_branch("b", "s1")
+        opened.overlay.snapshots.create("main", f"s{number}", tag=str(number))
+    opened.overlay.branches.create("b", "s1")
     opened.write("more", b"", "b")
-    opened.overlay.create_snapshot("b", "sb")
-    assert [found.name for found in opened.overlay.log("main")] == ["s2", "s1", "s0"]
-    assert [found.name for found in opened.overlay.log("b")] == ["sb", "s1", "s0"]
-    newest = opened.overlay.log("main")[0]
+    opened.overlay.snapshots.create("b", "sb")
+    assert [found.name for found in opened.overlay.snapshots.log("main")] == ["s2", "s1", "s0"]
+    assert [found.name for found in opened.overlay.snapshots.log("b")] == ["sb", "s1", "s0"]
+    newest = opened.overlay.snapshots.log("main")[0]
     assert (newest.tag, newest.file_count, newest.bytes_changed) == ("2", 1, 100)
-    assert newest.parent == opened.overlay.snapshot_info("s1").id
+    assert newest.parent == opened.overlay.snapshots.info("s1").id
 
 
 def test_refs_are_names_ids_and_unique_prefixes(opened: Opened) -> None:
     time.sleep(0.002)  # identifiers of one millisecond may differ in their last character alone
-    made = opened.overlay.create_branch("b")
-    assert opened.overlay.branch_info(made.id).name == "b"
-    assert opened.overlay.branch_info(made.id[:25].lower()).name == "b"
+    made = opened.overlay.branches.create("b")
+    assert opened.overlay.branches.info(made.id).name == "b"
+    assert opened.overlay.branches.info(made.id[:25].lower()).name == "b"
     with pytest.raises(Refusal) as caught:
-        opened.overlay.branch_info(made.id[:6])  # main was made in the same moment
+        opened.overlay.branches.info(made.id[:6])  # main was made in the same moment
     assert code_of(caught) == "ambiguous"
     with pytest.raises(Refusal) as caught:
-        opened.overlay.branch_info(made.id[:3])
+        opened.overlay.branches.info(made.id[:3])
     assert code_of(caught) == "no-such-branch"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "-x", "a/b", "a b", "a\n", "\u00e9", "x" * 129, ".agentfs"])
 def test_bad_names_are_refused(opened: Opened, name: str) -> None:
-    for make in (lambda: opened.overlay.create_branch(name), lambda: opened.overlay.create_snapshot("main", name)):
+    for make in (lambda: opened.overlay.branches.create(name), lambda: opened.overlay.snapshots.create("main", name)):
         with pytest.raises(Refusal) as caught:
             make()
         assert code_of(caught) == "bad-name"
-    assert len(opened.overlay.list_branches()) == 1
+    assert len(opened.overlay.branches.all()) == 1
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(opened: Opened) -> None:
     overlay = opened.overlay
-    overlay.create_branch("b")
+    overlay.branches.create("b")
     opened.write("f", b"", "b")
-    overlay.create_snapshot("b", "s")
+    overlay.snapshots.create("b", "s")
     refused = {
-        "branch-exists": lambda: overlay.create_branch("b"),
-        "snapshot-exists": lambda: overlay.create_snapshot("b", "s"),
-        "no-such-branch or snapshot": lambda: overlay.create_branch("c", "missing"),
-        "no-such-branch": lambda: overlay.create_snapshot("missing"),
-        "no-such-snapshot": lambda: overlay.delete_snapshot("missing"),
-        "branch-has-changes": lambda: overlay.delete_branch("b"),
-        "default-branch": lambda: overlay.delete_branch("main"),
-        "invalid": lambda: overlay.restore("b", "b"),
+        "branch-exists": lambda: overlay.branches.create("b"),
+        "snapshot-exists": lambda: overlay.snapshots.create("b", "s"),
+        "no-such-branch or snapshot": lambda: overlay.branches.create("c", "missing"),
+        "no-such-branch": lambda: overlay.snapshots.create("missing"),
+        "no-such-snapshot": lambda: overlay.snapshots.delete("missing"),
+        "branch-has-changes": lambda: overlay.branches.delete("b"),
+        "default-branch": lambda: overlay.branches.delete("main"),
+        "invalid": lambda: overlay.branches.restore("b", "b"),
     }
     for code, act in refused.items():
         with pytest.raises(Refusal) as caught:
             act()
         assert code_of(caught) == code
         assert caught.value.message
-    assert [info.name for info in overlay.list_branches()] == ["main", "b"]
-    assert [info.name for info in overlay.list_snapshots()] == ["s"]
+    assert [info.name for info in overlay.branches.all()] == ["main", "b"]
+    assert [info.name for info in overlay.snapshots.all()] == ["s"]
     assert overlay.fsck() == []
 
 
@@ -185,9 +185,9 @@ def test_lookup_cost_does_not_grow_with_snapshots(opened: Opened) -> None:
         opened.write(f"d/f{number}", b"x")
     counts = []
     for snapshots in (1, 100):
-        while len(opened.overlay.list_snapshots()) < snapshots:
+        while len(opened.overlay.snapshots.all()) < snapshots:
             opened.write("d/f0", b"y")
-            opened.overlay.create_snapshot("main")
+            opened.overlay.snapshots.create("main")
         opened.reopen()
         tree = opened.tree()
         statements: list[str] = []
@@ -210,8 +210,8 @@ def test_snapshot_and_branch_write_the_same_few_rows_at_any_size(opened: Opened)
         for number in range(size):
             opened.write(f"d{size}/f{number}", b"")
         before = opened.store.db.total_changes
-        opened.overlay.create_snapshot("main")
-        opened.overlay.create_branch(f"b{size}")
+        opened.overlay.snapshots.create("main")
+        opened.overlay.branches.create(f"b{size}")
         changes.append(opened.store.db.total_changes - before)
     assert changes[0] == changes[1] < 10
 
@@ -231,47 +231,47 @@ def test_diff_sees_what_a_moved_directory_brings_to_a_name_that_was_there(opened
     tree = opened.tree()
     directory_entries.rename(tree, tree.root, b"b", tree.root, b"c")
     directory_entries.rename(tree, tree.root, b"a", tree.root, b"b")
-    assert (b"b/deep/file", "M") in [(change.path, change.status) for change in opened.overlay.diff(None, "main")]
+    assert (b"b/deep/file", "M") in [(change.path, change.status) for change in opened.overlay.comparison.diff(None, "main")]
 
 
 def test_diff_sees_what_a_directory_that_was_made_anew_lacks(opened: Opened) -> None:
     opened.mkdir("d")
     opened.write("d/f", b"f")
-    opened.overlay.create_snapshot("main", "s")
+    opened.overlay.snapshots.create("main", "s")
     opened.unlink("d/f")
     tree = opened.tree()
     directory_entries.rmdir(tree, tree.root, b"d")
     opened.mkdir("d")
-    assert [(change.path, change.status) for change in opened.overlay.diff("s", "main")] == [(b"d/f", "D")]
+    assert [(change.path, change.status) for change in opened.overlay.comparison.diff("s", "main")] == [(b"d/f", "D")]
 
 
 def test_history_holds_no_other_branchs_snapshots_of_the_bare_lower(opened: Opened) -> None:
     overlay = opened.overlay
     for name in ("one", "two"):
-        overlay.create_branch(name)
-        overlay.create_snapshot(name, f"{name}-bare")
-    assert [found.name for found in overlay.log("two")] == ["two-bare"]
-    assert overlay.create_snapshot("two", "two-2").parent == overlay.snapshot_row("two-bare").id
-    assert overlay.branch_info("one").last == overlay.snapshot_row("one-bare").id
-    overlay.create_snapshot("main", "main-bare")
-    overlay.create_branch("three", "main-bare")
-    assert [found.name for found in overlay.log("three")] == ["main-bare"]
+        overlay.branches.create(name)
+        overlay.snapshots.create(name, f"{name}-bare")
+    assert [found.name for found in overlay.snapshots.log("two")] == ["two-bare"]
+    assert overlay.snapshots.create("two", "two-2").parent == overlay.refs.snapshot("two-bare").id
+    assert overlay.branches.info("one").last == overlay.refs.snapshot("one-bare").id
+    overlay.snapshots.create("main", "main-bare")
+    overlay.branches.create("three", "main-bare")
+    assert [found.name for found in overlay.snapshots.log("three")] == ["main-bare"]
 
 
 def test_changes_are_counted_some_at_a_time(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(7):
         (opened.base / "lower" / f"old-{number}").write_text("x")
-    opened.overlay.create_branch("work")
+    opened.overlay.branches.create("work")
     for number in range(11):
         opened.write(f"new-{number}", b"x", "work")
     tree = opened.tree("work")
     for number in range(7):
         directory_entries.unlink(tree, tree.root, b"old-%d" % number)
-    whole = opened.overlay.list_branches()
+    whole = opened.overlay.branches.all()
     assert [(branch.name, branch.changed) for branch in whole] == [("main", 0), ("work", 18)]
     for page in (1, 3, 7, 11, 18):
         monkeypatch.setattr(layer_rows, "_PAGE", page)
-        steps, found = 0, opened.overlay.describing()
+        steps, found = 0, opened.overlay.branches.describe_in_steps()
         with pytest.raises(StopIteration) as ended:
             while True:
                 next(found)
@@ -281,8 +281,8 @@ def test_changes_are_counted_some_at_a_time(opened: Opened, monkeypatch: pytest.
 
 
 def test_a_snapshot_is_never_given_the_name_of_another_that_has_gone(opened: Opened) -> None:
-    made = [opened.overlay.create_snapshot("main").name for _ in range(3)]
+    made = [opened.overlay.snapshots.create("main").name for _ in range(3)]
     for name in made:
-        opened.overlay.delete_snapshot(name)
+        opened.overlay.snapshots.delete(name)
     opened.reopen()
-    assert opened.overlay.create_snapshot("main").name not in made
+    assert opened.overlay.snapshots.create("main").name not in made

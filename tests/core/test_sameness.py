@@ -36,12 +36,12 @@ def ended(steps: Generator[object, None, _T]) -> _T:
 
 
 def diffing(opened: Opened) -> Generator[object, None, list[Change]]:
-    return opened.overlay.diffing(opened.overlay.side(None), opened.tree())
+    return opened.overlay.comparison.diff_in_steps(opened.overlay.trees.side(None), opened.tree())
 
 
 def test_a_copy_is_compared_in_steps(opened: Opened, copied: Inode) -> None:
-    with opened.overlay.frozen("main") as tree:
-        found = list(tree_diff.pairs_in_steps(opened.overlay.parts, opened.overlay.side(None), tree, times=True))
+    with opened.overlay.trees.frozen("main") as tree:
+        found = list(tree_diff.pairs_in_steps(opened.overlay.parts, opened.overlay.trees.side(None), tree, times=True))
         assert len(found) >= 3 and set(found) == {None}
     steps = diffing(opened)
     assert [next(steps) for _ in range(3)]
@@ -60,10 +60,10 @@ def test_what_is_written_while_files_are_compared_is_found(opened: Opened, copie
 def test_a_branch_that_is_replaced_while_it_is_compared_is_asked_for_again(opened: Opened, copied: Inode) -> None:
     steps = diffing(opened)
     next(steps)
-    opened.overlay.discard("main")
+    opened.overlay.branches.discard("main")
     with pytest.raises(Refusal, match="while it was compared"):
         ended(steps)
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
 
 
 def test_what_differs_at_the_end_only_is_found(opened: Opened, copied: Inode) -> None:

@@ -48,7 +48,7 @@ def kernel(tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCap
         large.truncate(6 << 20)
     made = FakeKernel(tmp_path, request.param)
     canary = made.opened.write("canary", CANARY)
-    made.opened.overlay.create_snapshot("main", "kept")
+    made.opened.overlay.snapshots.create("main", "kept")
     assert canary
     made.begin()
     before = describe(lower, times=True)

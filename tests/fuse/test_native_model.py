@@ -258,7 +258,7 @@ class Native:
         return sorted((name, entry.mode, entry.nlink) for name, entry in found.items())
 
     def snapshot(self) -> None:
-        self.kernel.opened.overlay.create_snapshot("main")
+        self.kernel.opened.overlay.snapshots.create("main")
 
     def forget(self) -> None:
         """The kernel may forget whatever it likes; here: all."""

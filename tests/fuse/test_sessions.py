@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.control import ControlClient
-from agentfsd import mounts
+from agentfs_host import mount_table
 from tests.mounted import Mounted, agentfsd, needs_fuse
 
 # A daemon on a kernel that is too old for the native session, as far as it can tell.
@@ -56,7 +56,7 @@ def test_auto_falls_back_by_itself_and_says_why(tmp_path: Path) -> None:
         assert re.search(
             r"session +pyfuse3 \(the native session is not to be had: the kernel speaks FUSE 7\.", " ".join(shown.split())
         )
-        assert [mounted.mountpoint for mounted in mounts.mount_table()].count(str(path)) == 1
+        assert [mounted.mountpoint for mounted in mount_table.mount_table()].count(str(path)) == 1
         agentfsd("umount", str(path))
         assert daemon.wait(20) == 0
     finally:
@@ -72,7 +72,7 @@ def test_native_alone_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode != 0
     assert "7.99 is the oldest we know" in done.stderr
-    assert mounts.mount_at(str(tmp_path / "mnt")) is None
+    assert mount_table.mount_at(str(tmp_path / "mnt")) is None
 
 
 def test_through_pyfuse3_every_request_is_counted_and_has_a_place_and_somebody(make_mount: Callable[..., Mounted]) -> None:

@@ -84,7 +84,7 @@ def giving(tmp_path: Path) -> Iterator[Giving]:
 def check_parted(giving: Giving, fd: int, path: str = "file") -> None:
     """What a descriptor writes after a snapshot is in the branch, and not in the snapshot."""
     before = giving.read(path)
-    snapshot = giving.overlay.create_snapshot("main").name
+    snapshot = giving.overlay.snapshots.create("main").name
     os.pwrite(fd, b"AFTER", 0)
     assert giving.read(path, snapshot) == before
     assert giving.read(path)[:5] == b"AFTER"
@@ -105,7 +105,7 @@ def test_a_sweep_while_somebody_waits_for_a_descriptor(giving: Giving) -> None:
 
 def test_a_merge_between_reading_and_writing(giving: Giving) -> None:
     giving.write("file", b"x" * 100_000)
-    giving.overlay.create_branch("other")
+    giving.overlay.branches.create("other")
     giving.write("new", b"merged", "other")
     reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
@@ -119,7 +119,7 @@ def test_a_merge_between_reading_and_writing(giving: Giving) -> None:
 
 def test_a_small_file_that_somebody_reads_keeps_no_merge_out(giving: Giving) -> None:
     giving.write("file", b"own")
-    giving.overlay.create_branch("other")
+    giving.overlay.branches.create("other")
     giving.write("new", b"merged", "other")
     reader = giving.give("file", WantedDescriptor(os.O_RDONLY))
     for _ in merge_branches(giving.overlay, ["other"], "main", Rules(), Author()):
@@ -132,12 +132,12 @@ def test_what_was_sealed_with_nobody_writing_is_not_taken_back_by_a_later_snapsh
     fd = giving.give("file")
     os.pwrite(fd, b"first", 0)
     giving.drop(fd)
-    first = giving.overlay.create_snapshot("main").name
+    first = giving.overlay.snapshots.create("main").name
     kept = giving.file("file", first)
     data.open_(kept, os.O_RDONLY)  # somebody reads it there
     elsewhere = giving.give("file", WantedDescriptor(os.O_RDONLY), first)
     giving.write("other", b"x")
-    giving.overlay.create_snapshot("main")
+    giving.overlay.snapshots.create("main")
     inode = giving.file("file")
     data.open_(inode, os.O_WRONLY)
     data.write(inode, b"LATER", 0)
@@ -195,7 +195,7 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
     assert PassthroughFiles(-1).enter(inode, writes=True)
     monkeypatch.undo()
     before = giving.read("file")
-    snapshot = giving.overlay.create_snapshot("main").name
+    snapshot = giving.overlay.snapshots.create("main").name
     opened = os.open(f"/proc/self/fd/{giving.fds[0]}", os.O_RDWR)
     os.pwrite(opened, b"AFTER", 0)
     os.close(opened)
@@ -206,7 +206,7 @@ def test_a_file_whose_open_the_kernel_has_not_finished_is_open_past_us(giving: G
 
 def test_whoever_has_a_lease_on_what_it_was_given_stops_nobody(giving: Giving) -> None:
     giving.write("file", b"sealed")
-    snapshot = giving.overlay.create_snapshot("main").name
+    snapshot = giving.overlay.snapshots.create("main").name
     fd = giving.give("file", WantedDescriptor(os.O_RDONLY), snapshot)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
@@ -230,7 +230,7 @@ def test_a_snapshot_that_finds_no_room_leaves_nothing(giving: Giving, monkeypatc
 
     monkeypatch.setattr(giving.backstore, "clone", full)
     with pytest.raises(OSError):
-        giving.overlay.create_snapshot("main")
+        giving.overlay.snapshots.create("main")
     assert sorted(giving.backstore.ids()) == before
 
 
@@ -245,12 +245,12 @@ def test_nothing_is_given_for_writing_on_a_read_only_mount(giving: Giving) -> No
 
 
 def test_a_restore_copies_what_is_open_once(giving: Giving) -> None:
-    giving.overlay.create_snapshot("main", "before")
+    giving.overlay.snapshots.create("main", "before")
     fd = giving.give("file")
     os.pwrite(fd, b"FIRST", 0)
     before = len(list(giving.backstore.ids()))
-    giving.overlay.restore("main", "before")
+    giving.overlay.branches.restore("main", "before")
     giving.drop(fd)
     assert len(list(giving.backstore.ids())) == before + 1
-    assert giving.overlay.undo().kind == "restore"
+    assert giving.overlay.undo_log.undo().kind == "restore"
     assert giving.read("file") == b"FIRST\n"

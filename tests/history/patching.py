@@ -113,9 +113,9 @@ def compared(
     context_lines: int = 3,
 ) -> list[FilePatch]:
     """What leads from the lower to main."""
-    old, new = opened.overlay.side(None), opened.overlay.side("main")
+    old, new = opened.overlay.trees.side(None), opened.overlay.trees.side("main")
     if changes is None:
-        changes = opened.overlay.diff(None, "main")
+        changes = opened.overlay.comparison.diff(None, "main")
     with tempfile.TemporaryFile() as spool:
         steps = patch.read(old, new, changes, parse(paths), spool.fileno(), stat_only=stat_only)
         outcome = compare.compare(compare.Job(run(steps), stat_only, context_lines), spool.fileno())

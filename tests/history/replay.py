@@ -129,7 +129,7 @@ def replay(repository: Repository, place: Path, merge: tuple[str, str, str, str]
     opened = Opened(place)
     try:
         for branch, changes in (("ours", ours), ("theirs", theirs)):
-            opened.overlay.create_branch(branch)
+            opened.overlay.branches.create(branch)
             for path in sorted(changes, key=lambda path: (changes[path][1] is not None, path)):
                 put(repository, opened, branch, path, changes[path][1])
         result = run(opened, ["theirs"], "ours")

@@ -60,7 +60,7 @@ def test_a_branch_that_is_kept_shows_what_was_renamed_in_it(opened: Opened, lowe
         assert opened.tree().attributes(inside).size == len("dir/sub/deep")
     assert unlike(shown, of_lower(lower)) == []
     assert unlike(shown, of_tree(opened.tree())) == []
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
     assert opened.overlay.fsck() == []
 
 
@@ -143,7 +143,7 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     rename(opened, "other", "file")
     shown, journal = of_tree(opened.tree()), opened.base / "commit"
     journal.mkdir()
-    with opened.overlay.frozen("main") as tree:
+    with opened.overlay.trees.frozen("main") as tree:
         seen, found = tree.head, plan(opened, tree, (), "refuse")
         commit_writer.stage(opened.lower, str(journal), found.steps, note={}).apply(clean=False)
     for killed in (True, False):
@@ -158,7 +158,7 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     commit.settle_root(opened.overlay, opened.overlay.default_id)
     assert unlike(of_tree(opened.tree()), shown) == []
     assert unlike(of_lower(opened.base / "lower"), shown) == []
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
     assert commit_lower(opened).steps == []
     assert opened.overlay.fsck() == []
 
@@ -178,6 +178,6 @@ def test_what_an_undone_commit_put_back_is_not_called_changed(opened: Opened, lo
     hidden.rename(lower / "aside")
     (lower / "aside").rename(hidden)
     assert [conflict.path for conflict in plan(opened, tree).conflicts] == [b"dir/sub"]
-    opened.overlay.lower_touched({before: identity()})
+    opened.overlay.lower_changes.touched({before: identity()})
     assert commit_lower(opened).conflicts == []
     assert hidden.read_bytes() == b"now a file"

@@ -44,7 +44,7 @@ def expect_committed(opened: Opened, shown: trees.Look) -> None:
     lower = opened.base / "lower"
     assert unlike(shown, of_lower(lower)) == []
     assert unlike(shown, of_tree(opened.tree())) == []
-    assert opened.overlay.diff(None, "main") == []
+    assert opened.overlay.comparison.diff(None, "main") == []
     again = commit_lower(opened)
     assert (again.steps, again.conflicts) == ([], [])
     assert opened.overlay.fsck() == []
@@ -63,8 +63,8 @@ def test_after_a_commit_the_lower_is_what_the_branch_showed(first: list[Op], sec
             shown = of_tree(opened.tree())
             assert commit_lower(opened, whole=all_of_it).conflicts == []
             expect_committed(opened, shown)
-            for snapshot in opened.overlay.list_snapshots():  # what they did not change follows the lower
-                opened.overlay.delete_snapshot(snapshot.id)
+            for snapshot in opened.overlay.snapshots.all():  # what they did not change follows the lower
+                opened.overlay.snapshots.delete(snapshot.id)
 
 
 def kept(what: tuple[object, ...]) -> tuple[object, ...]:

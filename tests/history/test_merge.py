@@ -25,8 +25,8 @@ def two(opened: Opened) -> Opened:
     opened.write("other", b"other\n")
     opened.mkdir("dir")
     opened.write("dir/inside", b"inside\n" * 20)
-    opened.overlay.create_branch("ours")
-    opened.overlay.create_branch("theirs")
+    opened.overlay.branches.create("ours")
+    opened.overlay.branches.create("theirs")
     return opened
 
 
@@ -46,7 +46,7 @@ def conflicts(opened: Opened, **rules: object) -> list[tuple[bytes, str]]:
 
 
 def names(opened: Opened, branch: str) -> set[str]:
-    return {change.path.decode() for change in opened.overlay.diff(None, branch) if change.new_size >= 0}
+    return {change.path.decode() for change in opened.overlay.comparison.diff(None, branch) if change.new_size >= 0}
 
 
 def test_hunks_of_both_sides_come_together(two: Opened) -> None:
@@ -63,10 +63,10 @@ def test_a_conflict_changes_nothing(two: Opened) -> None:
     two.write("text", edited(3, b"his"), "theirs")
     two.write("new", b"new", "theirs")
     two.unlink("other", "theirs")
-    before = two.overlay.diff(None, "ours")
+    before = two.overlay.comparison.diff(None, "ours")
     assert conflicts(two) == [(b"text", "content")]
-    assert two.overlay.diff(None, "ours") == before
-    assert two.overlay.undo_entries() == []
+    assert two.overlay.comparison.diff(None, "ours") == before
+    assert two.overlay.undo_log.entries() == []
     assert two.overlay.fsck() == []
 
 
@@ -90,8 +90,8 @@ def test_markers_only_on_request(two: Opened) -> None:
 def test_binary_files_are_not_mixed(two: Opened) -> None:
     two.write("blob", bytes(range(256)))
     for branch in ("ours", "theirs"):
-        two.overlay.discard(branch, keep=False)
-        two.overlay.create_branch(branch)
+        two.overlay.branches.discard(branch, keep=False)
+        two.overlay.branches.create(branch)
         two.write("blob", bytes(range(256)) + branch.encode(), branch)
     assert conflicts(two) == [(b"blob", "binary")]
     assert conflicts(two, favor="theirs") == []
@@ -225,11 +225,11 @@ def test_what_only_one_side_has_is_taken_over_at_once(two: Opened) -> None:
 
 
 def test_several_branches_in_order_all_or_nothing(two: Opened) -> None:
-    two.overlay.create_branch("third")
+    two.overlay.branches.create("third")
     two.write("text", edited(3), "theirs")
     two.write("text", edited(20), "third")
     two.write("mine", b"mine", "ours")
-    two.overlay.create_branch("clash")
+    two.overlay.branches.create("clash")
     two.write("text", edited(20, b"clash"), "clash")
     assert [conflict.path for conflict in run(two, ["theirs", "third", "clash"], "ours").conflicts] == [b"text"]
     assert two.read("text", "ours") == LINES
@@ -244,14 +244,14 @@ def test_a_dry_run_tells_and_changes_nothing(two: Opened) -> None:
     two.write("other", b"mine\n", "ours")
     result = run(two, ["theirs"], "ours", dry_run=True)
     assert (result.changed, two.read("text", "ours")) == ([b"text"], LINES)
-    assert two.overlay.list_snapshots() == []
+    assert two.overlay.snapshots.all() == []
 
 
 def test_a_merge_can_be_undone(two: Opened) -> None:
     two.write("text", edited(3), "theirs")
     two.write("other", b"mine\n", "ours")
     run(two, ["theirs"], "ours")
-    assert two.overlay.undo().kind == "merge"
+    assert two.overlay.undo_log.undo().kind == "merge"
     assert (two.read("text", "ours"), two.read("other", "ours")) == (LINES, b"mine\n")
     assert two.overlay.fsck() == []
 

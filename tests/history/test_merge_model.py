@@ -30,16 +30,16 @@ def test_a_merge_is_what_both_sides_did(first: list[Op], one: list[Op], two: lis
         change(opened, first)
         base = plain(of_tree(opened.tree()))
         for name, steps in (("ours", one), ("theirs", two)):
-            opened.overlay.create_branch(name, "main")
+            opened.overlay.branches.create(name, "main")
             change(opened, steps, name)
-            opened.overlay.create_branch(f"of-{name}", name)
+            opened.overlay.branches.create(f"of-{name}", name)
         before, theirs = of_tree(opened.tree("ours")), of_tree(opened.tree("theirs"))
         merged = run(opened, ["theirs"], "ours")
         other = run(opened, ["of-ours"], "of-theirs")
         assert bool(merged.conflicts) == bool(other.conflicts)
         if merged.conflicts:
             assert unlike(before, of_tree(opened.tree("ours"))) == []
-            assert opened.overlay.undo_entries() == []
+            assert opened.overlay.undo_log.entries() == []
         else:
             after = of_tree(opened.tree("ours"))
             check(base, plain(before), plain(theirs), plain(after))
@@ -47,8 +47,8 @@ def test_a_merge_is_what_both_sides_did(first: list[Op], one: list[Op], two: lis
             assert run(opened, ["theirs"], "ours").how == "nothing"
             opened.reopen()
             assert unlike(after, of_tree(opened.tree("ours"))) == []
-            for _ in opened.overlay.undo_entries():
-                opened.overlay.undo()
+            for _ in opened.overlay.undo_log.entries():
+                opened.overlay.undo_log.undo()
             assert unlike(before, of_tree(opened.tree("ours"))) == []
         assert unlike(theirs, of_tree(opened.tree("theirs"))) == []
         assert opened.overlay.fsck() == []
@@ -73,9 +73,9 @@ def check(base: Look, ours: Look, theirs: Look, after: Look) -> None:
 def test_a_diff_leads_from_one_tree_to_the_other(one: list[Op], two: list[Op]) -> None:
     with overlay() as opened:
         change(opened, one)
-        opened.overlay.create_branch("new")
+        opened.overlay.branches.create("new")
         change(opened, two, "new")
-        lower = opened.overlay.side(None)
+        lower = opened.overlay.trees.side(None)
         for old, new in ((lower, opened.tree()), (opened.tree(), opened.tree("new")), (opened.tree("new"), lower)):
             was, now = plain(of_tree(old)), plain(of_tree(new))
             pairs = list(tree_diff.pairs(opened.overlay.parts, old, new))

@@ -216,7 +216,7 @@ def test_a_renamed_directory_takes_along_what_is_in_it(opened: Opened, copy: byt
     opened.write("moved/new", b"new\n")
     opened.write("moved/deeper/d", b"d\n" * 9)
     opened.unlink("moved/gone")
-    changes = opened.overlay.diff(None, "main")
+    changes = opened.overlay.comparison.diff(None, "main")
     assert len([change for change in changes if change.status == "R"]) == 2
     opens = count_opens(opened)
     text = text_of(compared(opened, changes))
@@ -304,7 +304,9 @@ def test_paths_keep_to_files_and_what_is_below_directories(opened: Opened, start
     for path in ("sub/a", "sub/deep/b", "subway", "c"):
         opened.write(path, b"2\n")
     assert [file.pair.path for file in compared(opened, None, b"./sub/", b"c")] == [b"c", b"sub/a", b"sub/deep/b"]
-    assert [change.path for change in among(opened.overlay.diff(None, "main"), parse([b"sub/deep"]))] == [b"sub/deep/b"]
+    assert [change.path for change in among(opened.overlay.comparison.diff(None, "main"), parse([b"sub/deep"]))] == [
+        b"sub/deep/b"
+    ]
     assert len(compared(opened, None, b"")) == 4
     assert compared(opened, None, b"nowhere") == []
     for wrong in (b"/sub", b"sub/../..", b"a\0b"):
@@ -343,14 +345,14 @@ def test_a_file_that_is_too_large_is_named_and_counts_by_its_size(
 
 
 def test_a_branch_that_is_restored_meanwhile_is_not_mixed_with_its_past(opened: Opened) -> None:
-    opened.overlay.create_snapshot("main", "empty")
+    opened.overlay.snapshots.create("main", "empty")
     opened.write("a", b"1\n")
     opened.write("b", b"1\n")
-    changes = opened.overlay.diff(None, "main")
+    changes = opened.overlay.comparison.diff(None, "main")
     with tempfile.TemporaryFile() as spool:
-        steps = patch.read(opened.overlay.side(None), opened.tree(), changes, (), spool.fileno(), stat_only=False)
+        steps = patch.read(opened.overlay.trees.side(None), opened.tree(), changes, (), spool.fileno(), stat_only=False)
         next(steps)
-        opened.overlay.restore("main", "empty")
+        opened.overlay.branches.restore("main", "empty")
         with pytest.raises(Refusal, match="restored"):
             run(steps)
 
@@ -365,8 +367,8 @@ def test_only_what_changed_is_read(tmp_path: Path) -> None:
     (lower / "d0" / "f0").write_text("1\n")
     opened = Opened(tmp_path)
     try:
-        opened.overlay.create_branch("one")
-        opened.overlay.create_branch("two")
+        opened.overlay.branches.create("one")
+        opened.overlay.branches.create("two")
         for number in range(5):
             opened.write(f"d{number}/f{number}", b"one\n", "one")
             opened.write(f"d{number}/f{number + 50}", b"two\n", "two")
@@ -374,10 +376,10 @@ def test_only_what_changed_is_read(tmp_path: Path) -> None:
         listed: list[bytes] = []
         plain = opened.lower.readdir
         opened.lower.readdir = lambda path: listed.append(path) or plain(path)  # type: ignore[method-assign,func-returns-value]
-        old, new = opened.overlay.side("one"), opened.overlay.side("two")
+        old, new = opened.overlay.trees.side("one"), opened.overlay.trees.side("two")
         began = time.perf_counter()
         with tempfile.TemporaryFile() as spool:
-            pairs = run(patch.read(old, new, opened.overlay.diff("one", "two"), (), spool.fileno(), stat_only=False))
+            pairs = run(patch.read(old, new, opened.overlay.comparison.diff("one", "two"), (), spool.fileno(), stat_only=False))
             found = compare.compare(compare.Job(pairs, False, 3), spool.fileno())
         print(f"{time.perf_counter() - began:.4f} s")
         assert len(found.patches) == 10

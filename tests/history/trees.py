@@ -127,15 +127,15 @@ def change(opened: Opened, steps: list[Op], ref: str = "main") -> None:
     for name, path, other, number in steps:
         try:
             if name == "snapshot":
-                opened.overlay.create_snapshot(ref)
+                opened.overlay.snapshots.create(ref)
             elif name == "restore":
-                found = opened.overlay.list_snapshots(ref)
+                found = opened.overlay.snapshots.all(ref)
                 if found:
-                    opened.overlay.restore(ref, found[number % len(found)].name)
+                    opened.overlay.branches.restore(ref, found[number % len(found)].name)
             elif name == "drop snapshot":
-                found = opened.overlay.list_snapshots(ref)
+                found = opened.overlay.snapshots.all(ref)
                 if found:
-                    opened.overlay.delete_snapshot(found[number % len(found)].id)
+                    opened.overlay.snapshots.delete(found[number % len(found)].id)
             elif name == "reopen":
                 opened.reopen()
             else:
@@ -257,8 +257,8 @@ def commit_lower(
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Plan:  # fmt: skip
     """Drifted when the lower changes *meanwhile*."""
-    branch_id = opened.overlay.branch_row(ref).id
-    with opened.overlay.frozen(branch_id) as tree:
+    branch_id = opened.overlay.refs.branch(ref).id
+    with opened.overlay.trees.frozen(branch_id) as tree:
         found = plan(opened, tree, wanted, rule)
         if found.conflicts or not found.steps:
             return found

@@ -26,7 +26,7 @@ def change(opened: Opened, model: dict[str, bytes], chance: random.Random, step:
         directory_entries.rename(root.tree, root, name.encode(), root, other.encode())
         model[other] = model.pop(name)
     elif kind == 5 and step % 5 == 0:
-        opened.overlay.create_snapshot("main")
+        opened.overlay.snapshots.create("main")
     elif step % 17 == 0:
         opened.store.commit()
 

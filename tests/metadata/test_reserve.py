@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentfs_client.registry import DaemonRecord
 from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.metadata import database, inspection
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.row_store import Store
-from agentfsd.runtime import DaemonRecord, State, publish
+from agentfsd.state.daemon_records import publish
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import needs_root
 
 MIB = 1 << 20
@@ -128,7 +130,7 @@ def test_a_daemon_tells_of_itself_on_a_full_disk(small: Path, tmp_path: Path, mo
     publish(record)
     fill(small)
     publish(msgspec.structs.replace(record, lower="/l", pid=2))
-    found = State(str(small)).last_record()
+    found = StateDirectory(str(small)).last_record()
     assert found is not None
     assert (found.pid, found.lower) == (2, "/l")
     assert sorted(os.listdir(small)) == ["daemon.json", "filler"]

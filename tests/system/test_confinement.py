@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli import callfilter, confinement
+from agentfsd.cli.sandbox import confinement, seccomp_filter
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 
 VIEWS = ["pid", "namespace"]
@@ -217,7 +217,19 @@ def test_a_command_may_use_its_branch_and_run_others(two: Mounted, view: str, ma
         {program} run -m {other.path} -b b --new -- sh -c 'cd {other.path}; echo within > new; sleep 1000 & kill $!; cat new'
     """
     confined = ["--confine", "off"]  # by default no other mount is seen in a run: tests/confinement
-    words = ["run", "-m", str(two.path), "-b", "mine", *confined, *["--no-namespace"] * (view == "pid"), "--", "sh", "-ec", script]
+    words = [
+        "run",
+        "-m",
+        str(two.path),
+        "-b",
+        "mine",
+        *confined,
+        *["--no-namespace"] * (view == "pid"),
+        "--",
+        "sh",
+        "-ec",
+        script,
+    ]
     assert agentfsd(*words, cwd=two.path).stdout == "lower\nwithin\n"
     assert (other.subtree("b") / "new").read_text() == "within\n"
 
@@ -310,7 +322,7 @@ print('answers', set(found))
 
 
 def needs_filter() -> None:
-    if not callfilter.is_known_here():
+    if not seccomp_filter.is_known_here():
         pytest.skip("no filter of system calls for this machine")
 
 

@@ -25,15 +25,15 @@ import pytest
 
 from agentfs_client.control import ControlClient
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.cli.common import Failure
-from agentfsd.cli.repairing import Wanted, check_state
+from agentfsd.cli.checkup.offline_fsck import Wanted, check_state
+from agentfsd.cli.command_base import Failure
 from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store
-from agentfsd.runtime import State
+from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import Mounted, agentfsd, needs_fuse
 from tests.rounds import rounds, seed
 
@@ -241,7 +241,7 @@ def try_opening(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) ->
     try:
         with opened(crashed, mounted.state) as overlay:
             failed, wrong = read_all(overlay, crashed)
-            told = [*overlay.findings(), *overlay.fsck(scrub=True)]
+            told = [*overlay.damage_notes(), *overlay.fsck(scrub=True)]
     except Refusal as exc:
         assert exc.code == "state-corrupt", where
         assert metadata_of(mounted.state) == before, where
@@ -262,7 +262,7 @@ def opened(crashed: Crashed, state: Path) -> Iterator[Overlay]:
         store = Store.open(str(state / "meta.db"), str(crashed.lower))
         closing.callback(store.close)
         overlay = Overlay(store, lower, backstore)
-        while overlay.reap():
+        while overlay.layers.reap():
             pass
         yield overlay
 
@@ -275,7 +275,7 @@ def read_all(overlay: Overlay, crashed: Crashed) -> tuple[list[str], list[str]]:
             if name in crashed.under_way:
                 continue
             try:
-                inode = overlay.tree(branch).walk(name.encode())
+                inode = overlay.trees.of(branch).walk(name.encode())
                 data.open_(inode, os.O_RDONLY)
                 if data.read(inode, 1 << 20, 0) != text.encode():
                     wrong.append(name)
@@ -290,7 +290,7 @@ def read_all(overlay: Overlay, crashed: Crashed) -> tuple[list[str], list[str]]:
 
 def repair(state: Path, *, repairs: bool = False, from_copy: bool = False) -> list[str]:
     wanted = Wanted(repair=repairs, from_copy=from_copy, scrub=False, discard=False)
-    return check_state(State(str(state)), wanted, lambda *told: None, lambda said: None)
+    return check_state(StateDirectory(str(state)), wanted, lambda *told: None, lambda said: None)
 
 
 def repair_by(crashed: Crashed, mounted: Mounted, harmed: Path, where: str) -> str:

@@ -16,8 +16,8 @@ import pytest
 from agentfs_client import wire
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, NotFoundError
-from agentfsd import runtime
 from agentfsd.control.event_stream import LIMIT
+from agentfsd.state import state_directory
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 
 WAIT_S = 20
@@ -290,7 +290,7 @@ def test_a_watcher_that_is_killed_or_does_not_read_hurts_nobody(mounted: Mounted
         killed.kill()
         assert working.wait(3 * WAIT_S) == 0
         assert mounted.fsck() == []
-        assert "failed" not in Path(runtime.State(str(mounted.state)).log).read_text()
+        assert "failed" not in Path(state_directory.StateDirectory(str(mounted.state)).log).read_text()
         told = 0
         while (event := next(events)).kind != "lost":
             told += 1

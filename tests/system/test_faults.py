@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import mounts
+from agentfs_host import mount_table
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_root
 
 Make = Callable[..., Mounted]
@@ -261,9 +261,9 @@ def abort(mounted: Mounted) -> None:
 
 @pytest.fixture(autouse=True)
 def _leave_no_fusectl() -> Iterator[None]:
-    had = mounts.mount_at(str(FUSECTL))
+    had = mount_table.mount_at(str(FUSECTL))
     yield
-    if had is None and mounts.mount_at(str(FUSECTL)) is not None:
+    if had is None and mount_table.mount_at(str(FUSECTL)) is not None:
         subprocess.run(["umount", FUSECTL], check=True)
 
 
@@ -312,5 +312,5 @@ def test_mounting_twice_at_once_gives_one_mount(used: Mounted) -> None:
     said = [process.communicate(timeout=60)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 1, 1]
     assert not any("Traceback" in text for text in said)
-    assert len([mount for mount in mounts.mount_table() if mount.mountpoint == os.path.realpath(used.path)]) == 1
+    assert len([mount for mount in mount_table.mount_table() if mount.mountpoint == os.path.realpath(used.path)]) == 1
     check_intact(used)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import occupants
+from agentfsd.linux import occupants
 from tests.hanging import in_a_hung_file_system
 from tests.mounted import Mounted, agentfsd, needs_root
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.control import ControlClient
-from agentfsd import mounts, runtime
+from agentfs_host import mount_table
 from agentfsd.backstore import ramdisk
+from agentfsd.linux import mounts
+from agentfsd.state import state_directory
 from tests.mounted import Mounted, agentfsd, needs_fuse, needs_root
 
 MIB = 1 << 20
@@ -33,7 +35,7 @@ def mounted(tmp_path: Path) -> Iterator[Mounted]:
 
 
 def place(mounted: Mounted) -> str:
-    return runtime.State(str(mounted.state)).ramdisk
+    return state_directory.StateDirectory(str(mounted.state)).ramdisk
 
 
 def mount_again(mounted: Mounted, *options: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +46,7 @@ def test_a_killed_daemon_loses_nothing_and_an_orderly_end_leaves_nothing(mounted
     mounted.cli("branch create", "b")
     (mounted.subtree("b") / "file").write_text("changed")
     mounted.cli("snapshot create", "s", "-b", "b")
-    shown = mounts.mount_at(place(mounted))
+    shown = mount_table.mount_at(place(mounted))
     assert shown is not None
     assert {"nosuid", "nodev", "mode=700"} <= shown.options
     for _ in range(2):
@@ -71,7 +73,7 @@ def test_a_larger_one_grows_what_a_killed_daemon_left(mounted: Mounted) -> None:
 def test_umount_takes_away_what_a_killed_daemon_left(mounted: Mounted) -> None:
     mounted.kill()
     assert "ramdisk" in agentfsd("umount", str(mounted.path)).stdout
-    assert mounts.mount_at(str(mounted.path)) is None
+    assert mount_table.mount_at(str(mounted.path)) is None
     assert not os.path.exists(place(mounted))
     assert agentfsd("umount", str(mounted.path), check=False).returncode == 1
     mounted.mount()

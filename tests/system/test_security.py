@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentfsd.cli import namespace
+from agentfsd.cli.sandbox import namespace_trial
 from tests.binding.test_table import needs_fork_watch
 from tests.mounted import Mounted, agentfsd, needs_root
 
@@ -289,7 +289,7 @@ print(json.dumps(found))
 
 
 def test_a_user_namespace_of_ones_own_opens_nothing(two: Mounted) -> None:
-    if not namespace.is_permitted() or shutil.which("unshare") is None:
+    if not namespace_trial.is_permitted() or shutil.which("unshare") is None:
         pytest.skip("no user namespaces here")
     script = f"""
         cd "{two.path}"

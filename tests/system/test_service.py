@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import ControlClient
-from agentfsd import journal, mounts
+from agentfs_host import mount_table
+from agentfsd.linux import mounts
+from agentfsd.process import journald
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_root
 
 _WATCHDOG_S = 0.4
@@ -122,7 +124,7 @@ def test_ready_comes_when_the_mount_answers_and_says_what_is_mounted(service: Se
     said = service.hear("STOPPING")
     assert "STATUS=unmounting" in said
     assert service.daemon.wait(20) == 0
-    assert mounts.mount_at(str(service.path)) is None
+    assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_watchdog_is_fed_while_requests_are_answered_and_not_while_the_daemon_stands_still(service: Service) -> None:
@@ -213,7 +215,7 @@ def test_settings_that_make_no_sense_are_refused_at_the_start(service: Service) 
     done = agentfsd("mount", str(service.lower), str(service.path), *arguments, check=False)
     assert done.returncode == 1
     assert f"{service.settings}:1: " in done.stderr
-    assert mounts.mount_at(str(service.path)) is None
+    assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_settings_that_cannot_be_read_to_their_end_change_nothing(service: Service) -> None:
@@ -279,13 +281,13 @@ def test_hangup_of_its_terminal_ends_a_daemon_in_the_foreground(tmp_path: Path) 
         arguments = ["mount", "--foreground", str(mounted.lower), str(mounted.path), "--state", str(mounted.state)]
         os.execv(AGENTFSD[0], [*AGENTFSD, *arguments])
     try:
-        wait_for(lambda: mounts.mount_at(str(mounted.path)) is not None)
+        wait_for(lambda: mount_table.mount_at(str(mounted.path)) is not None)
         wait_for(lambda: mounted.state.joinpath("daemon.json").exists())
         while select.select([terminal], [], [], 1)[0]:  # what it had to say has been said
             os.read(terminal, 1 << 16)
         os.close(terminal)
         assert ended(child) == 0
-        assert mounts.mount_at(str(mounted.path)) is None
+        assert mount_table.mount_at(str(mounted.path)) is None
     finally:
         mounted.end()
 
@@ -297,7 +299,7 @@ def test_stop_while_somebody_is_inside_unmounts_lazily(service: Service) -> None
         service.daemon.send_signal(signal.SIGTERM)
         service.hear("STOPPING=1")
         assert service.daemon.wait(20) == 0
-        assert mounts.mount_at(str(service.path)) is None
+        assert mount_table.mount_at(str(service.path)) is None
     finally:
         inside.kill()
         inside.wait()
@@ -307,12 +309,12 @@ def test_stop_as_soon_as_it_is_mounted_leaves_no_dead_mount(service: Service) ->
     command = [*AGENTFSD, "mount", "--foreground", str(service.lower), str(service.path), "--state", str(service.state)]
     for delay_s in (0.0, 0.005, 0.02):
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
-            while mounts.mount_at(str(service.path)) is None:
+            while mount_table.mount_at(str(service.path)) is None:
                 assert daemon.poll() is None
             time.sleep(delay_s)
             daemon.terminate()
             assert daemon.wait(20) == 0
-        assert mounts.mount_at(str(service.path)) is None
+        assert mount_table.mount_at(str(service.path)) is None
 
 
 def test_restart_after_a_kill_needs_no_repair_of_the_dead_mount(service: Service) -> None:
@@ -379,7 +381,7 @@ def test_journal_has_level_and_fields_of_each_record(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
         stream.bind(address)
         stream.settimeout(10)
-        handler = journal.handler({"AGENTFS_MOUNT": "/srv/work"}, address)
+        handler = journald.handler({"AGENTFS_MOUNT": "/srv/work"}, address)
         log = logging.Logger("agentfsd.test")
         log.addHandler(handler)
         try:
@@ -396,7 +398,7 @@ def test_journal_has_level_and_fields_of_each_record(tmp_path: Path) -> None:
 
 
 def test_standard_error_that_goes_to_the_journal_has_levels(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    handler = journal.handler({}, str(tmp_path / "nobody"))
+    handler = journald.handler({}, str(tmp_path / "nobody"))
     log = logging.Logger("agentfsd.test")
     log.addHandler(handler)
     log.info("one\ntwo")
@@ -407,10 +409,10 @@ def test_standard_error_that_goes_to_the_journal_has_levels(tmp_path: Path, capf
 def test_stream_is_the_journals_only_if_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(tmp_path / "stream", "w") as stream:
         found = os.fstat(stream.fileno())
-        assert not journal.listens(stream.fileno())
+        assert not journald.listens(stream.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
-        assert journal.listens(stream.fileno())
-        assert not journal.listens(0)
+        assert journald.listens(stream.fileno())
+        assert not journald.listens(0)
 
 
 def ended(child: int) -> int:

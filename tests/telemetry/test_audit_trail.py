@@ -28,11 +28,11 @@ def audit(opened: Opened, tmp_path: Path) -> Iterator[AuditTrail]:
     yield made
     made.close()
     bindings.close()
-    assert opened.overlay.listeners == []
+    assert opened.overlay.events.listeners == []
 
 
 def tell(opened: Opened, kind: EventKind, path: bytes, pid: int = os.getpid()) -> None:
-    opened.overlay.tell(BranchEvent(kind, opened.overlay.default_id, pid, opened.tree().root, path))
+    opened.overlay.events.publish(BranchEvent(kind, opened.overlay.default_id, pid, opened.tree().root, path))
 
 
 def records(audit: AuditTrail) -> list[AuditRecord]:
@@ -65,17 +65,17 @@ def test_a_watcher_hears_of_each_write_though_the_trail_needs_one(audit: AuditTr
     inode, heard = opened.write("f", b"x"), list[BranchEvent]()
 
     def write() -> None:
-        if opened.overlay.is_news((inode.tree.id, inode.ino, os.getpid())):
-            opened.overlay.tell(BranchEvent("modified", inode.tree.id, os.getpid(), inode))
+        if opened.overlay.events.is_news((inode.tree.id, inode.ino, os.getpid())):
+            opened.overlay.events.publish(BranchEvent("modified", inode.tree.id, os.getpid(), inode))
 
     write()
-    assert opened.overlay.last_write is not None
-    opened.overlay.listeners.append(heard.append)
+    assert opened.overlay.events.last_write is not None
+    opened.overlay.events.listeners.append(heard.append)
     write()
     write()
-    opened.overlay.listeners.remove(heard.append)
+    opened.overlay.events.listeners.remove(heard.append)
     assert (len(heard), len(records(audit))) == (2, 1)
-    assert opened.overlay.last_write is None
+    assert opened.overlay.events.last_write is None
     write()
     assert len(records(audit)) == 2
 
@@ -84,8 +84,8 @@ def test_a_binding_is_of_whoever_asked_for_it(audit: AuditTrail, opened: Opened)
     other = subprocess.Popen(["sleep", "60"])
     while Path(f"/proc/{other.pid}/comm").read_text() != "sleep\n":
         time.sleep(0.01)
-    opened.overlay.tell(BranchEvent("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
-    opened.overlay.tell(BranchEvent("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
+    opened.overlay.events.publish(BranchEvent("bound", opened.overlay.default_id, other.pid, by=os.getpid()))
+    opened.overlay.events.publish(BranchEvent("bound", opened.overlay.default_id, os.getpid(), by=os.getpid()))
     other.kill()
     other.wait()
     assert [(found.pid, found.name) for found in records(audit)] == [
@@ -129,7 +129,7 @@ def test_a_disk_that_is_full_for_a_while_loses_records_and_says_so(
 def test_switched_off_nothing_listens_and_what_was_written_stays(audit: AuditTrail, opened: Opened, tmp_path: Path) -> None:
     tell(opened, "created", b"f")
     audit.set(enabled=False, max_bytes=1 << 20)
-    assert opened.overlay.listeners == []
+    assert opened.overlay.events.listeners == []
     with sqlite3.connect(tmp_path / "audit.db") as database:
         assert database.execute("SELECT path FROM record").fetchall() == [(b"f",)]
     database.close()

@@ -8,12 +8,12 @@ import pytest
 
 from agentfs_client import wire
 from agentfs_files.backends.in_memory import InMemoryFilesystem
-from agentfsd.web import comparing, names
-from agentfsd.web.code import coloured, text_of
-from agentfsd.web.graph import Node, places
+from agentfsd.web import diff_rows, display_text
+from agentfsd.web.file_view import PART_BYTES, view
 from agentfsd.web.guard import Keys, is_loopback
-from agentfsd.web.trees import ArchiveTree
-from agentfsd.web.viewing import PART_BYTES, view
+from agentfsd.web.highlighting import coloured, text_of
+from agentfsd.web.history_columns import HistoryNode, places
+from agentfsd.web.viewed_trees import ArchiveTree
 
 
 def patch(*lines: str, path: str = "a.py", **fields: object) -> wire.FilePatch:
@@ -22,12 +22,12 @@ def patch(*lines: str, path: str = "a.py", **fields: object) -> wire.FilePatch:
     return wire.FilePatch(path=path, patch=text, **values)  # type: ignore[arg-type]
 
 
-def sides(diff: comparing.FileDiff) -> list[tuple[int, str, int, str]]:
+def sides(diff: diff_rows.FileDiff) -> list[tuple[int, str, int, str]]:
     return [(row.old, text_of(row.was or []), row.new, text_of(row.now or [])) for hunk in diff.hunks for row in hunk.rows]
 
 
 def test_changed_line_stands_beside_what_it_became() -> None:
-    found = comparing.file_diff(
+    found = diff_rows.file_diff(
         patch("@@ -3,4 +3,3 @@ class A:", " same", "-    # a note", "-def one(): pass", "+def two(): pass", " end")
     )
     assert sides(found) == [
@@ -52,21 +52,21 @@ def test_changed_line_stands_beside_what_it_became() -> None:
 def test_similar_lines_are_found_in_order(
     gone: list[str], came: list[str], expected: Sequence[tuple[int | None, int | None]]
 ) -> None:
-    assert list(comparing.align(gone, came)) == expected
+    assert list(diff_rows.align(gone, came)) == expected
 
 
 def test_long_difference_is_cut_and_says_so() -> None:
-    count = comparing.MAX_LINES + 100
-    found = comparing.file_diff(patch(f"@@ -0,0 +1,{count} @@", *(f"+line {n}" for n in range(count)), status="A"))
-    assert len(sides(found)) == comparing.MAX_LINES
+    count = diff_rows.MAX_LINES + 100
+    found = diff_rows.file_diff(patch(f"@@ -0,0 +1,{count} @@", *(f"+line {n}" for n in range(count)), status="A"))
+    assert len(sides(found)) == diff_rows.MAX_LINES
     assert any("first 5,000 lines" in note for note in found.notes)
 
 
 def test_what_lines_cannot_say_is_said_in_words() -> None:
-    found = comparing.file_diff(patch(is_binary=True, added=-1, removed=-1, old_size=-1, new_size=2048))
+    found = diff_rows.file_diff(patch(is_binary=True, added=-1, removed=-1, old_size=-1, new_size=2048))
     assert found.hunks == []
     assert "nothing before, 2.0 KiB now" in found.notes[0]
-    moved = comparing.file_diff(patch(old_mode=0o100644, new_mode=0o100755, lower_moved=True))
+    moved = diff_rows.file_diff(patch(old_mode=0o100644, new_mode=0o100755, lower_moved=True))
     assert moved.notes == [
         "Its mode was 100644 and is 100755 now.", "The real file has changed since this branch changed its own.",
     ]  # fmt: skip
@@ -81,8 +81,8 @@ def test_colours_lose_no_character() -> None:
 
 def test_paths_survive_an_address() -> None:
     path = "sub/a#b?c&d=%41 \udcff<x>\n.txt"
-    assert names.query(f"path={names.key(path)}".encode()) == [("path", path)]
-    assert names.visible(path) == "sub/a#b?c&d=%41 \\xff<x>\\n.txt"
+    assert display_text.query(f"path={display_text.key(path)}".encode()) == [("path", path)]
+    assert display_text.visible(path) == "sub/a#b?c&d=%41 \\xff<x>\\n.txt"
 
 
 def test_names_that_differ_look_different() -> None:
@@ -90,14 +90,15 @@ def test_names_that_differ_look_different() -> None:
         "app.py", " app.py", "app.py ", "d/app.py", "d/ app.py", "app\u200b.py", "app\u00ad.py", "\ufeffapp.py", "app .py",
         "app  .py", "\u202eapp.py", "app\n.py", "app\udcff.py", "app\U000e0041.py", "\u65e5\u672c.py",
     ]  # fmt: skip
-    seen = [" ".join(names.visible(name).replace("\u200b", "").replace("\u00ad", "").split()) for name in given]
+    seen = [" ".join(display_text.visible(name).replace("\u200b", "").replace("\u00ad", "").split()) for name in given]
     assert len(set(seen)) == len(given)
-    assert names.visible("a b/\u65e5\u672c \u00e9") == "a b/\u65e5\u672c \u00e9"
-    assert names.visible(" lead/in  it ") == "\u2423lead/in\u2423\u2423it\u2423"
+    assert display_text.visible("a b/\u65e5\u672c \u00e9") == "a b/\u65e5\u672c \u00e9"
+    assert display_text.visible(" lead/in  it ") == "\u2423lead/in\u2423\u2423it\u2423"
 
 
 def test_lines_of_descent_keep_their_columns_and_join() -> None:
-    nodes = [Node("b", ["2"]), Node("a", ["1"]), Node("2", ["1"]), Node("1", [""]), Node("", [])]
+    parents = {"b": "2", "a": "1", "2": "1", "1": ""}
+    nodes = [*(HistoryNode(name, [parent]) for name, parent in parents.items()), HistoryNode("", [])]
     found = places(nodes)
     assert [place.column for place in found] == [0, 1, 0, 1, 1]
     assert found[0].segments == [(0, 1, 0, 2)]
@@ -106,7 +107,7 @@ def test_lines_of_descent_keep_their_columns_and_join() -> None:
 
 
 def test_merge_has_a_line_to_each_parent() -> None:
-    found = places([Node("m", ["1", "2"]), Node("2", ["1"]), Node("1", [])])
+    found = places([HistoryNode("m", ["1", "2"]), HistoryNode("2", ["1"]), HistoryNode("1", [])])
     assert found[0].segments == [(0, 1, 0, 2), (0, 1, 1, 2)]
     assert (1, 1, 0, 2) in found[1].segments
 
@@ -142,7 +143,7 @@ def tree(tmp_path: Path) -> Iterator[ArchiveTree]:
 
 @pytest.mark.parametrize("path", ["log.txt", "one-line.txt"])
 def test_stretches_of_a_large_file_make_the_whole(tree: ArchiveTree, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentfsd.web.code.MAX_LINE_CHARACTERS", 10 * PART_BYTES)
+    monkeypatch.setattr("agentfsd.web.highlighting.MAX_LINE_CHARACTERS", 10 * PART_BYTES)
     found: list[str] = []
     offset, stretches = 0, 0
     while True:

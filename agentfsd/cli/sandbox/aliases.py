@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentfsd.config import is_within
-from agentfsd.mounts import Mounted
+from agentfs_host.mount_table import Mounted, is_within
 
 
 class Alias(NamedTuple):

@@ -10,10 +10,10 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from agentfsd import namespaces
+from agentfs_host.mount_table import is_within
 from agentfsd.cli.sandbox.layout import Cover, Place, Plan
 from agentfsd.cli.sandbox.view import View
-from agentfsd.config import is_within
+from agentfsd.linux import namespaces
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
 _OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")

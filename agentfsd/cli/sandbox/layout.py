@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentfs_client.registry import DaemonRecord, read_record, runtime_dir
-from agentfsd import mounts, runtime
+from agentfs_host import mount_table
+from agentfs_host.mount_table import Mounted, is_within
 from agentfsd.cli.sandbox.aliases import Alias, aliases
 from agentfsd.cli.sandbox.profiles import Confinement
-from agentfsd.config import is_within
 from agentfsd.errors import Refusal
-from agentfsd.mounts import Mounted
+from agentfsd.state import daemon_records, state_directory
+from agentfsd.state.state_directory import StateDirectory
 
 _NO_HOME = frozenset(
     {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
@@ -64,19 +65,21 @@ class Plan:
     pins: tuple[str, ...] = ()
 
 
-def plan(confinement: Confinement, record: DaemonRecord | None, targets: Sequence[str]) -> Plan:
-    """Make the plan of a run of the daemon behind *record*, whose branch is shown at *targets*.
+def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> Plan:
+    """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
 
     Raises:
         Refusal: A place cannot be what was asked for.
     """
-    table = mounts.mount_table()
+    table = mount_table.mount_table()
+    records = _records()
+    record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
     places = _places(confinement, shown)
     gone = [place.path for place in places if place.how in ("fresh", "hide")]
     covers = [
-        cover for cover in (_covers(record, shown, table) if confinement.covers else [])
+        cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
         if cover.keep or not any(is_within(cover.path, place) for place in gone)
     ]  # fmt: skip
     pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
@@ -113,10 +116,12 @@ def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[
 # -- what is covered ----------------------------------------------------------------------------------------------------
 
 
-def _covers(record: DaemonRecord | None, shown: Sequence[str], table: Sequence[Mounted]) -> list[Cover]:
+def _covers(
+    record: DaemonRecord | None, records: Sequence[DaemonRecord], shown: Sequence[str], table: Sequence[Mounted]
+) -> list[Cover]:  # fmt: skip
     registries = [path for path in _registries() if os.path.isdir(path)]
-    states = _states(record, registries, shown)
-    others = [mounted.mountpoint for mounted in table if mounted.fstype == mounts.FSTYPE]
+    states = _states(records, shown)
+    others = [mounted.mountpoint for mounted in table if mounted.fstype == mount_table.FSTYPE]
     keep = _kept(record)
     found: dict[str, Cover] = {}
     for path in [*registries, *states]:
@@ -148,18 +153,23 @@ def _registries() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _states(record: DaemonRecord | None, registries: Iterable[str], shown: Sequence[str]) -> list[str]:
+def _records() -> list[DaemonRecord]:
+    """What daemons have noted of themselves, in any registry: somebody may name another one to a run than to its daemon."""
+    paths = [path for registry in _registries() for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
+    return [record for path in paths if (record := read_record(path)) is not None]
+
+
+def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
     """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
-    records = [read_record(path) for registry in registries for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
-    found = [each.state for each in (record, *records) if each is not None]
+    found = [record.state for record in records]
     for parent in {
-        os.path.dirname(runtime.default_state("/").path),
+        os.path.dirname(state_directory.default_state("/").path),
         os.path.realpath(os.path.expanduser("~/.local/state/agentfsd")),
     }:
         if not os.path.isdir(parent):
             continue
         if any(is_within(place, parent) for place in shown):  # a workspace beside the state directories stays
-            found += [entry.path for entry in os.scandir(parent) if os.path.exists(runtime.State(entry.path).lock)]
+            found += [entry.path for entry in os.scandir(parent) if os.path.exists(StateDirectory(entry.path).lock)]
         else:
             found.append(parent)
     return [path for path in dict.fromkeys(found) if os.path.isdir(path)]
@@ -169,8 +179,9 @@ def _kept(record: DaemonRecord | None) -> list[str]:
     """What a command that is bound talks to its own daemon by."""
     if record is None:
         return []
-    state = runtime.State(record.state)
-    return [path for path in (record.socket, state.doorway, runtime.registered_at(record.state)) if os.path.exists(path)]
+    state = StateDirectory(record.state)
+    noted = [os.path.join(path, os.path.basename(daemon_records.registered_at(record.state))) for path in _registries()]
+    return [path for path in (record.socket, state.doorway, *noted) if os.path.exists(path)]
 
 
 def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:

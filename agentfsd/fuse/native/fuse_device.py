@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 
-from agentfsd import mounts
+from agentfsd.linux import mounts
 
 _FUSERMOUNT_TIMEOUT_S = 20
 

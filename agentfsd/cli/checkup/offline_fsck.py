@@ -1,0 +1,179 @@
+"""fsck of a state directory that is not mounted: looks before it opens anything, and repairs what it is told to."""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+
+from agentfsd import escape
+from agentfsd.backstore import ramdisk
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.cli.command_base import Failure
+from agentfsd.control import status_text
+from agentfsd.core.overlay import Overlay
+from agentfsd.daemon import state_contents
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.metadata import clean_copy, inspection
+from agentfsd.metadata.inspection import Findings
+from agentfsd.metadata.row_store import Store
+from agentfsd.state import state_directory
+
+Tell = Callable[[int, int, str], object]
+Say = Callable[[str], object]
+
+
+class Wanted:
+    """What the options say."""
+
+    def __init__(self, *, repair: bool, from_copy: bool, scrub: bool, discard: bool) -> None:
+        self.repair, self.from_copy, self.scrub, self.discard = repair or from_copy, from_copy, scrub, discard
+
+
+def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tell, note: Say) -> list[str]:
+    """Problems that are left; *note* is called with what else there is to say."""
+    place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
+    path = place.metadata
+    if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
+        raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
+    with state_directory.locked(state):
+        found = state_contents.inspect(place)
+        if found.damage and not wanted.repair:
+            note(_what_can_be_done(path))
+            return found.damage
+        if inspection.is_blank(path) and not found.damage and not wanted.from_copy:
+            note("nothing was ever kept in it")
+            return []
+        if wanted.repair:
+            _prepare(path, wanted, found, note)
+        return _check(place, _lower_of(state, path, found), wanted, tell, note)
+
+
+def _what_can_be_done(path: str) -> str:
+    """What loses less comes first."""
+    said = "nothing was changed; what comes after that was not checked"
+    if not _why_unusable(path):
+        said += ". --repair goes on with what is there, and keeps the rest"
+        return said + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
+    return f"{said}. --repair cannot go on with it; {_going_back(path)}"
+
+
+def _going_back(path: str) -> str:
+    at = clean_copy.made_at(path)
+    if at is None:
+        return "there is no copy of it to go back to: restore it from a backup, or move the state directory away to start afresh"
+    return f"--from-copy goes back to the metadata of {_when(at)}, and keeps the contents that were made since"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
+    """What is there is kept, before anything is changed."""
+    if not wanted.from_copy and not found.damage:
+        return
+    if wanted.from_copy:
+        copy = inspection.inspect(path + clean_copy.COPY) if clean_copy.made_at(path) is not None else None
+        if copy is None or copy.damage:
+            hint = "restore it from a backup" if _why_unusable(path) else "--repair goes on with what is there"
+            raise Failure(f"there is no sound copy of {path}", f"nothing was changed; {hint}")
+    elif why := _why_unusable(path):
+        raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
+    note(f"the metadata as it was is kept in {clean_copy.keep_damaged(path)}")
+    for sentence in found.damage:
+        note(sentence)
+    if wanted.from_copy:
+        note(_what_goes(path))
+        clean_copy.go_back(path)
+
+
+def _why_unusable(path: str) -> str:
+    """Why SQLite itself cannot go on with what is there, "" when it can."""
+    if inspection.is_blank(path):
+        return "it is empty" if os.path.exists(path) else "it is missing"
+    try:
+        with inspection.reading(path) as db:
+            said = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as exc:
+        said = str(exc)
+    return "" if said == "ok" else inspection.plain(said)
+
+
+def _what_goes(path: str) -> str:
+    """What the copy lacks, as far as the damaged database can still be read."""
+    at = clean_copy.made_at(path)
+    assert at is not None
+    said = f"the state is that of {_when(at)}: what was changed since is not in it"
+    try:
+        now, then = _names(path), _names(path + clean_copy.COPY)
+    except sqlite3.DatabaseError:
+        return f"{said}; which branches and snapshots were made since cannot be read any more"
+    gone = [escape.printable(now[key]) for key in now if key not in then]
+    return f"{said}, nor are {', '.join(gone)}" if gone else said
+
+
+def _names(path: str) -> dict[tuple[str, str], str]:
+    """What branches and snapshots are called, each with its kind, by kind and id."""
+    with inspection.reading(path) as db:
+        return {
+            (kind, number): f"{kind} {name}"
+            for kind in ("branch", "snapshot")
+            for number, name in db.execute(f"SELECT id, name FROM {kind} ORDER BY id")
+        }
+
+
+def _lower_of(state: state_directory.StateDirectory, path: str, found: Findings) -> str:
+    lower = found.lower or inspection.inspect(path).lower
+    record = state.last_record()
+    if not lower and record is not None:
+        lower = record.lower
+    return lower
+
+
+def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wanted, tell: Tell, note: Say) -> list[str]:
+    lower, backstore = HostLower(lower_path), HostBackstore(place.objects)
+    store = Store.open(place.metadata, lower_path, mends=wanted.repair)
+    logging.getLogger("agentfsd").addHandler(logging.NullHandler())  # what would be logged is told by note()
+    try:
+        before = len(backstore.aside())
+        overlay = Overlay(store, lower, backstore)
+        if wanted.repair:
+            _take_back(overlay, note)
+        while overlay.layers.reap():
+            pass
+        if wanted.discard:
+            backstore.discard_aside()
+        problems = _drive(overlay.fsck_in_steps(scrub=wanted.scrub, alone=True), tell)
+        for sentence in overlay.recovered.notes:
+            note(sentence)
+        if wanted.repair and overlay.recovered.lost:
+            note(f"--repair cannot bring back what is lost; a backup of {place.objects} can, under the same name")
+        since = len(backstore.aside()) - before
+        if wanted.from_copy and since > 0:
+            note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
+        for one in backstore.aside():
+            made = _when(one.mtime_ns / 1e9)
+            note(f"set aside: {one.path}, {status_text.size(one.size)}, last written {made} (--discard removes it)")
+        return problems
+    finally:
+        store.close()
+        backstore.close()
+        lower.close()
+
+
+def _take_back(overlay: Overlay, note: Say) -> None:
+    """What was set aside, and a row refers to, is that file's content again."""
+    back = {number for number in overlay.recovered.lost if overlay.backstore.take_back(number)}
+    overlay.recovered.lost -= back
+    if back:
+        note(f"{len(back)} set-aside contents are in their places again")
+
+
+def _drive(steps: Generator[tuple[int, int, str], None, list[str]], tell: Tell) -> list[str]:
+    while True:
+        try:
+            tell(*next(steps))
+        except StopIteration as end:
+            problems: list[str] = end.value
+            return problems

@@ -1,0 +1,173 @@
+"""What every command shares: the -m option, a client for the mount that was meant, errors as one sentence."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from agentfs_client import locate
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError, DaemonGoneError
+from agentfs_client.registry import DaemonRecord
+from agentfsd.cli import shell_completion
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing
+from agentfsd.errors import Refusal
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+PATIENCE_S = 15.0  # with a daemon that is asked for what takes no time
+_ATTEMPTS = 3
+_ATTEMPT_EVERY_S = 0.1
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """A refusal, shown as a sentence and a hint; exit code 1."""
+
+    exit_code = EXIT_REFUSED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def show(self, file: Any = None) -> None:
+        printing.fail(self.message, self.hint)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turns what the rooms and the daemon raise into Failure."""
+    try:
+        yield
+    except (Refusal, AgentFSError) as exc:
+        raise Failure(exc.message, exc.hint) from exc
+    except BrokenPipeError:
+        raise  # whoever read our output has had enough
+    except OSError as exc:
+        where = f"{os.fsdecode(exc.filename)}: " if exc.filename else ""
+        raise Failure(f"{where}{exc.strerror or exc}") from exc
+
+
+class Group(click.Group):
+    """A command group whose commands never end in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with refusals():
+            return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """0 done, 1 refused or failed, 2 usage; an error is `agentfsd:` and a sentence."""
+
+        def run() -> Any:
+            return super(Group, self).main(args, prog_name, complete_var, standalone_mode=False, **extra)
+
+        if not standalone_mode:
+            return run()
+        sys.exit(self._exit_code(run))
+
+    def _exit_code(self, run: Callable[[], Any]) -> int:
+        try:
+            code = run()
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except click.UsageError as exc:
+            path = exc.ctx.command_path if exc.ctx is not None else "agentfsd"
+            printing.fail(exc.format_message().rstrip("."), f"`{path} --help` shows how")
+            return EXIT_USAGE
+        except click.ClickException as exc:
+            exc.show()
+            return exc.exit_code
+        except click.Abort:
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at exit
+            return EXIT_REFUSED
+        except Exception as exc:
+            if os.environ.get("AGENTFS_DEBUG"):
+                raise
+            printing.fail(f"internal error: {type(exc).__name__}: {exc}", "AGENTFS_DEBUG=1 shows where; please report it")
+            return EXIT_REFUSED
+
+
+class WithPaths(click.Command):
+    """A command whose arguments after ``--`` are paths, in ``ctx.obj``; click itself would run them together with the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.obj = [os.fsencode(path) for path in args[cut + 1 :]]
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
+def mount_option(command: _F) -> _F:
+    return click.option(
+        "-m",
+        "--mount",
+        "named",
+        metavar="MOUNTPOINT",
+        shell_complete=shell_completion.mounts,
+        help="Which mount, if not the one around you.",
+    )(command)
+
+
+def json_option(command: _F) -> _F:
+    return click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")(command)
+
+
+@contextmanager
+def client(named: str | None) -> Iterator[ControlClient]:
+    """A conversation with the daemon of the mount that the user means."""
+    _, found = converse(lambda: mount_finder.find(named, revive=True))
+    with found:
+        yield found
+
+
+@contextmanager
+def answering(record: DaemonRecord | None) -> Iterator[None]:
+    """Failure, with what to do, when a daemon does not answer within PATIENCE_S; for conversations with that limit."""
+    try:
+        yield
+    except DaemonGoneError as exc:
+        if record is None or not isinstance(exc.__cause__, TimeoutError):
+            raise
+        hint = (
+            f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: all acknowledged is there"
+        )
+        raise Failure(f"the daemon of {record.mountpoint}, process {record.pid}, does not answer", hint) from None
+
+
+def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -> tuple[locate.Mount, ControlClient]:
+    """Finds a mount and its daemon; once more when a one-step daemon has just ended for want of work."""
+    for _ in range(_ATTEMPTS - 1):
+        mount = find()
+        try:
+            return mount, mount.connect(timeout_s)
+        except DaemonGoneError:
+            if mount.record is None or not mount.record.hidden:
+                raise
+            time.sleep(_ATTEMPT_EVERY_S)
+    mount = find()
+    return mount, mount.connect(timeout_s)
+
+
+def plain(value: Any) -> Any:
+    """A wire struct as plain dictionaries and lists, for JSON."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,114 @@
+"""branch create, list, show, rename, delete."""
+
+import click
+
+from agentfs_client import wire
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
+from agentfsd.cli.output import printing
+
+
+@click.group(cls=Group)
+def branch() -> None:
+    """Make, list and remove branches.
+
+    \b
+    Example:
+      agentfsd branch create fix-1 --from main-3
+      agentfsd branch list
+    """
+
+
+def _show(found: list[wire.Branch], as_json: bool) -> None:
+    if as_json:
+        printing.as_json(plain(found))
+        return
+    rows = [(b.name, str(b.changed), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id) for b in found]
+    printing.table(("branch", "changes", "processes", "from", "created", "id"), rows)
+
+
+@branch.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "source",
+    metavar="REF",
+    shell_complete=shell_completion.refs,
+    help="A branch or snapshot to start from; else main as it is now.",
+)
+@mount_option
+def create(name: str, source: str | None, named: str | None) -> None:
+    """Make a branch. Instant, whatever the size.
+
+    \b
+    Example:
+      agentfsd branch create fix-1
+      agentfsd branch create fix-2 --from fix-1
+    """
+    with client(named) as daemon:
+        made = daemon.create_branch(name, source)
+    printing.say(f"branch {made.name} made from {made.base or 'the lower'}")
+
+
+@branch.command("list")
+@mount_option
+@json_option
+def list_(named: str | None, as_json: bool) -> None:
+    """List all branches.
+
+    \b
+    Example:
+      agentfsd branch list --json
+    """
+    with client(named) as daemon:
+        _show(daemon.list_branches(), as_json)
+
+
+@branch.command()
+@click.argument("ref", required=False, shell_complete=shell_completion.branches)
+@mount_option
+@json_option
+def show(ref: str | None, named: str | None, as_json: bool) -> None:
+    """Show one branch; without REF the one you are in.
+
+    \b
+    Example:
+      agentfsd branch show fix-1
+    """
+    with client(named) as daemon:
+        found = daemon.show_branch(ref)
+    if as_json:
+        printing.as_json(plain(found))
+    else:
+        _show([found], False)
+
+
+@branch.command()
+@click.argument("ref", shell_complete=shell_completion.branches)
+@click.argument("new_name")
+@mount_option
+def rename(ref: str, new_name: str, named: str | None) -> None:
+    """Give a branch another name; processes in it stay in it.
+
+    \b
+    Example:
+      agentfsd branch rename fix-1 winner
+    """
+    with client(named) as daemon:
+        daemon.rename_branch(ref, new_name)
+    printing.say(f"branch {ref} is {new_name} now")
+
+
+@branch.command()
+@click.argument("ref", shell_complete=shell_completion.branches)
+@mount_option
+def delete(ref: str, named: str | None) -> None:
+    """Remove a branch that holds no changes (see discard for one that does).
+
+    \b
+    Example:
+      agentfsd branch delete fix-1
+    """
+    with client(named) as daemon:
+        daemon.delete_branch(ref)
+    printing.say(f"branch {ref} deleted")

@@ -1,0 +1,93 @@
+"""interpose: whether programs get real descriptors of the files of a mount, and how."""
+
+import click
+
+from agentfs_client import wire
+from agentfsd.cli.command_base import client, json_option, mount_option, plain
+from agentfsd.cli.output import printing
+
+
+@click.group()
+def interpose() -> None:
+    """Real descriptors of the files of a mount: what is read and written with one does not pass through the daemon.
+
+    `agentfsd run --interpose` gives them to any program, `agentfs_client.open` to one in Python. Off until somebody says so:
+    what holds one reads and writes the branch's content without being asked again.
+
+    \b
+    Example:
+      agentfsd interpose set enabled=on
+      agentfsd interpose get
+    """
+
+
+@interpose.command("get")
+@mount_option
+@json_option
+def get(named: str | None, as_json: bool) -> None:
+    """Every setting with its value, and whether descriptors can be given out here.
+
+    \b
+    Example:
+      agentfsd interpose get --json
+    """
+    with client(named) as daemon:
+        found = daemon.interpose()
+    if as_json:
+        printing.as_json(plain(found))
+        return
+    printing.table(("setting", "value"), sorted(found.settings.items()))
+    printing.say()
+    printing.say(_summary(found))
+
+
+def _summary(found: wire.InterposeReply) -> str:
+    if not found.possible:
+        return f"nothing is given out: {found.why}"
+    if found.settings.get("enabled") != "on":
+        return "nothing is given out; `agentfsd interpose set enabled=on` changes that"
+    return f"descriptors are given out, at present of {printing.plural(found.open, 'file')}"
+
+
+@interpose.command("set")
+@click.argument("settings", metavar="NAME=VALUE...", nargs=-1, required=True)
+@mount_option
+def set_(settings: tuple[str, ...], named: str | None) -> None:
+    """Change settings, from now on and for good. NAME VALUE does as well for a single one.
+
+    \b
+    enabled             on, off
+    eager_upperization  on: who only reads gets the branch's own content, too, copied up for this
+    max_copy_bytes      what may be copied for this where blocks cannot be shared, such as 64M
+    require_reflink     on: nothing is copied
+    min_read_bytes      who only reads less is left with the mount, such as 1M
+    allow               programs, by path or name, with * and ?; nothing: every one
+
+    \b
+    Example:
+      agentfsd interpose set enabled=on max_copy_bytes=256M
+      agentfsd interpose set allow "python3* /usr/bin/git"
+    """
+    wanted = _pairs(settings)
+    with client(named) as daemon:
+        known = daemon.interpose().settings
+        for name, _ in wanted:
+            if name not in known:
+                raise click.UsageError(f"there is no setting named {name!r}; there are {', '.join(known)}")
+        for name, value in wanted:
+            found = daemon.set_interpose(name, value)
+            printing.say(f"{name} is {found.settings[name] or 'empty'} now")
+    if not found.possible:
+        printing.note(f"nothing is given out here all the same: {found.why}")
+
+
+def _pairs(settings: tuple[str, ...]) -> list[tuple[str, str]]:
+    if len(settings) == 2 and "=" not in settings[0]:
+        return [(settings[0], settings[1])]
+    pairs = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"{setting!r} is no NAME=VALUE")
+        pairs.append((name.strip(), value.strip()))
+    return pairs

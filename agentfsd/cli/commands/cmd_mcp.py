@@ -1,0 +1,73 @@
+"""mcp."""
+
+import importlib.util
+import sys
+
+import click
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import NotFoundError
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import Failure, converse, mount_option
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing
+
+
+@click.command()
+@click.option(
+    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Which branch; else the one you are in."
+)
+@click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
+@click.option(
+    "--from",
+    "source",
+    metavar="REF",
+    shell_complete=shell_completion.refs,
+    help="What a new branch starts from; else main as it is now.",
+)
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@click.option("--snapshot", "each", is_flag=True, help="Take a snapshot of the branch before each tool that changes something.")
+@mount_option
+def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each: bool, named: str | None) -> None:
+    """Serve a branch to an MCP client (Claude Code, Claude Desktop, an editor) on standard input and output.
+
+    The tools are those of MCP's reference file system server, and snapshot, restore, diff, list_snapshots, glob and grep. Paths
+    may be absolute, beneath the mount point, or relative to it. Several of these can run at once, in one branch or several.
+    It ends when the client closes its input, or with SIGTERM.
+
+    \b
+    Example:
+      claude mcp add work -- agentfsd mcp -m ~/work -b fix-1
+    \b
+    What a client's configuration takes (names of files and programs in full):
+      {"mcpServers": {"work": {"command": "agentfsd", "args": ["mcp", "-m", "/home/me/work", "-b", "fix-1"]}}}
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise Failure("the package mcp is missing, which speaks the protocol", "pip install 'agentfsd[mcp]'")
+    from agentfs_files.backends.branch import BranchFilesystem
+    from agentfs_files.integrations.mcp.server import run
+
+    mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    with daemon:
+        chosen = _branch(daemon, branch, new, source)
+        shown_at = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
+        filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at)
+    with filesystem:
+        if sys.stdin.isatty():
+            printing.note("this speaks MCP, not to people: a client starts it; Ctrl-D ends it")
+        printing.note(f"branch {chosen.name} of {shown_at}")
+        run(filesystem, snapshot_each_change=each)
+
+
+def _branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
+    if new and branch is None:
+        raise Failure("a new branch needs a name", "agentfsd mcp -b NAME --new")
+    if new and branch is not None:
+        return daemon.create_branch(branch, source)
+    if source is not None:
+        raise Failure("--from is for a new branch", "add --new, or leave out --from")
+    try:
+        return daemon.show_branch(branch)
+    except NotFoundError as exc:
+        raise Failure(exc.message, f"--new makes it: agentfsd mcp -b {branch} --new") from exc

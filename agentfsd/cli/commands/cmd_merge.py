@@ -1,0 +1,130 @@
+"""merge and commit: from several branches to one, and from a branch to the real files."""
+
+from typing import Literal
+
+import click
+
+from agentfs_client import wire
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, client, converse, json_option, mount_option, plain
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing, progress_bar
+
+_STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False), "files": ("", True), "union": ("union", False)}
+
+
+@click.command()
+@click.argument("refs", metavar="SRC... [DST]", shell_complete=shell_completion.refs, nargs=-1, required=True)
+@click.option(
+    "--into",
+    metavar="BRANCH",
+    shell_complete=shell_completion.branches,
+    help="The branch that gets the result; then every argument is merged, in order.",
+)
+@click.option("--ours", "side", flag_value="ours", help="Where both changed the same, DST's change wins.")
+@click.option("--theirs", "side", flag_value="theirs", help="Where both changed the same, SRC's change wins.")
+@click.option(
+    "--strategy", type=click.Choice(sorted(_STRATEGIES)), default="lines", show_default=True,
+    help="lines: changes to different lines of a file come together; files: they never do; union: both, also of the same lines.",
+)  # fmt: skip
+@click.option("--markers", is_flag=True, help="Write text conflicts into the files, between markers, instead of refusing.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; list every conflict.")
+@mount_option
+@json_option
+@click.pass_context
+def merge(
+    ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
+    markers: bool, dry_run: bool, named: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). All or nothing: with a conflict DST
+    stays as it is. `agentfsd undo` takes a merge back. What git writes in passing (.git/index, logs) is no conflict: DST keeps
+    its index.
+
+    \b
+    Example:
+      agentfsd merge fix-1 main
+      agentfsd merge fix-1 fix-2 fix-3 --into main
+      agentfsd merge fix-1 main --dry-run
+    """
+    if into is None and len(refs) > 2:
+        raise click.UsageError("more than two refs: say --into BRANCH where they are to be merged")
+    if side and strategy == "union":
+        raise click.UsageError("--strategy union takes both sides: leave out --ours and --theirs")
+    sources, target = (refs, into) if into or len(refs) == 1 else (refs[:1], refs[1])
+    favor, whole_files = _STRATEGIES[strategy]
+    with client(named) as daemon, progress_bar.of_daemon() as on_progress:
+        result = daemon.merge(
+            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            on_progress=on_progress,
+        )  # fmt: skip
+    _report(result, f"merged {', '.join(sources)}", dry_run, as_json)
+    if result.conflicts:
+        if not as_json:
+            printing.note("--ours, --theirs or --markers decide conflicts; or change one side and merge again")
+        ctx.exit(EXIT_REFUSED)
+
+
+@click.command(cls=WithPaths)
+@click.argument("branch", required=False, shell_complete=shell_completion.branches)
+@click.option("--dry-run", is_flag=True, help="Change nothing; show what would be written, and what moved meanwhile.")
+@click.option("--merge", "merging", is_flag=True, help="Where the target changed meanwhile, merge three-way.")
+@click.option("--force", is_flag=True, help="Where the target changed meanwhile, overwrite that.")
+@click.option("--resume", is_flag=True, help="Finish a commit that was interrupted.")
+@click.option("--abort", is_flag=True, help="Take back a commit that was interrupted.")
+@mount_option
+@json_option
+@click.pass_context
+def commit(
+    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, resume: bool, abort: bool,
+    named: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Apply a branch (or only PATHs of it) to the branch that it was made from; into the real directory when that is what
+    it was made from.
+
+    Nothing is written when a path changed there meanwhile: such paths are listed. Into the real directory every file is
+    replaced at once, and a commit that is killed is finished by --resume or taken back by --abort.
+
+    \b
+    Example:
+      agentfsd commit fix-1 --dry-run
+      agentfsd commit fix-1
+      agentfsd commit fix-1 -- src docs/index.md
+    """
+    if resume and abort:
+        raise click.UsageError("--resume and --abort exclude each other")
+    if merging and force:
+        raise click.UsageError("--merge and --force exclude each other")
+    mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    with daemon, progress_bar.of_daemon() as on_progress:
+        if resume or abort:
+            result, said = daemon.end_commit(abort=abort, on_progress=on_progress), "took back" if abort else "finished"
+        else:
+            wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
+            result = daemon.commit(branch, wanted, force=force, merge=merging, dry_run=dry_run, on_progress=on_progress)
+            said = f"committed {branch or daemon.hello.branch}"
+    _report(result, said, dry_run, as_json)
+    if result.conflicts:
+        if not as_json:
+            printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
+        ctx.exit(EXIT_REFUSED)
+
+
+def _report(result: wire.MergeReply, said: str, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        printing.as_json(plain(result))
+        return
+    if result.conflicts:
+        rows = [(found.kind, printing.quoted(found.path_bytes), found.message) for found in result.conflicts]
+        printing.table(("conflict", "path", "why"), rows)
+        printing.note(f"{printing.plural(len(rows), 'conflict')}: nothing was changed")
+        return
+    if dry_run:
+        for changed in result.changed:
+            printing.say(printing.quoted(changed.path_bytes) or ".")
+    count = printing.plural(len(result.changed), "path")
+    if result.how == "nothing":
+        printing.say(f"nothing to do: {result.into} has all of it")
+    elif dry_run:
+        printing.say(f"{count} of {result.into} would change")
+    else:
+        printing.say(f"{said} into {result.into}: {count}")

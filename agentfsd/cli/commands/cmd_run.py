@@ -1,0 +1,321 @@
+"""run and shell: a command in a branch, at the workspace's own path."""
+
+import contextlib
+import errno
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import click
+
+from agentfs_client import interpose, locate, registry, wire
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError, NotFoundError
+from agentfs_host.mount_table import is_within
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
+from agentfsd.cli.connect import daemon_start, mount_finder
+from agentfsd.cli.output import printing
+from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
+from agentfsd.cli.sandbox.options import confine_options
+from agentfsd.cli.sandbox.profiles import Asked
+from agentfsd.cli.sandbox.view import View
+from agentfsd.errors import Refusal
+from agentfsd.state import state_directory
+from agentfsd.types import CONTROL_DIR as CONTROL_NAME
+
+CONTROL_DIR = os.fsdecode(CONTROL_NAME)
+
+_TAG_CHARACTERS = 60
+_WORDS = (
+    "amber", "ash", "birch", "brook", "cedar", "clay", "cliff", "cloud", "coral", "crane", "dawn", "delta", "dune", "fern",
+    "finch", "flint", "frost", "glade", "grove", "hazel", "heron", "iris", "jade", "lark", "leaf", "lime", "maple", "mint",
+    "moss", "north", "oak", "olive", "opal", "otter", "pearl", "pine", "plum", "quartz", "reed", "ridge", "river", "robin",
+    "sage", "slate", "snow", "stone", "swift", "tern", "thorn", "tide", "vale", "willow", "wren",
+)  # fmt: skip
+
+_branch_options = (
+    click.option(
+        "-b",
+        "--branch",
+        metavar="BRANCH",
+        shell_complete=shell_completion.branches,
+        help="Which branch; else a fresh one with a made-up name.",
+    ),
+    click.option("--new", is_flag=True, help="Make the branch; refuse one that exists."),
+    click.option(
+        "--from",
+        "source",
+        metavar="REF",
+        shell_complete=shell_completion.refs,
+        help="What a new branch starts from; else main as it is now.",
+    ),
+    click.option(
+        "--io",
+        type=click.Choice(["auto", "zero-message", "passthrough", "cached"]),
+        default="auto",
+        show_default=True,
+        help="How files get to the command, see ARCHITECTURE.md: without asking the daemon; past it; through it.",
+    ),
+    click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
+    click.option(
+        "--no-namespace",
+        is_flag=True,
+        help="Rely on the view by process, without a private mount namespace; sudo works for root only then.",
+    ),
+    click.option(
+        "--interpose",
+        "forwarded",
+        is_flag=True,
+        help="Preload a library that gets the real descriptors of files: they are then read and written past the daemon.",
+    ),
+)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_branch_options[0]
+@_branch_options[1]
+@_branch_options[2]
+@_branch_options[3]
+@_branch_options[4]
+@_branch_options[5]
+@_branch_options[6]
+@confine_options
+@mount_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=shell_completion.files)
+@click.pass_context
+def run(
+    ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
+    forwarded: bool, asked: Asked, named: str | None, command: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path and at its real one.
+
+    Outside any mount, the current directory is overlaid for that command alone; it stays as it is. Signals, terminal and
+    exit code pass through. With --confine strict it changes nothing outside of the branch.
+
+    \b
+    Example:
+      cd project && agentfsd run -- make test
+      agentfsd run -b fix-1 --new -- my-agent
+      agentfsd run -b fix-1 --snapshot -- make
+      agentfsd run --confine strict --write ~/.cache -- my-agent
+      agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
+    """
+    io = "none" if no_namespace else io
+    ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked))
+
+
+@click.command()
+@click.argument("branch", required=False, shell_complete=shell_completion.branches)
+@click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
+@mount_option
+@click.pass_context
+def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) -> None:
+    """Open $SHELL in a branch. AGENTFS_BRANCH holds its name, for your prompt.
+
+    \b
+    Example:
+      agentfsd shell fix-1
+    """
+    program = os.environ.get("SHELL") or "/bin/sh"
+    ctx.exit(_in_branch(branch, new, None, "auto", named, (program,)))
+
+
+def _in_branch(
+    branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
+    around: bool = False, forwarded: bool = False, asked: Asked | None = None,
+) -> int:  # fmt: skip
+    """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
+    directory = _current_directory()
+    mount, daemon = converse(lambda: _find(named, directory))
+    with refusals(), daemon:
+        shown_at, *others = _targets(mount, directory)
+        if shown_at != mount.mountpoint:
+            _check_namespace(shown_at, io == "none")
+        preloaded = _preloaded(daemon) if forwarded else {}
+        chosen = _choose_branch(daemon, branch, new, source)
+        env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
+        is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
+        confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
+        by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
+        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
+        order = runner.Command(
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True),
+            None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
+        )  # fmt: skip
+        if around:
+            daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
+        ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
+        if around:
+            daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
+        _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
+    return ended.exit_code
+
+
+def _preloaded(daemon: ControlClient) -> dict[str, str]:
+    """The variables by which the command gets real descriptors."""
+    library = interpose.library()
+    if library is None:
+        raise Failure(
+            "the library for --interpose is not part of this installation",
+            "install gcc; then scripts/install in a checkout, else pip install --force-reinstall --no-binary agentfsd agentfsd",
+        )
+    if not {" ", ":"}.isdisjoint(library):
+        raise Failure(f"the library lies at {library}, which LD_PRELOAD cannot name", "install it where no name has a space")
+    found = daemon.interpose()
+    if not found.possible:
+        raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")
+    if found.settings["enabled"] != "on":
+        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled=on")
+    return interpose.environment(os.environ, library, found.socket, int(found.settings["min_read_bytes"]))
+
+
+def _shown_command(command: Sequence[str]) -> str:
+    return printing.printable(" ".join(command))[:_TAG_CHARACTERS]
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError as exc:
+        raise Failure(f"the current directory is gone: {exc.strerror}", "change to one that exists") from exc
+
+
+def _find(named: str | None, directory: str) -> locate.Mount:
+    """The mount that was named or is around; where there is none, the current directory gets a one-step overlay."""
+    if named is not None or os.environ.get("AGENTFS_MOUNT"):
+        return mount_finder.find(named, revive=True)
+    found = mount_finder.around(directory, registry.live_daemons(), revive=True)
+    if found is not None:
+        return found
+    _check_namespace(directory, no_namespace=False)
+    record = daemon_start.join_hidden(directory, state_directory.default_state(directory))
+    return locate.Mount(record.mountpoint, record)
+
+
+def _is_hidden(mount: locate.Mount) -> bool:
+    return mount.record is not None and mount.record.hidden
+
+
+def _targets(mount: locate.Mount, directory: str) -> list[str]:
+    """Where the command shall see its branch.
+
+    At the mount point; and when it starts inside the workspace itself, there too: it must not meet the real files.
+    """
+    if mount.covers(directory) or mount.record is None:
+        return [mount.mountpoint]
+    if _is_hidden(mount):
+        return [mount.lower]
+    if not is_within(directory, mount.lower):
+        return [mount.mountpoint]
+    return [mount.lower] if is_within(mount.mountpoint, mount.lower) else [mount.lower, mount.mountpoint]
+
+
+def _check_namespace(shown_at: str, no_namespace: bool) -> None:
+    reason = "--no-namespace" if no_namespace else namespace_trial.probe_error()
+    if reason:
+        raise Failure(
+            f"without a private mount namespace the command would see the real files in {shown_at} ({reason})",
+            f"mount an overlay over them, and go there: agentfsd mount {shown_at} {shown_at}",
+        )
+
+
+def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
+    if branch is None:
+        taken = {found.name for found in daemon.list_branches()}
+        names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
+        return daemon.create_branch(next(name for name in names if name not in taken), source)
+    if new:
+        return daemon.create_branch(branch, source)
+    if source is not None:
+        raise Failure("--from is for a new branch", f"add --new, or leave out --from: -b {branch} goes on where it is")
+    try:
+        return daemon.show_branch(branch)
+    except NotFoundError as exc:
+        raise Failure(exc.message, f"--new makes it: agentfsd run -b {branch} --new -- COMMAND") from exc
+
+
+def _views(
+    mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool
+) -> Iterator[View]:
+    """How the command may be shown its branch in a private namespace, the best first. AgentFSError, NamespaceError.
+
+    *barred*: not in a file system of a namespace of its own, only in what is mounted already.
+    """
+    if not barred:
+        try:
+            yield _own_view(mount, daemon, branch, targets, io)
+        except AgentFSError as exc:
+            if io != "auto":
+                raise runner.NamespaceError(exc.message) from exc
+    if io == "auto":
+        # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+        yield View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
+
+
+def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> View:
+    """The connection of that branch, which the daemon makes for its first run."""
+    opened = daemon.open_view(branch.id, io)
+    if io not in ("auto", opened.reply.io) and opened.reply.joined:
+        printing.note(f"branch {branch.name} is in use by another run, with --io {opened.reply.io}: this one shares that")
+    inside = (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR)
+    return View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
+
+
+def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pid: bool) -> runner.Ended:
+    """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
+    reason = ""
+    try:
+        for view in views:
+            with contextlib.closing(view):
+                try:
+                    return runner.run(replace(order, view=view))
+                except runner.NamespaceError as exc:
+                    reason = str(exc)
+    except runner.NamespaceError as exc:
+        reason = str(exc)
+    if not may_be_seen_by_pid:
+        raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command so: {reason}")
+    if order.plan is not None and order.plan.confinement.is_asked:
+        raise profiles.impossible(reason or "it needs a mount namespace of its own")
+    if reason:
+        _tell_lacking([f"a mount namespace of its own: {reason}"])
+    return runner.run(replace(order, plan=None))
+
+
+def _tell_lacking(missing: Sequence[str]) -> None:
+    printing.note(f"not confined in all: the kernel refuses {'; '.join(missing)}")
+
+
+def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:
+    """What the command changed, and what to do about it. Whatever goes wrong here, its exit code goes first."""
+    if ended.left_behind and sys.stderr.isatty():
+        printing.note(f"{printing.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
+    if not wanted:
+        return
+    try:
+        found = daemon.diff(b=branch.id, own=True)
+        if found:
+            _show_changes(branch, found)
+        elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
+            daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
+            printing.note(f"nothing changed; branch {branch.name} is gone again")
+        else:
+            printing.note(f"nothing changed in branch {branch.name}")
+    except AgentFSError as exc:
+        printing.fail(exc.message, exc.hint)
+
+
+def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
+    printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
+    for change in found[: printing.SHOWN_PATHS]:
+        printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
+    if len(found) > printing.SHOWN_PATHS:
+        click.echo(f"  ... and {len(found) - printing.SHOWN_PATHS} more", err=True)
+    since = f"{branch.base} " if branch.base else ""  # else what that had changed would be shown as well
+    click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
+    click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
+    click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
+    click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)

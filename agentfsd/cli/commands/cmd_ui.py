@@ -1,0 +1,90 @@
+"""ui."""
+
+import importlib.util
+import webbrowser
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentfs_client import locate
+from agentfs_client.control import ControlClient
+from agentfs_files.filesystem.filesystem_errors import ArchiveError
+from agentfsd.cli.command_base import Failure, converse, mount_option
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing
+
+if TYPE_CHECKING:
+    from agentfsd.web.viewed_trees import ArchiveTree
+
+
+@click.command()
+@click.argument("session", required=False)
+@click.option("--write", "writable", is_flag=True, help="Offer restore, discard and undo as well; else the pages only look.")
+@click.option("--open", "opening", is_flag=True, help="Open it in a browser.")
+@click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that finds no names below localhost.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="A certain one; else any that is free.")
+@mount_option
+def ui(session: str | None, writable: bool, opening: bool, host: str | None, port: int, named: str | None) -> None:
+    """Look at an overlay in a browser: who works in which branch, what changed, any two states side by side, the history, what
+    happens now. With SESSION (ID.jsonl or ID.fs.zip), at what an agent's session left.
+
+    Prints an address with a secret token, and serves it to this machine alone until Ctrl-C. Keys: ? on any page.
+
+    \b
+    Example:
+      agentfsd ui
+      agentfsd ui -m ~/work --write --open
+      agentfsd ui sessions/4f1c.jsonl
+    """
+    missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
+    from agentfsd.web import guard, web_server
+    from agentfsd.web.session_pages import find
+
+    with ExitStack() as stack:
+        listening = [stack.enter_context(each) for each in web_server.listen(host, port)]
+        keys = guard.Keys() if host is None else guard.Keys(host=web_server.host_of(listening[0]))
+        cookie = web_server.cookie_name(listening)
+        if session is not None:
+            files = find(session)
+            archive = None if files.archive is None else stack.enter_context(closing(_opened(files.archive)))
+            site = web_server.session_site(files, archive, keys, cookie)
+        else:
+            site = web_server.overlay_site(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
+        printing.say(web_server.address(listening, keys.host, keys.token))
+        printing.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
+        if opening:
+            shown = web_server.host_of(
+                listening[0]
+            )  # others can read a browser's command line: neither the name nor the token is in it
+            webbrowser.open(web_server.address(listening, shown, keys.new_once()))
+        web_server.run(site, listening)
+
+
+def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:
+    return converse(lambda: mount_finder.find(named, revive=True))
+
+
+def _opened(archive: Path) -> "ArchiveTree":
+    from agentfsd.web.viewed_trees import ArchiveTree
+
+    try:
+        return ArchiveTree(archive)
+    except (ArchiveError, OSError) as exc:
+        raise Failure(str(exc), "was it cut short, or written by something else?") from exc
+
+
+def _shown_at(named: str | None) -> str:
+    """Where the workspace is, for people. Failure for a process of a branch: the pages show all of them."""
+    mount, daemon = _converse(named)
+    with daemon:
+        if daemon.hello.bound:
+            raise Failure(
+                f"this process works in branch {daemon.hello.branch}, and the pages show every branch",
+                "start it from a shell outside of `agentfsd run`",
+            )
+        daemon.bindings()  # refused to whoever does not own the mount
+    return mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint

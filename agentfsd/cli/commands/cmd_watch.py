@@ -1,0 +1,43 @@
+"""watch."""
+
+import click
+
+from agentfs_client import wire
+from agentfsd.cli import shell_completion
+from agentfsd.cli.command_base import client, mount_option, plain
+from agentfsd.cli.output import printing
+
+
+@click.command()
+@click.argument("branch", required=False, shell_complete=shell_completion.branches)
+@mount_option
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line.")
+def watch(branch: str | None, named: str | None, as_json: bool) -> None:
+    """Show what happens in a branch as it happens, or in all of them: time, what, branch, path.
+
+    Ends with Ctrl-C (exit code 130), with the branch (0), or with the daemon (1). A file that is written all the time is shown
+    as modified five times a second. Restoring or discarding a branch is one line, whatever it changes; `agentfsd diff` says what.
+
+    \b
+    Example:
+      agentfsd watch
+      agentfsd watch fix-1 --json | jq -r 'select(.kind == "created").path'
+    """
+    with client(named) as daemon, daemon.events(branch) as events:
+        printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends this")
+        for event in events:
+            if as_json:
+                printing.as_json_line(plain(event))
+            else:
+                printing.say(f"{printing.clock(event.time_ns)}  {event.kind:<16} {event.branch:<16} {_subject(event)}".rstrip())
+
+
+def _subject(event: wire.Event) -> str:
+    if event.kind == "lost":
+        return f"({printing.plural(event.count, 'event')} not shown: this reader was too slow)"
+    if event.kind in ("bound", "unbound"):
+        return f"process {event.pid}"
+    if not event.path_bytes:
+        return event.name or "."
+    path = printing.quoted(event.path_bytes + b"/" * event.is_dir)
+    return f"{printing.quoted(event.old_path_bytes)} -> {path}" if event.old_path_bytes else path

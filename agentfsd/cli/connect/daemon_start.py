@@ -1,0 +1,155 @@
+"""Starts a daemon in the background and hands back its record once the mount answers, or the daemon's own words.
+
+It must never build any part of the daemon: it passes orders on and listens.
+"""
+
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from typing import NoReturn
+
+import msgspec
+
+from agentfs_client import registry
+from agentfsd.errors import Refusal, invalid
+from agentfsd.fuse.native import fuse_device
+from agentfsd.linux import mounts
+from agentfsd.process.readiness import Readiness
+from agentfsd.state import daemon_config, state_directory
+from agentfsd.state.daemon_config import DaemonConfig
+
+READY_TIMEOUT_S = 60.0
+_METADATA_BYTES_PER_S = 4 << 20  # at least: a start reads all of it, where checksums are missing in no order that suits a disk
+_JOIN_TIMEOUT_S = 15.0
+_IDLE_EXIT_S = 30.0
+
+
+def _environment() -> dict[str, str]:
+    """Without what would have the daemon ask another one for its files: it may be started inside `run --interpose`."""
+    return {name: value for name, value in os.environ.items() if name != "AGENTFS_INTERPOSE"}
+
+
+def start(orders: DaemonConfig) -> Readiness:
+    """Starts a daemon; returns when its mount is ready. Refusal when it could not."""
+    mounts.clear_dead(orders.mountpoint)
+    daemon_config.check(orders)  # most mistakes are told before anything is started
+    orders_fd = _orders_fd(orders)
+    ready_read, ready_write = os.pipe()
+    errors_fd = os.memfd_create("agentfsd-start")
+    try:
+        for fd in (orders_fd, ready_write):
+            os.set_inheritable(fd, True)
+        pid = os.posix_spawn(
+            sys.executable, _arguments(orders_fd, ready_write), _environment(), setsid=True,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_DUP2, errors_fd, 2),
+            ],
+        )  # fmt: skip
+        os.close(ready_write)
+        ready_write = -1
+        return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(orders.state))
+    finally:
+        for fd in (orders_fd, ready_read, ready_write, errors_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+def become(orders: DaemonConfig) -> NoReturn:
+    """This process turns into the daemon and stays on the terminal."""
+    is_dead = mounts.clear_dead(orders.mountpoint)
+    try:
+        orders = msgspec.structs.replace(daemon_config.check(orders), replaces_dead=is_dead)
+    finally:
+        if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
+    fd = _orders_fd(orders)
+    os.set_inheritable(fd, True)
+    sys.stdout.flush()
+    os.execve(sys.executable, _arguments(fd, -1), _environment())
+
+
+def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.DaemonRecord:
+    """The live one-step daemon of a workspace: the one that runs already, or a new one."""
+    deadline = time.monotonic() + _JOIN_TIMEOUT_S
+    while True:
+        record = state.last_record()
+        if record is not None and record.alive() and os.path.exists(record.socket):
+            return record
+        try:
+            start(hidden_orders(lower, state))
+        except Refusal as exc:
+            # Another run won the race to start it, or the old one is just going: its lock tells.
+            if exc.code not in ("state-in-use", "already-mounted") or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def hidden_orders(lower: str, state: state_directory.StateDirectory) -> DaemonConfig:
+    state.create()
+    try:
+        os.makedirs(state.hidden_mountpoint, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        pass  # a mount whose daemon has died: the new daemon clears it away
+    try:
+        idle_exit_s = float(os.environ.get("AGENTFS_IDLE_EXIT_S", _IDLE_EXIT_S))
+    except ValueError:
+        raise invalid("AGENTFS_IDLE_EXIT_S is no number of seconds") from None
+    return DaemonConfig(lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True)
+
+
+def _arguments(orders_fd: int, ready_fd: int) -> list[str]:
+    # -P: the current directory, where anybody may put a trio.py, is no place to import from.
+    return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(orders_fd), "--ready-fd", str(ready_fd)]
+
+
+def _orders_fd(orders: DaemonConfig) -> int:
+    fd = os.memfd_create("agentfsd-config")
+    os.write(fd, msgspec.json.encode(orders))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _patience_s(state: state_directory.StateDirectory) -> float:
+    """How long a daemon may take: with larger metadata longer."""
+    size = os.path.getsize(state.metadata) if os.path.exists(state.metadata) else 0
+    return READY_TIMEOUT_S + size / _METADATA_BYTES_PER_S
+
+
+def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: state_directory.StateDirectory) -> Readiness:
+    patience_s = _patience_s(state)
+    deadline = time.monotonic() + patience_s
+    data = b""
+    while not data.endswith(b"\n"):
+        if not select.select([ready_fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            os.kill(pid, signal.SIGTERM)
+            raise Refusal(
+                errno.ETIMEDOUT, "start-timeout", f"the daemon did not get ready within {patience_s:.0f} s",
+                f"its log is {state.log}",
+            )  # fmt: skip
+        chunk = os.read(ready_fd, 65536)
+        if not chunk:
+            raise _died(pid, errors_fd, state)
+        data += chunk
+    ready = msgspec.json.decode(data, type=Readiness)
+    if ready.error:
+        os.waitpid(pid, 0)
+        words = _last_words(errors_fd)  # fusermount3 says there why it refused
+        raise Refusal(ready.errno, ready.code, f"{ready.error}: {words}" if words else ready.error, ready.hint)
+    return ready
+
+
+def _died(pid: int, errors_fd: int, state: state_directory.StateDirectory) -> Refusal:
+    os.waitpid(pid, 0)
+    reason = _last_words(errors_fd) or "it said nothing"
+    return Refusal(errno.EIO, "start-failed", f"the daemon died while starting: {reason}", f"its log is {state.log}")
+
+
+def _last_words(errors_fd: int) -> str:
+    size = os.fstat(errors_fd).st_size
+    lines = os.pread(errors_fd, 65536, max(0, size - 65536)).decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

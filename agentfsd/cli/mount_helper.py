@@ -1,0 +1,190 @@
+"""`mount -t agentfsd` and lines of /etc/fstab: what mount(8) calls as /sbin/mount.agentfsd. It turns options into orders.
+
+Source: mount(8), "External helpers"; systemd.mount(5).
+"""
+
+import grp
+import os
+import pwd
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agentfs_client.errors import AgentFSError
+from agentfsd.cli.connect import daemon_start
+from agentfsd.cli.output import printing
+from agentfsd.errors import Refusal, invalid
+from agentfsd.state import state_directory
+from agentfsd.state.daemon_config import MIB, MOUNT_OPTIONS, DaemonConfig
+
+EXIT_USAGE, EXIT_FAILED = 1, 32  # of mount(8)
+
+_USAGE = "usage: mount.agentfsd LOWER MOUNTPOINT [-fnsv] [-o OPTION[,OPTION]...]"
+_WITH_VALUE = "oNt"
+_SWITCHES = "fnsvr"
+# For mount(8), fstab and systemd, or what a mount of ours is anyway; whatever begins with x- or comment= likewise.
+_NOT_OURS = frozenset({
+    "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "async", "relatime", "silent",
+    "loud", "default_permissions", "diratime", "nodiratime", "norelatime", "strictatime", "lazytime", "nolazytime", "iversion",
+    "noiversion", "mand", "nomand",
+})  # fmt: skip
+_NOT_OURS_WITH_VALUE = (
+    "comment",
+    "fsname",
+    "subtype",
+    "user_id",
+    "group_id",
+    "rootmode",
+    "blksize",
+    "max_read",
+    "user",
+    "helper",
+)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code, as mount(8) counts."""
+    try:
+        switches, options, paths = _parsed(arguments)
+        if len(paths) != 2:
+            raise invalid("it takes a directory and a mount point", _USAGE)
+        orders, owner = _orders(paths[0], paths[1], options, sloppy="s" in switches)
+    except Refusal as exc:
+        printing.fail(exc.message, exc.hint)
+        return EXIT_USAGE
+    if "f" in switches:
+        return 0
+    try:
+        owner()
+        ready = daemon_start.start(_with_state(orders))
+    except (Refusal, AgentFSError) as exc:
+        printing.fail(exc.message, exc.hint)
+        return EXIT_FAILED
+    except OSError as exc:
+        printing.fail(f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc.strerror or exc))
+        return EXIT_FAILED
+    if ready.notice:
+        printing.note(ready.notice)
+    return 0
+
+
+def _parsed(arguments: list[str]) -> tuple[set[str], list[str], list[str]]:
+    """Switches, options and paths; mount(8) puts the paths first, people where they like."""
+    switches: set[str] = set()
+    options: list[str] = []
+    paths: list[str] = []
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        if not argument.startswith("-") or argument == "-":
+            paths.append(argument)
+        elif argument[1:2] in _WITH_VALUE:
+            value = argument[2:] or (left.pop(0) if left else "")
+            options += [option for option in value.split(",") if option] if argument[1] == "o" else []
+        elif argument != "--" and set(argument[1:]) <= set(_SWITCHES):
+            switches |= set(argument[1:])
+        elif argument != "--":
+            raise invalid(f"there is no switch {argument}", _USAGE)
+    return switches, options + (["ro"] if "r" in switches else []), paths
+
+
+def _orders(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) -> tuple[DaemonConfig, Callable[[], None]]:
+    """What the daemon is told, and what makes this process its owner's. *sloppy*: options that nobody knows are ignored."""
+    fields: dict[str, Any] = {}
+    flags: list[str] = []
+    owner = group = ""
+    for option in options:
+        name, equals, value = option.partition("=")
+        if option in MOUNT_OPTIONS:
+            flags.append(option)
+        elif option == "allow_other":
+            fields["allow_other"] = True
+        elif option == "remount":
+            raise invalid("a mount cannot be changed while it is mounted", "unmount it, then mount it anew")
+        elif name == "uid":
+            owner = value
+        elif name == "gid":
+            group = value
+        elif equals and name in _VALUES:
+            fields |= _VALUES[name](value)
+        elif not (sloppy or option in _NOT_OURS or name in _NOT_OURS_WITH_VALUE or name.lower().startswith("x-")):
+            known = ", ".join(["allow_other", "uid=", "gid=", *(f"{name}=" for name in _VALUES), *sorted(MOUNT_OPTIONS)])
+            raise invalid(f"there is no option {option!r}", f"there are {known}")
+    uid, gid, name = _who(owner, group)
+    orders = DaemonConfig(
+        lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), mount_options=tuple(flags),
+        **({"state": ""} | fields),
+    )  # fmt: skip
+    return orders, lambda: _become(uid, gid, name)
+
+
+def _path(field: str) -> Callable[[str], dict[str, Any]]:
+    def parse(value: str) -> dict[str, Any]:
+        if not os.path.isabs(value):
+            raise invalid(f"{field}={value} is no absolute path", "whoever mounts may stand anywhere")
+        return {field: value}
+
+    return parse
+
+
+def _word(field: str, *words: str) -> Callable[[str], dict[str, Any]]:
+    def parse(value: str) -> dict[str, Any]:
+        if value not in words:
+            raise invalid(f"there is no {field} {value!r}", f"there are {', '.join(words)}")
+        return {field: value}
+
+    return parse
+
+
+def _mib(field: str) -> Callable[[str], dict[str, Any]]:
+    def parse(value: str) -> dict[str, Any]:
+        if not (value.isascii() and value.isdecimal() and int(value)):
+            raise invalid(f"{value!r} is no number of MiB", "give a number such as 1024")
+        return {field: int(value) * MIB}
+
+    return parse
+
+
+_VALUES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "state": _path("state"), "settings": _path("settings"), "backstore": _word("backstore", "hostfs", "memory", "ramdisk"),
+    "session": _word("session", "auto", "native", "pyfuse3"), "ramdisk_size": _mib("ramdisk_size_bytes"),
+    "memory_limit": _mib("memory_total_limit_bytes"), "memory_object_limit": _mib("memory_object_limit_bytes"),
+}  # fmt: skip
+
+
+def _with_state(orders: DaemonConfig) -> DaemonConfig:
+    """The workspace's usual place, of whoever we are by now."""
+    return orders if orders.state else msgspec.structs.replace(orders, state=state_directory.default_state(orders.lower).path)
+
+
+def _who(owner: str, group: str) -> tuple[int, int, str]:
+    """uid, gid and name of whoever the mount shall belong to, by names or numbers; ourselves where nobody is named."""
+    if not owner and not group:
+        return os.geteuid(), os.getegid(), ""
+    try:
+        found = pwd.getpwuid(int(owner)) if owner.isdecimal() else pwd.getpwnam(owner) if owner else pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise invalid(f"there is no user {owner!r}", "uid= takes a name or a number of a user of this machine") from None
+    try:
+        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid if group else found.pw_gid
+    except KeyError:
+        raise invalid(f"there is no group {group!r}", "gid= takes a name or a number") from None
+    return found.pw_uid, gid, found.pw_name
+
+
+def _become(uid: int, gid: int, name: str) -> None:
+    """For good. PermissionError for who is not root, and names somebody else."""
+    if not name:
+        return
+    os.initgroups(name, gid)
+    os.setgid(gid)
+    os.setuid(uid)
+    for variable in [variable for variable in os.environ if variable.startswith("XDG_")]:
+        del os.environ[variable]
+    os.environ["HOME"] = pwd.getpwuid(uid).pw_dir

@@ -1,0 +1,123 @@
+"""The forms in which a diff is shown: its patch, and a bar for each file. It must never ask the daemon for anything."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+
+from agentfs_client import wire
+from agentfsd.cli.output import pager, printing
+
+_BAR_SHARE = 3 / 8  # of the width, at least, where names are long
+_PIPE_COLUMNS = 80
+_MOVED = "the lower changed since"
+
+
+def wants_colour(choice: str) -> bool:
+    """always, never, or auto: on a terminal that has any, unless NO_COLOR is set."""
+    if choice != "auto":
+        return choice == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show_patches(found: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """To a program byte for byte, for `git apply`; to a person through a pager."""
+    if colour or sys.stdout.isatty():
+        pager.show(_patch_lines(found, colour), wanted=paged)
+        return
+    for note in _notes(found):
+        sys.stdout.buffer.write(note.encode() + b"\n")
+    for patch in found:
+        sys.stdout.buffer.write(patch.patch)
+    sys.stdout.buffer.flush()
+
+
+def _notes(found: Sequence[wire.FilePatch]) -> Iterator[str]:
+    """What the patch cannot say, in lines that `git apply` skips."""
+    for patch in found:
+        if patch.note:
+            yield f"# not in this patch: {printing.quoted(patch.path_bytes) or '.'}: {printing.printable(patch.note)}"
+
+
+def _patch_lines(found: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
+    from agentfsd.cli.output import patch_colours as paint  # it loads pygments, which takes longer than all the rest
+
+    yield from map(paint.note, _notes(found)) if colour else _notes(found)
+    for patch in found:
+        yield from paint.coloured(patch.patch, patch.path_bytes) if colour else paint.plain(patch.patch)
+
+
+def show_stat(found: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """A line for each file, as wide as the terminal, and a sum."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    pager.show(_stat_lines(found, columns, colour), wanted=paged)
+
+
+def _stat_lines(found: Sequence[wire.FilePatch], columns: int, colour: bool) -> Iterator[str]:
+    if not found:
+        return
+    names, counts = [_name(patch) for patch in found], [_count(patch) for patch in found]
+    most = max(max(0, patch.added) + max(0, patch.removed) for patch in found)
+    count_width = max(map(len, counts))
+    room = columns - count_width - len("  |  ")
+    name_width = min(max(map(len, names)), max(10, room - min(most, int(columns * _BAR_SHARE))))
+    bar_width = max(2, min(most, room - name_width))
+    for patch, name, count in zip(found, names, counts, strict=True):
+        bar = _bytes(patch) if patch.is_binary else _bar(patch, most, bar_width, colour)
+        yield f" {_cut(name, name_width):<{name_width}} | {count:>{count_width}} {bar}".rstrip() + _remark(patch)
+    yield _sum(found)
+
+
+def _name(patch: wire.FilePatch) -> str:
+    name = printing.quoted(patch.path_bytes) or "."
+    return f"{printing.quoted(patch.old_path_bytes)} => {name}" if patch.old_path_bytes else name
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else "..." + name[len(name) - width + 3 :]
+
+
+def _count(patch: wire.FilePatch) -> str:
+    return "Bin" if patch.is_binary else str(patch.added + patch.removed)
+
+
+def _bytes(patch: wire.FilePatch) -> str:
+    return f"{max(0, patch.old_size)} -> {max(0, patch.new_size)} bytes"
+
+
+def _bar(patch: wire.FilePatch, most: int, width: int, colour: bool) -> str:
+    added, removed = max(0, patch.added), max(0, patch.removed)
+    if most > width:
+        added, removed = (1 + count * (width - 2) // most if count else 0 for count in (added, removed))
+    plus, minus = "+" * added, "-" * removed
+    if not colour:
+        return plus + minus
+    from agentfsd.cli.output import patch_colours as paint
+
+    return paint.added(plus) + paint.removed(minus)
+
+
+def _remark(patch: wire.FilePatch) -> str:
+    """What the lines do not say."""
+    parts = [printing.printable(patch.note)] if patch.note else []
+    if patch.old_mode and patch.new_mode and patch.old_mode != patch.new_mode:
+        parts.append(f"mode {patch.old_mode:o} -> {patch.new_mode:o}")
+    elif patch.new_mode and not patch.old_mode:
+        parts.append("new")
+    elif patch.old_mode and not patch.new_mode:
+        parts.append("gone")
+    if patch.lower_moved:
+        parts.append(_MOVED)
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _sum(found: Sequence[wire.FilePatch]) -> str:
+    added, removed = (
+        sum(max(0, count) for count in counts) for counts in zip(*((p.added, p.removed) for p in found), strict=True)
+    )
+    parts = [f" {printing.plural(len(found), 'file')} changed"]
+    if added or not removed:
+        parts.append(f"{printing.plural(added, 'insertion')}(+)")
+    if removed or not added:
+        parts.append(f"{printing.plural(removed, 'deletion')}(-)")
+    return ", ".join(parts)

@@ -1,0 +1,71 @@
+"""A progress bar on standard error, once work has gone on for a moment and somebody looks; nothing otherwise. Knows nothing of
+the work."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from agentfs_client import wire
+from agentfsd.cli.output.printing import printable
+
+Step = Callable[[int, int], None]
+
+_AFTER_S = 0.3  # what is over sooner would only flicker
+_EVERY_S = 0.1  # a hundred thousand files must not be drawn one by one
+
+
+def is_shown() -> bool:
+    return sys.stderr.isatty()
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Step]:
+    """``with progress("exporting") as step: step(done, total)``; a total of 0 is not known. Gone again at the end."""
+    with ExitStack() as shown:
+        bar = _Bar(shown)
+        yield lambda done, total: bar.update(done, total, what)
+
+
+@contextmanager
+def of_daemon() -> Iterator[Callable[[wire.Progress], None] | None]:
+    """For ControlClient's ``on_progress``; None where nobody looks, so that the daemon need not tell."""
+    with ExitStack() as shown:
+        bar = _Bar(shown)
+        yield (lambda told: bar.update(told.done, told.total, printable(told.what))) if is_shown() else None
+
+
+@contextmanager
+def of_steps() -> Iterator[Callable[[int, int, str], None]]:
+    """For work in steps of this process: called with (done, total, what)."""
+    with ExitStack() as shown:
+        yield _Bar(shown).update
+
+
+class _Bar:
+    """On the screen until *shown* is closed."""
+
+    def __init__(self, shown: ExitStack) -> None:
+        self._shown = shown
+        self._next_s = time.monotonic() + _AFTER_S if is_shown() else float("inf")
+        self._draw: Callable[[int, int, str], None] | None = None
+
+    def update(self, done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        self._next_s = now + _EVERY_S
+        if self._draw is None:
+            self._draw = self._begin()
+        self._draw(done, total, what)
+
+    def _begin(self) -> Callable[[int, int, str], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._shown.callback(bar.stop)  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
+        bar.start()
+        task = bar.add_task("", total=None)
+        return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=printable(what))

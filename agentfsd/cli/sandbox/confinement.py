@@ -1,0 +1,146 @@
+"""What a command of `run` may not do to what is outside of it; branches and daemons it does not know.
+
+Files are not its subject: those the mount decides about. Call these in a single-threaded process that is about to exec.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Callable
+
+from agentfsd.cli.sandbox import locked_mounts, seccomp_filter
+
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446  # the same number on all machines
+_ASK_VERSION = 1
+_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
+_FIRST_WITH_SCOPES = 6  # the ABI of Linux 6.12
+
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38  # prctl(2)
+
+# What root keeps in strict confinement (capabilities(7)): chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+# net_bind_service, net_raw, sys_chroot, setfcap. Devices, modules, mounts, the clock, raw memory are not among them.
+_KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 31})
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def lock_mounts() -> None:
+    """Nobody who comes after can take away a mount that is there now, and see what it covers. Not needed for ordinary users.
+
+    Where user namespaces are switched off there are no locked mounts: `doctor` says so.
+    """
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):
+            locked_mounts.lock()
+
+
+def confine(*, strictly: bool = False) -> None:
+    """The command cannot trace, enter or signal a process that it has not started, nor type into its terminal.
+
+    As far as the kernel can. Without CAP_SYS_ADMIN setuid programs do not work in it any more. OSError when the kernel refuses.
+    *strictly*: it reaches no abstract Unix socket of anybody else either, and root keeps few capabilities.
+    """
+    scopes = _SCOPE_SIGNAL | (_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
+    _as_permitted(lambda: _enter_domain(scopes))
+    _as_permitted(seccomp_filter.install)
+    if strictly and os.geteuid() == 0:
+        _drop_capabilities()
+
+
+def _drop_capabilities() -> None:
+    """From the bounding set: at exec root gets what is in it."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        last = int(file.read())
+    for number in set(range(last + 1)) - _KEPT_CAPABILITIES:
+        if _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), "prctl")
+
+
+def _as_permitted(work: Callable[[], bool]) -> bool:
+    try:
+        return work()
+    except PermissionError:
+        _give_up_privileges()
+        return work()
+
+
+def refusal(code: int) -> tuple[str, str]:
+    """Why a command was not started, and what helps, by the errno of `confine`."""
+    if code == errno.E2BIG:
+        return "commands of run are within each other 16 deep, and the kernel allows no more", "leave one of them first"
+    return f"the command cannot be kept within its branch: {os.strerror(code)}", "'agentfsd doctor' says what this kernel can"
+
+
+def landlock_version() -> int:
+    """Which ABI this kernel has; 0 without Landlock."""
+    return max(0, int(_libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)))
+
+
+def has_domains() -> bool:
+    return landlock_version() >= _FIRST_WITH_SCOPES
+
+
+def shortcomings() -> list[str]:
+    """What this kernel cannot keep a command from, each with why; found by trying it in a child process."""
+    missing = []
+    if not has_domains():
+        missing.append("Landlock has no scopes (6.12 and later have them)")
+    if not seccomp_filter.is_known_here():
+        missing.append(f"no filter of system calls for {os.uname().machine}")
+    elif not _works(lambda: _as_permitted(seccomp_filter.install)):
+        missing.append("the kernel takes no filter of system calls")
+    if os.geteuid() == 0 and not _works(_lock):
+        missing.append("root's mounts cannot be locked")
+    return missing
+
+
+def _lock() -> bool:
+    locked_mounts.lock()
+    return True
+
+
+def _works(work: Callable[[], bool]) -> bool:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(not work())
+        except OSError:
+            pass
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _enter_domain(scopes: int) -> bool:
+    """A Landlock domain with no rule for any file.
+
+    Only processes of a domain, or of one within it, may be traced from it; /proc/PID/ns, root, cwd, fd and mem count as tracing.
+    With a rule for files the kernel would forbid all mounting, too.
+    """
+    if not has_domains():
+        return False
+    handled = struct.pack("=QQQ", 0, 0, scopes)
+    ruleset = _call(_LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+    try:
+        _call(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = int(_libc.syscall(ctypes.c_long(number), *arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "landlock")
+    return result
+
+
+def _give_up_privileges() -> None:
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "prctl")

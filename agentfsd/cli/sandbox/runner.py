@@ -1,0 +1,282 @@
+"""Runs one command as if it had been started by a shell: signals, terminal and exit code pass through.
+
+It must never know what a branch is: the caller says which directory to show where, and how to bind a process id.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from agentfsd.cli.sandbox import confinement, enclosing, namespace_trial
+from agentfsd.cli.sandbox.layout import Plan
+from agentfsd.cli.sandbox.profiles import impossible
+from agentfsd.cli.sandbox.view import View
+from agentfsd.errors import Refusal
+
+EXIT_CANNOT_EXECUTE = 126
+EXIT_NOT_FOUND = 127
+
+_SI_KERNEL = 0x80  # sigaction(2): sent by the terminal driver, so to the whole foreground process group
+_FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}
+_PASSED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+           signal.SIGWINCH, signal.SIGCONT}  # fmt: skip
+_STOP_SETTLES_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run; without a ``view`` it sees what everybody does.
+
+    ``plan``: what is confined besides; ``lacking`` is told what of it could not be done, before the command starts.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    view: View | None
+    bind: Callable[[int], None]
+    plan: Plan | None = None
+    lacking: Callable[[Sequence[str]], None] = lambda missing: None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it ended. ``left_behind`` are the descendants that live on."""
+
+    exit_code: int
+    left_behind: list[int]
+
+
+class NamespaceError(Exception):
+    """A private mount namespace is not permitted here; nothing was run."""
+
+
+class _Report(msgspec.Struct):
+    """What the child tells its parent before the command takes its place."""
+
+    stage: str  # "ready", or where it failed: "namespace", "enclose", "confine", "chdir", "exec"
+    errno: int = 0
+    why: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def run(command: Command) -> Ended:
+    """Starts *command*, binds its process before its first instruction, waits for it.
+
+    Refusal when the working directory does not exist in that view; NamespaceError when ``view`` cannot be shown.
+    """
+    before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
+    namespace_trial.become_subreaper()
+    caught = _PASSED | {signal.SIGCHLD}
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
+    try:
+        child = _start(command, old_mask)
+        code = _wait(child, caught)
+    except _CannotExec as exc:
+        return Ended(exc.exit_code, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+    left = descendants(os.getpid(), before)
+    for pid in left:
+        _bind_if_alive(command.bind, pid)
+    return Ended(code, left)
+
+
+class _CannotExec(Exception):
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+# -- starting ---------------------------------------------------------------------------------------------------------
+
+
+def _start(command: Command, mask: set[int | signal.Signals]) -> int:
+    report_read, report_write = os.pipe()  # both ends are closed on exec
+    go, childs_go = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        os.close(report_read)
+        go.close()
+        _become(command, mask, report_write, childs_go)
+    os.close(report_write)
+    childs_go.close()
+    with open(report_read, "rb") as reports, go:
+        try:
+            missing = _expect(reports.readline(), "ready", command)
+            if missing:
+                command.lacking(missing)
+            command.bind(child)
+            go.send(b"g")
+            _expect(reports.readline(), "", command)
+        except BaseException:
+            go.close()  # the child sees the end of the pipe and leaves
+            os.waitpid(child, 0)
+            raise
+    return child
+
+
+def _become(command: Command, mask: set[int | signal.Signals], report: int, go: socket.socket) -> None:
+    """The child's side: never returns."""
+    stage = "namespace"
+    try:
+        missing: list[str] = []
+        if command.view is not None:
+            missing = enclosing.show(command.view, command.plan)
+            confinement.lock_mounts()
+        stage = "confine"
+        confinement.confine(strictly=command.plan is not None and command.plan.confinement.is_strict)
+        if command.plan is not None and command.plan.confinement.covers:
+            enclosing.close_directories()
+        _tell(report, _Report("ready", missing=tuple(missing)))
+        _wait_for_word(go)
+        stage = "chdir"
+        os.chdir(command.cwd)
+        stage = "exec"
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not inherit that
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _exec(command)
+    except enclosing.Impossible as exc:
+        _tell(report, _Report("enclose", exc.errno or errno.EPERM, str(exc)))
+    except OSError as exc:
+        _tell(report, _Report(stage, exc.errno or errno.EIO))
+    finally:
+        os._exit(1)
+
+
+def _tell(report: int, message: _Report) -> None:
+    os.write(report, msgspec.json.encode(message) + b"\n")
+
+
+def _wait_for_word(go: socket.socket) -> None:
+    if go.recv(1) == b"":
+        os._exit(1)
+
+
+def _exec(command: Command) -> None:
+    env = dict(command.env)
+    try:
+        os.execvpe(command.argv[0], list(command.argv), env)
+    except OSError as exc:
+        found = shutil.which(command.argv[0], path=env.get("PATH"))
+        if exc.errno != errno.ENOEXEC or found is None:
+            raise
+        os.execve("/bin/sh", ["sh", found, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
+
+
+def _expect(line: bytes, stage: str, command: Command) -> tuple[str, ...]:
+    """What is missing of the confinement; raises for any other stage than that."""
+    if not line and stage == "":
+        return ()  # the pipe closed on exec: the command runs
+    if not line:
+        raise Refusal(errno.EIO, "run-failed", "the command's process died before it could start")
+    report = msgspec.json.decode(line, type=_Report)
+    if report.stage == stage:
+        return report.missing
+    if report.stage == "enclose":
+        raise impossible(report.why)
+    reason = os.strerror(report.errno)
+    if report.stage == "namespace":
+        raise NamespaceError(reason)
+    if report.stage == "confine":
+        raise Refusal(report.errno, "not-confined", *confinement.refusal(report.errno))
+    if report.stage == "chdir":
+        raise Refusal(
+            report.errno, "no-such-directory", f"cannot enter {command.cwd} in that branch: {reason}",
+            "change to a directory that exists there, or start from the root of the workspace",
+        )  # fmt: skip
+    raise _cannot_exec(report.errno, command.argv[0], reason)
+
+
+def _cannot_exec(code: int, program: str, reason: str) -> Exception:
+    os.write(2, os.fsencode(f"agentfsd: cannot run {program}: {reason}\n"))
+    return _CannotExec(EXIT_NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else EXIT_CANNOT_EXECUTE)
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def _wait(child: int, caught: set[signal.Signals]) -> int:
+    """Until the command itself ends; everything orphaned is reaped on the way."""
+    while True:
+        code = _reap(child)
+        if code is not None:
+            return code
+        info = signal.sigwaitinfo(caught)
+        number = signal.Signals(info.si_signo)
+        seen_by_child = number in _FROM_TERMINAL and info.si_code == _SI_KERNEL
+        if number != signal.SIGCHLD and not seen_by_child:
+            os.kill(child, number)
+
+
+def _reap(child: int) -> int | None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            return 1  # somebody else reaped it; cannot happen while we are its parent
+        if pid == 0:
+            return None
+        if pid != child:
+            continue
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        _stop_with(child)
+
+
+def _stop_with(child: int) -> None:
+    """The command stopped itself (an editor's ^Z): stop too, so that the shell takes its terminal back."""
+    time.sleep(_STOP_SETTLES_S)  # a terminal's ^Z stopped us both, and the CONT that woke us is on its way to the child
+    if _state_of(child) != "T":
+        return
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.kill(child, signal.SIGCONT)
+
+
+# -- descendants ------------------------------------------------------------------------------------------------------
+
+
+def descendants(root: int, without: Collection[int] = ()) -> list[int]:
+    """The living processes beneath *root*, less those of *without* and theirs; complete when it is a subreaper."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            state, parent = _stat_of(int(name))
+            if state not in ("", "Z", "X"):
+                children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        below = [pid for pid in children.get(pending.pop(), []) if pid not in without]
+        found += below
+        pending += below
+    return found
+
+
+def _state_of(pid: int) -> str:
+    return _stat_of(pid)[0]
+
+
+def _stat_of(pid: int) -> tuple[str, int]:
+    """(state, parent) of a process; ("", 0) when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0
+    return fields[0].decode(), int(fields[1])
+
+
+def _bind_if_alive(bind: Callable[[int], None], pid: int) -> None:
+    """The command has ended, and its exit code goes before a binding that comes too late."""
+    with contextlib.suppress(OSError):
+        bind(pid)

@@ -1,0 +1,232 @@
+"""Snapshots and branches as git history: which commits are missing, and which refs lead to them."""
+
+import errno
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agentfs_client import locate, wire
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import NotAllowedError, NotFoundError
+from agentfs_files.trees.directory_tree import Directory
+from agentfsd.cli.output import printing
+from agentfsd.cli.output.progress_bar import Step, progress
+from agentfsd.cli.transfer.temporary_refs import fixed, is_temporary, resolve, snapshot_path
+from agentfsd.errors import Refusal
+from agentfsd.exchange import remote
+from agentfsd.exchange.place import undisturbed
+from agentfsd.exchange.record import ChangedPaths, Recorder
+from agentfsd.exchange.repository import NOTES, Commit, Oid, Repository, Trees, is_dotgit, ref_name
+from agentfsd.exchange.states import (
+    HEADS,
+    KNOWN,
+    KNOWN_BRANCHES,
+    REMOTE,
+    TAGS,
+    ExportState,
+    commit_state,
+    is_same,
+    tag_ref,
+    would_lose,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOrder:
+    """``repository``: path or URL. ``url``: where to push afterwards. ``refs``: which; () is all of them."""
+
+    repository: str
+    url: str | None
+    refs: tuple[str, ...]
+    full: bool
+    force: bool
+
+
+@contextmanager
+def local_repository(mount: locate.Mount, path: str | None) -> Iterator[Repository]:
+    """The one at *path*; else the overlay's own, in its state directory. A new one goes again if the work fails."""
+    with tempfile.TemporaryDirectory(prefix="agentfsd-git-") if path is None and mount.record is None else _nothing() as spare:
+        repository = Repository.open(path or own_path(mount) or os.path.join(spare, "history.git"), make=True)
+        try:
+            yield repository
+        except BaseException:
+            with undisturbed():
+                repository.undo()
+            raise
+
+
+@contextmanager
+def _nothing() -> Iterator[str]:
+    yield ""
+
+
+def own_path(mount: locate.Mount) -> str:
+    """Where an overlay keeps what it exchanges with remotes; "" where its state directory is out of sight."""
+    return os.path.join(mount.record.state, "history.git") if mount.record is not None else ""
+
+
+def export(mount: locate.Mount, daemon: ControlClient, order: ExportOrder) -> None:
+    path, url = order.repository, order.url
+    is_url = remote.is_url(path)
+    with local_repository(mount, None if is_url else path) as repository, progress("exporting to git") as step:
+        url = path if is_url else url
+        remote.forget(repository) if url is None else remote.fetch(repository, url, step)
+        exporter = _Exporter(mount, daemon, repository, order, step)
+        refs = exporter.export()
+        pushed = remote.push(repository, url, [*refs, NOTES], step) if url is not None else 0
+    printing.say(
+        f"{printing.plural(exporter.written, 'commit')} written to {repository.path if url is None else url}"
+        + (f", {printing.plural(pushed, 'ref')} pushed" if url is not None else "")
+    )
+
+
+class _Exporter:
+    def __init__(
+        self, mount: locate.Mount, daemon: ControlClient, repository: Repository, order: ExportOrder, step: Step
+    ) -> None:
+        self._mount, self._daemon, self._repository, self._order, self._step = mount, daemon, repository, order, step
+        self._imported: dict[str, Oid] = {}  # branch id -> the commit that the branch was made of
+        self._commits = self._known()
+        self._moves: dict[str, Oid] = {}
+        self._snapshots: dict[str, wire.Snapshot] = {}
+        self.written = 0
+
+    def _known(self) -> dict[str, Oid]:
+        """The commits of snapshots, by id: those that the repository holds, and those from which snapshots were made here."""
+        self._repository.join_attributes(remote.REMOTE_NOTES)
+        found = self._repository.snapshots((HEADS, TAGS, REMOTE))
+        own = own_path(self._mount)
+        if own and os.path.isdir(own):
+            imported = Repository.open(own, make=False)
+            found |= self._present(imported.refs(KNOWN))
+            self._imported = self._present(imported.refs(KNOWN_BRANCHES))
+        return found
+
+    def _present(self, commits: dict[str, Commit]) -> dict[str, Oid]:
+        return {number: commit.id for number, commit in commits.items() if self._repository.has(commit.id)}
+
+    def export(self) -> list[str]:
+        """The refs that should be where they are now. None is moved before all objects are there."""
+        branches = self._choose()
+        for snapshot in sorted(self._snapshots.values(), key=lambda snapshot: snapshot.id):
+            if snapshot.id not in self._commits:
+                self._commits[snapshot.id] = self._commit_snapshot(snapshot)
+            commit = self._commits[snapshot.id]
+            self._moves[tag_ref(self._repository, snapshot.name, snapshot.id, commit)] = commit
+        for branch in branches:
+            self._commit_branch(branch)
+        self._repository.write_notes(remote.REMOTE_NOTES)
+        for ref, commit in self._moves.items():
+            self._repository.move(ref, commit)
+        self._repository.point_head(HEADS)
+        return list(self._moves)
+
+    def _choose(self) -> list[wire.Branch]:
+        """Branches to record as they are now; the snapshots that they and other refs need are entered."""
+        if not self._order.refs:
+            self._snapshots = {found.id: found for found in self._daemon.list_snapshots() if not is_temporary(found.name)}
+            return [found for found in self._daemon.list_branches() if not is_temporary(found.name)]
+        branches = []
+        for ref in self._order.refs:
+            found = resolve(self._daemon, ref)
+            branches += [found] if isinstance(found, wire.Branch) else []
+            self._add_history(found.id)
+        return branches
+
+    def _add_history(self, ref: str) -> None:
+        """With what was merged into it, as far as the caller may know of that."""
+        todo, seen = [ref], {ref}
+        while todo:
+            try:
+                found = self._daemon.log(todo.pop())
+            except (NotFoundError, NotAllowedError):
+                continue
+            self._snapshots |= {snapshot.id: snapshot for snapshot in found if not is_temporary(snapshot.name)}
+            new = {other for snapshot in found for other in snapshot.merged} - seen
+            todo += new
+            seen |= new
+
+    # -- commits
+
+    def _commit_snapshot(self, snapshot: wire.Snapshot) -> Oid:
+        before = [self._commits[number] for number in _parents(snapshot) if number in self._commits]
+        trees = self._record(snapshot, snapshot.parent)
+        author = snapshot.author or f"process {snapshot.author_pid}"
+        state = ExportState(snapshot.name, snapshot.branch, "", snapshot.created_ns, author, snapshot.tag, snapshot.id)
+        self.written += 1
+        return commit_state(self._repository, state, trees, before)
+
+    def _record(self, snapshot: wire.Snapshot, since: str, base: Trees | None = None) -> Trees:
+        """*since*: the id of the snapshot whose commit's trees are taken over where nothing changed."""
+        changed = None
+        if since in self._commits:
+            base = self._repository.trees(self._repository.commit(self._commits[since]))
+            changed = self._changed(since, snapshot.id)
+        with Directory(snapshot_path(self._mount, snapshot.name), is_dotgit) as source:
+            return Recorder(self._repository, source, base, changed, self._step).record()
+
+    def _changed(self, old: str, new: str) -> ChangedPaths | None:
+        if self._order.full:
+            return None
+        try:
+            changes = self._daemon.diff(a=old, b=new)
+            return ChangedPaths(path for change in changes for path in (change.path_bytes, change.old_path_bytes))
+        except NotFoundError:
+            return None  # it has been deleted meanwhile
+
+    def _commit_branch(self, branch: wire.Branch) -> None:
+        """A branch that is as its last snapshot leads to that commit; else its state now is one more."""
+        last = self._last_snapshot(branch)
+        state = ExportState(branch.name, branch.name, branch.id, time.time_ns(), "agentfsd")
+        tip = self._commits[last.id] if last is not None else None
+        if last is None or self._order.full or self._daemon.diff(a=last.id, b=branch.id):
+            tip = self._commit_now(branch, state, last)
+        assert tip is not None
+        ref = self._ref(branch, state, tip)
+        if ref:
+            self._moves[HEADS + ref] = tip
+
+    def _last_snapshot(self, branch: wire.Branch) -> wire.Snapshot | None:
+        """Not one that another branch took of the very same state, as long as there is another to go on from."""
+        history = [found for found in self._daemon.log(branch.id) if not is_temporary(found.name)]
+        own = (found for found in history if found.branch == branch.name or found.file_count or found.name == branch.base)
+        return next(own, history[0] if history else None)
+
+    def _ref(self, branch: wire.Branch, state: ExportState, tip: Oid) -> str:
+        """What the branch is called there; "" when it is left out.
+
+        Where somebody else's branch has the name: one that was asked for is refused, others go on with their id.
+        """
+        ref, own = ref_name(branch.name), {found.id for found in self._daemon.list_snapshots()}
+        if self._order.force or not would_lose(self._repository, ref, state, tip, own):
+            return ref
+        if self._order.refs:
+            raise Refusal(
+                errno.EEXIST, "would-lose", f"branch {branch.name!r} there holds commits that are not of this overlay",
+                "import them first, rename your branch, or --force",
+            )  # fmt: skip
+        other = f"{ref}.{branch.id[-6:]}" if branch.changed else ""
+        printing.note(f"another overlay's {branch.name} is there: yours is {'written as ' + other if other else 'left out'}")
+        return other
+
+    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.Snapshot | None) -> Oid:
+        """The same commit as last time when nothing has changed since."""
+        parents = [self._commits[last.id]] if last is not None else []
+        old = self._repository.target(HEADS + ref_name(branch.name))
+        with fixed(self._mount, branch) as now:
+            base = self._repository.trees(old) if old is not None else None
+            trees = self._record(now, last.id if last is not None else "", base)
+        same = [*parents, *([self._imported[branch.id]] if branch.id in self._imported else [])]
+        for found in [*same, *([old.id] if old is not None else [])]:
+            commit = self._repository.commit(found)
+            if self._repository.trees(commit) == trees and (found in same or is_same(commit, state, parents)):
+                return found
+        self.written += 1
+        return commit_state(self._repository, state, trees, parents)
+
+
+def _parents(snapshot: wire.Snapshot) -> list[str]:
+    return list(dict.fromkeys([snapshot.parent, *snapshot.merged]))

@@ -1,0 +1,53 @@
+"""What a commit has changed in the lower, told to the inodes that come from there."""
+
+from collections.abc import Iterator
+
+from agentfsd.core.inode import LowerIdentity
+from agentfsd.core.overlay_state import OverlayState
+from agentfsd.core.tree import Tree
+
+_LAST_MOVE = "lower moved"  # the key under which the store keeps the last commit that was told
+
+
+class LowerChanges:
+    """Follows commits in every tree of one overlay, and in its rows."""
+
+    def __init__(self, state: OverlayState) -> None:
+        self._state = state
+
+    def _trees(self) -> Iterator[Tree]:
+        yield from self._state.trees.values()
+        yield from self._state.replaced
+
+    def moved(self, paths: dict[bytes, bytes], once: str) -> None:
+        """After a commit: whatever came from a path of the lower comes from another one now.
+
+        Args:
+            paths: The new path by the old one.
+            once: The name of the commit. A commit that is told again, after a kill, changes nothing.
+        """
+        store = self._state.store
+        if store.value(_LAST_MOVE) == once:
+            return
+        with store.transaction() as tx:
+            store.put_value(_LAST_MOVE, once)
+            for tree in self._trees():
+                for inode in tree.from_lower() + tree.loaded():
+                    if inode.lower_path in paths:
+                        tx.set(inode, lower_path=paths[inode.lower_path])
+            store.move_lower_paths(paths)
+
+    def touched(self, identities: dict[LowerIdentity, LowerIdentity]) -> None:
+        """After a commit that was undone: objects that left the lower and came back are what they were.
+
+        Args:
+            identities: The new identity by the old one.
+        """
+        store = self._state.store
+        with store.transaction() as tx:
+            for tree in self._trees():
+                for inode in tree.loaded():
+                    if inode.lower in identities:
+                        tx.set(inode, lower=identities[inode.lower])
+            for old, new in identities.items():
+                store.change_lower_identity(old, new)

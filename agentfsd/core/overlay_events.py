@@ -1,0 +1,52 @@
+"""Who hears what happens in an overlay: watchers of branches, and those who cache what it shows. It knows no listener."""
+
+from collections.abc import Callable
+
+from agentfsd.core.branch_events import BranchEvent, Listener
+from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Tree
+
+
+class OverlayEvents:
+    """The listeners of one overlay.
+
+    Attributes:
+        listeners: Called with every BranchEvent.
+        last_write: Branch id, inode number and process of the write that a single listener has heard of last.
+        on_replaced: Called with each tree that has just been detached.
+        on_names: Called with a directory and the names in it that changed: see names_changed().
+        on_file: Called with a file, and whether its data changed: see file_changed().
+        on_external_writer: Called with a file that will be written without asking the overlay from now on.
+    """
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+        self.last_write: tuple[str, int, int] | None = None
+        self.on_replaced: list[Callable[[Tree], None]] = []
+        self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []
+        self.on_file: list[Callable[[Inode, bool], object]] = []
+        self.on_external_writer: list[Callable[[Inode], object]] = []
+
+    def publish(self, event: BranchEvent) -> None:
+        """Tell every listener of an event."""
+        for listener in self.listeners:
+            listener(event)
+
+    def is_news(self, write: tuple[str, int, int]) -> bool:
+        """Return whether somebody has not heard of a write yet: see ``last_write``."""
+        return write != self.last_write or len(self.listeners) > 1
+
+    def names_changed(self, directory: Inode, *names: bytes) -> None:
+        """Have everybody who caches names of a directory look them up again, after a change that the kernel did not ask for."""
+        for listener in self.on_names:
+            listener(directory, names)
+
+    def file_changed(self, inode: Inode, *, data: bool) -> None:
+        """Likewise for a file's attributes, and for its contents if *data* is true."""
+        for listener in self.on_file:
+            listener(inode, data)
+
+    def tree_replaced(self, tree: Tree) -> None:
+        """Tell that a tree was detached: its branch has another state now, or none."""
+        for listener in self.on_replaced:
+            listener(tree)

@@ -1,0 +1,33 @@
+"""Reading and changing the policy of an overlay: the settings that are stored with its state."""
+
+from agentfsd.core import policy_settings
+from agentfsd.core.copyup_policy import CopyUpRules
+from agentfsd.core.retention import Retention, stored_retention
+from agentfsd.core.tree import Parts
+from agentfsd.metadata.row_store import Transaction
+
+
+class OverlayPolicy:
+    """The settings of one overlay. What they do is said by ``agentfsd policy --help``."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def values(self) -> dict[str, str]:
+        """Return every setting by name."""
+        return policy_settings.read(self._parts.store)
+
+    @property
+    def retention(self) -> Retention:
+        """The retention.* settings."""
+        return stored_retention(self._parts.store)
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting; Refusal for an unknown name or a value that makes no sense."""
+        with self._parts.store.transaction() as tx:
+            self.put(tx, name, value)
+
+    def put(self, tx: Transaction, name: str, value: str) -> None:
+        """Change a setting in the open transaction; Refusal like set()."""
+        policy_settings.write(self._parts.store, name, value)
+        tx.set(self._parts.copyup_policy, rules=CopyUpRules.stored(self._parts.store))

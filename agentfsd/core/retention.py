@@ -1,0 +1,113 @@
+"""How long snapshots are kept: the policy's retention.* settings, and pruning by them."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentfsd.core import policy_settings
+from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
+from agentfsd.core.overlay_state import OverlayState
+from agentfsd.core.refs import Refs
+from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.rows import SnapshotRow
+from agentfsd.types import SnapshotInfo
+
+_AUTOMATIC = (RUN, SAFETY, MERGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which snapshots are kept. Source: SnapshotRetentionPolicy of the tool operations specification.
+
+    Snapshots that are KEPT or temporary always stay.
+
+    Attributes:
+        max_count: How many of each branch are kept, the newest; 0 for no limit.
+        max_age_s: How long they are kept; 0 for no limit.
+        keep_tagged: Whether those with a tag stay, and do not count.
+        keep_named: Whether those with a name that somebody gave them stay, and do not count.
+    """
+
+    max_count: int = 0
+    max_age_s: float = 0
+    keep_tagged: bool = False
+    keep_named: bool = True
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of snapshots that may go."""
+        return (UNNAMED, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
+
+
+def stored_retention(store: Store) -> Retention:
+    """Read the retention.* settings."""
+    values = policy_settings.read(store)
+    return Retention(
+        int(values["retention.max_count"]),
+        policy_settings.parse_age(values["retention.max_age"]),
+        values["retention.keep_tagged"] == "yes",
+        values["retention.keep_named"] == "yes",
+    )
+
+
+class SnapshotRetention:
+    """Deletes the snapshots of one overlay that are not to be kept.
+
+    Attributes:
+        automatic: How many of the snapshots that nobody asked for are kept of each branch.
+        undo_entries: How many operations can be undone.
+    """
+
+    automatic = Retention(max_count=100)
+    undo_entries = 20
+
+    def __init__(self, state: OverlayState, refs: Refs, snapshots: Snapshots) -> None:
+        self._state, self._refs, self._snapshots = state, refs, snapshots
+
+    def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotInfo]:
+        """Delete what *retention* does not keep, of one branch or all.
+
+        Returns:
+            The snapshots that were deleted, or would be with *dry_run*.
+        """
+        branch_id = None if branch is None else self._refs.branch(branch).id
+        rows = [row for row in self._state.snapshots.values() if branch_id in (None, row.branch_id)]
+        rows = [row for row in rows if row.id not in self._state.temporary]
+        surplus = _surplus(rows, retention, retention.kinds)
+        infos = [self._snapshots.count(row.id) for row in surplus]
+        if not dry_run:
+            self._snapshots.delete_rows(surplus)
+        return infos
+
+    def apply(self, branch_id: str) -> None:
+        """After a snapshot was taken: delete those of the branch that the policy does not keep."""
+        self.drop_automatic(branch_id)
+        retention = stored_retention(self._state.store)
+        if retention.max_count or retention.max_age_s:
+            self.prune(retention, branch_id)
+
+    def drop_automatic(self, branch_id: str) -> None:
+        """After an automatic snapshot was taken: delete the oldest ones of the branch, and what is too old to be undone."""
+        rows = [row for row in self._state.snapshots.values() if row.branch_id == branch_id]
+        old = {row.id: row for row in _surplus(rows, self.automatic, _AUTOMATIC)}
+        entries = sorted(self._state.undo_rows.values())
+        wanted = {entry.snapshot for entry in entries[-self.undo_entries :]}
+        for entry in entries[: -self.undo_entries]:
+            row = self._state.snapshots[entry.snapshot]
+            if row.kind == SAFETY and row.id not in wanted:
+                old[row.id] = row
+        self._snapshots.delete_rows(old.values())
+
+
+def _surplus(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:
+    """Return the rows of some kinds that *retention* does not keep, oldest first."""
+    oldest_ns = time.time_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
+    counts: dict[str, int] = {}
+    surplus = []
+    for row in sorted(rows, reverse=True):
+        if row.kind not in kinds:
+            continue
+        counts[row.branch_id] = counts.get(row.branch_id, 0) + 1
+        if row.created_ns < oldest_ns or (retention.max_count and counts[row.branch_id] > retention.max_count):
+            surplus.append(row)
+    return surplus[::-1]

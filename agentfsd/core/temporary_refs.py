@@ -1,0 +1,40 @@
+"""Branches and snapshots that go with the conversation that made them, or at the next start."""
+
+from collections.abc import Iterable
+
+from agentfsd.core.overlay_branches import Branches
+from agentfsd.core.overlay_snapshots import Snapshots
+from agentfsd.core.overlay_state import OverlayState
+from agentfsd.metadata.rows import BranchRow, SnapshotRow
+
+
+class TemporaryRefs:
+    """The temporary branches and snapshots of one overlay."""
+
+    def __init__(self, state: OverlayState, branches: Branches, snapshots: Snapshots) -> None:
+        self._state, self._branches, self._snapshots = state, branches, snapshots
+
+    def drop_all(self) -> None:
+        """Remove them all: after a start nobody can ask for them any more."""
+        self.drop(list(self._state.temporary))
+
+    def drop(self, ids: Iterable[str]) -> list[BranchRow | SnapshotRow]:
+        """Remove those of *ids* that are still temporary; nothing of it can be undone.
+
+        Returns:
+            The rows of those that were removed.
+        """
+        dropped: list[BranchRow | SnapshotRow] = []
+        for ref_id in sorted(self._state.temporary.keys() & set(ids), reverse=True):
+            row = self._state.branches.get(ref_id) or self._state.snapshots.get(ref_id)
+            if isinstance(row, BranchRow):
+                self._branches.discard(ref_id, keep=False)
+            elif row is not None:
+                self._snapshots.delete(ref_id)
+            dropped += [] if row is None else [row]
+        return dropped
+
+    def keep(self, ids: Iterable[str]) -> None:
+        """Have them stay, as if they had been made so."""
+        with self._state.store.transaction() as tx:
+            self._state.unmark_temporary(tx, *ids)

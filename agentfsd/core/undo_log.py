@@ -1,0 +1,102 @@
+"""What can be undone: the states that restores, merges, commits and discards have replaced, each kept by a snapshot."""
+
+import errno
+from dataclasses import dataclass
+
+from agentfsd.core.layer_lifecycle import Layers
+from agentfsd.core.open_trees import OpenTrees
+from agentfsd.core.overlay_snapshots import SAFETY, Snapshots
+from agentfsd.core.overlay_state import OverlayState
+from agentfsd.core.refs import Refs
+from agentfsd.errors import Refusal
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.row_store import Transaction
+from agentfsd.metadata.rows import BranchRow, SnapshotRow
+
+
+@dataclass(frozen=True, slots=True)
+class UndoEntry:
+    """Something that replaced a branch's state.
+
+    Attributes:
+        kind: restore, merge, commit or discard.
+        branch: Name of the branch at that time.
+        branch_id: Its id.
+        snapshot: Name of the snapshot that holds the state before.
+    """
+
+    kind: str
+    branch: str
+    branch_id: str
+    snapshot: str
+
+
+class UndoLog:
+    """What can be undone in one overlay, last first."""
+
+    def __init__(self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees, snapshots: Snapshots) -> None:
+        self._state, self._refs, self._layers, self._trees, self._snapshots = state, refs, layers, trees, snapshots
+
+    def entries(self) -> list[UndoEntry]:
+        """Return what can be undone, the last first."""
+        rows = sorted(self._state.undo_rows.values(), reverse=True)
+        return [UndoEntry(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
+
+    def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
+        """Keep a branch's state as it is, in the transaction that replaces it."""
+        state = self._state
+        layer = self._layers.seal(tx, branch)
+        kept = next((row for row in state.snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
+        if kept is None:
+            now = state.branches[branch.id]
+            kept = self._snapshots.add(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
+        row = layer_rows.put_undo_entry(state.store, kind, branch, kept.id)
+        tx.put(state.undo_rows, row.id, row)
+
+    def undo(self, author_pid: int = 0, author: str = "") -> UndoEntry:
+        """Take back the last restore, merge or discard that was not taken back yet. A snapshot holds what was done since.
+
+        Raises:
+            Refusal: ``nothing-to-undo``, ``no-such-branch`` when the branch is gone, ``branch-exists`` when a discarded branch's
+                name is taken.
+        """
+        state = self._state
+        if not state.undo_rows:
+            raise Refusal(errno.ENOENT, "nothing-to-undo", "there is no restore, merge or discard that could be undone")
+        row = max(state.undo_rows.values())
+        snapshot = state.snapshots[row.snapshot]
+        branch = state.branches.get(row.branch_id)
+        if branch is None and row.kind != "discard":
+            raise Refusal(
+                errno.ENOENT, "no-such-branch", f"branch {row.branch.name!r}, whose {row.kind} would be undone, is gone",
+                f"`agentfsd branch create NAME --from {snapshot.name}` makes a branch of what it was",
+            )  # fmt: skip
+        with state.store.transaction() as tx:
+            if branch is None:
+                self._bring_back(tx, row.branch, snapshot)
+            else:
+                if not self._layers.holds_nothing(branch):
+                    self._snapshots.add(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
+                self._layers.replace_head(tx, state.branches[branch.id], snapshot.layer)
+            self._snapshots.forget_undo(tx, row)  # not before: until then it holds what the branch was made from
+        self._trees.detach(row.branch_id)
+        return UndoEntry(row.kind, row.branch.name, row.branch_id, snapshot.name)
+
+    def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
+        """Make a discarded branch anew."""
+        if self._refs.branch_named(old.name) is not None:
+            raise Refusal(
+                errno.EEXIST, "branch-exists", f"there is another branch named {old.name!r} now",
+                f"rename that one first: agentfsd branch rename {old.name} OTHER",
+            )  # fmt: skip
+        row = old._replace(head=layer_rows.new_layer(self._state.store, snapshot.layer))
+        layer_rows.put_branch(self._state.store, row)
+        tx.put(self._state.branches, row.id, row)
+
+    def forget_all(self) -> None:
+        """Free what is kept for undo() alone; nothing can be undone any more."""
+        kept = [row for row in self._state.snapshots.values() if row.kind == SAFETY]
+        for row in list(self._state.undo_rows.values()):
+            with self._state.store.transaction() as tx:
+                self._snapshots.forget_undo(tx, row)
+        self._snapshots.delete_rows(kept)

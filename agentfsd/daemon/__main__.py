@@ -1,0 +1,135 @@
+"""The daemon's process: reads its config from one descriptor, says on another whether the mount answers, and ends in order."""
+
+import argparse
+import contextlib
+import errno
+import faulthandler
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+
+import msgspec
+import trio
+import trio.lowlevel
+
+from agentfs_host import mount_table
+from agentfsd.backstore.free_space import wait_for_room
+from agentfsd.daemon import state_contents
+from agentfsd.daemon.assembly import Daemon
+from agentfsd.daemon.state_contents import StateContents
+from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.escape import printable
+from agentfsd.fuse.native import fuse_device
+from agentfsd.linux import mounts
+from agentfsd.process import daemon_log, descriptors, readiness
+from agentfsd.process.readiness import Readiness
+from agentfsd.process.service_manager import ServiceManager
+from agentfsd.state import daemon_config, daemon_records, state_directory
+from agentfsd.state.daemon_config import DaemonConfig
+
+log = logging.getLogger("agentfsd")
+
+_FULL_AGAIN_S = 15.0  # with the units' StartLimit a service manager then never gives up
+
+
+def serve(orders: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
+    """The whole life of a daemon. Refusal or OSError when it cannot begin."""
+    orders = orders if orders.replaces_dead else daemon_config.check(orders)  # what it replaces may hide the lower
+    state = state_directory.StateDirectory(orders.state)
+    with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
+        daemon_log.start_log(orders, state)
+        _stand_clear(orders)
+        with state_contents.opened(orders, state) as held:
+            _live(orders, held, ready)
+
+
+def _live(orders: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe) -> None:
+    if orders.replaces_dead:
+        mounts.clear_dead(orders.mountpoint)
+    daemon = Daemon(orders, held)
+    record = daemon.record()
+    try:
+        daemon.begin()
+        descriptors.collect_seldom()
+        trio.run(daemon.run, ready)
+    finally:
+        daemon_records.withdraw(record)
+        daemon.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(record.socket)
+        log.info("unmounted %s", orders.mountpoint)
+
+
+def _read_orders(fd: int) -> DaemonConfig:
+    with open(fd, "rb") as file:
+        return msgspec.json.decode(file.read(), type=DaemonConfig)
+
+
+def _stand_clear(orders: DaemonConfig) -> None:
+    """Nothing of ours may be looked up beneath the mount once it is there: nobody would answer."""
+    os.chdir("/")
+    sys.path[:] = [path for path in sys.path if not mount_table.is_within(os.path.realpath(path), orders.mountpoint)]
+    sys.path_importer_cache.clear()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="agentfsd.daemon", description="started by `agentfsd mount`")
+    parser.add_argument("--config-fd", type=int, required=True)
+    parser.add_argument("--ready-fd", type=int, default=-1)
+    arguments = parser.parse_args()
+    ready, orders = readiness.ReadinessPipe(arguments.ready_fd), None
+    os.umask(0o077)
+    for fd in (arguments.config_fd, arguments.ready_fd):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
+    descriptors.raise_descriptor_limit()
+    faulthandler.enable()  # a service manager's SIGABRT then leaves in the log where we hung
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens a file while we ask by a lease who has it open
+    try:
+        orders = _read_orders(arguments.config_fd)
+        if not orders.foreground:
+            descriptors.keep_only(arguments.ready_fd)
+        serve(orders, ready)
+    except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
+        _report(exc, ready)
+        if orders is not None:
+            _make_way(orders, ServiceManager(awaited=orders.foreground), exc)
+        return 1
+    finally:
+        descriptors.let_go_of_output()
+    return 0
+
+
+def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> None:
+    """For the daemon that a service manager starts next. Until then nobody shall write to what lies beneath."""
+    if not manager.listens:
+        return
+    before = state_directory.StateDirectory(orders.state).last_record()
+    if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
+        there = mount_table.mount_at(orders.mountpoint)
+        if there is None or there.fstype != mount_table.FSTYPE:
+            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
+    if isinstance(exc, OSError) and exc.errno in NO_ROOM:
+        manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
+        wait_for_room(orders.state, _FULL_AGAIN_S)
+
+
+def _report(exc: Exception, ready: readiness.ReadinessPipe) -> None:
+    while isinstance(exc, ExceptionGroup):
+        exc = exc.exceptions[0]
+    code, hint = (exc.code, exc.hint) if isinstance(exc, Refusal) else ("failed", "")
+    message = f"{type(exc).__name__}: {exc}"
+    if isinstance(exc, OSError):
+        message = f"{os.fsdecode(exc.filename)}: {exc.strerror}" if exc.filename else exc.strerror or str(exc)
+    number = exc.errno if isinstance(exc, OSError) and exc.errno else errno.EIO
+    if logging.getLogger().handlers:
+        log.error("%s%s", message, f" ({hint})" if hint else "", exc_info=None if isinstance(exc, OSError) else exc)
+    elif not ready.awaited:
+        sys.stderr.write(f"agentfsd: {printable(message)}\n" + (f"  hint: {printable(hint)}\n" if hint else ""))
+    ready.tell(Readiness(error=message, errno=number, code=code, hint=hint))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

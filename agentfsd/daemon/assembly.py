@@ -1,0 +1,344 @@
+"""The daemon of one mount: builds the rooms, wires them together, and ends in order. It knows no request.
+
+Started by the command line with its orders on one descriptor; says on another, once, whether the mount answers.
+"""
+
+import contextlib
+import errno
+import logging
+import logging.handlers
+import os
+import resource
+import signal
+import sqlite3
+import time
+from dataclasses import replace
+
+import trio
+import trio.lowlevel
+
+from agentfs_client import registry
+from agentfs_client.control import ControlClient
+from agentfs_host import mount_table, syncing
+from agentfsd import __version__
+from agentfsd.binding.table import Bindings
+from agentfsd.control.control_file import ControlFile
+from agentfsd.control.control_socket import ControlSocketServer, listen
+from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handler_services import Services
+from agentfsd.control.service import ControlService
+from agentfsd.core.overlay import Overlay
+from agentfsd.daemon import settings_file
+from agentfsd.daemon.maintenance import Maintenance
+from agentfsd.daemon.observation import Observation
+from agentfsd.daemon.shutdown import Shutdown
+from agentfsd.daemon.state_contents import StateContents
+from agentfsd.errors import Refusal
+from agentfsd.fuse.branch_mounts import BranchMounts
+from agentfsd.fuse.mount import IO_MODES, FuseMount
+from agentfsd.fuse.native import descriptor_ioctl
+from agentfsd.fuse.native.native_session import Unsupported
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.handoff.descriptor_mounts import DescriptorMounts
+from agentfsd.handoff.interpose_server import InterposeServer
+from agentfsd.linux import mounts
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.lower.watch import LowerWatch
+from agentfsd.metadata.row_store import unreadable
+from agentfsd.process import descriptors, readiness
+from agentfsd.process.readiness import Readiness
+from agentfsd.process.service_manager import ServiceManager
+from agentfsd.state import daemon_records, state_directory
+from agentfsd.state.daemon_config import DaemonConfig
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.types import BranchView
+
+log = logging.getLogger("agentfsd")
+
+_REAP_EVERY_S = 0.5
+_REAP_AGAIN_S = 10.0  # after a failure
+_FLUSH_TIMEOUT_S = 30
+_READY_TIMEOUT_S = 30
+_LOOK_AT_ROOM_S = 1.0
+_SETTINGS_TIMEOUT_S = 5.0
+
+
+class Daemon:
+    """Everything that lives as long as the mount does."""
+
+    def __init__(self, orders: DaemonConfig, held: StateContents) -> None:
+        self.orders, self.state, self.held = orders, state_directory.StateDirectory(orders.state), held
+        self.lower = HostLower(orders.lower, share=orders.prefer_native_snapshots)
+        if orders.mountpoint != orders.lower and mount_table.is_within(orders.mountpoint, orders.lower):
+            self.lower.mask(os.fsencode(os.path.relpath(orders.mountpoint, orders.lower)))
+        self.store = held.store
+        try:
+            self.overlay = Overlay(held.store, self.lower, held.backstore)
+        except sqlite3.DatabaseError as exc:
+            raise unreadable(held.place.metadata, exc) from exc
+        self.bindings = Bindings()
+        self.watch = LowerWatch(self.lower)
+        self.started_ns = time.time_ns()
+        self.manager = ServiceManager(awaited=orders.foreground)
+        self.ending = Shutdown(
+            orders.mountpoint,
+            self.bindings,
+            self.manager,
+            flush=self.flush,
+            withdraw=lambda: daemon_records.withdraw(self.record()),
+            terminate=lambda: self.mount.terminate(),
+        )
+        self.service = ControlService(
+            Services(
+                overlay=self.overlay,
+                bindings=self.bindings,
+                info=self._info("", ""),
+                flush=self.flush,
+                settle=self.settle,
+                write_back=self.write_back,
+                shutdown=self.ending.ask,
+                measure=self.measure,
+                open_view=self.open_view,
+                identify=ProcessIdentifier(self.bindings, self.overlay),
+            )
+        )
+        self.server = ControlSocketServer(self.service)
+        options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
+        self.mount = FuseMount(
+            self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
+            BranchMounts(orders.state),
+        )  # fmt: skip
+        self.views = DescriptorMounts(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
+        self.forwarding = Forwarding(
+            self.overlay,
+            self.write_back,
+            self.mount.pages_back_soon,
+            self.views.why_not,
+            _open_files_limit() // 2,
+            "ro" in orders.mount_options,
+        )
+        self.doorway = InterposeServer(self.state.doorway, os.geteuid())
+        self.service.services = replace(
+            self.service.services,
+            forwarding=self.forwarding,
+            interpose_path=self.doorway.path,
+            descriptor_ioctl=descriptor_ioctl.TELL,
+        )
+        self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
+        self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
+        self._hangup_ends = descriptors.has_terminal()
+        self._is_ready = self._told_to_end = False
+        self._reading = trio.CapacityLimiter(1)  # of its own: what hangs there takes no thread from others
+
+    def _info(self, session: str, why: str) -> DaemonInfo:
+        orders = self.orders
+        return DaemonInfo(
+            version=__version__, pid=os.getpid(), lower=orders.lower, mountpoint=orders.mountpoint, state=orders.state,
+            session=session, backstore=self.held.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
+            capabilities={
+                "cap.backstore": self.held.capability, "session": session,
+                "session.why": why, "backstore.why": self.held.why,
+            },
+            shown_at=(orders.mountpoint, *([orders.lower] if orders.hidden else [])), read_only="ro" in orders.mount_options,
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        """Mounts; OSError with a sentence when that is refused, or the settings make no sense."""
+        self._read_settings()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._remember)
+        self.mount.mount()
+        self.held.in_use = True
+        self.observation.follow_policy()
+        self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
+
+    def _remember(self, number: int, _: object) -> None:
+        """Of a signal before the event loop listens, or after: whoever died of it would leave a dead mount."""
+        self._told_to_end = self._told_to_end or number == signal.SIGTERM or self._hangup_ends
+
+    def record(self) -> registry.DaemonRecord:
+        return registry.DaemonRecord(
+            pid=os.getpid(), start_ticks=registry.process_start_ticks(os.getpid()), lower=self.orders.lower,
+            mountpoint=self.orders.mountpoint, socket=self.state.socket, state=self.orders.state,
+            started_ns=self.started_ns, hidden=self.orders.hidden,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        mounted = mount_table.mount_at(self.orders.mountpoint)
+        self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
+        self.observation.close()
+        self.doorway.close()
+        self.views.close()
+        self.bindings.close()
+        self.watch.close()
+        self.lower.close()
+
+    # -- what requests need of the daemon
+
+    async def open_view(self, branch_id: str, io: str) -> BranchView:
+        """A mount of one branch for a run; Refusal when the kernel cannot do what is asked."""
+        if io not in IO_MODES:
+            raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
+        try:
+            return await self.mount.runs.open(branch_id, io)
+        except Unsupported as exc:
+            raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
+
+    async def flush(self, branch_id: str | None = None) -> None:
+        """Pages that the kernel still holds dirty (of files mapped for writing) come to us first."""
+        await self.mount.flush_mapped(branch_id)
+        if not self.mount.writers:
+            return
+        with trio.move_on_after(_FLUSH_TIMEOUT_S):
+            await trio.to_thread.run_sync(syncing.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
+
+    async def settle(self) -> None:
+        await self.mount.settled()
+
+    async def write_back(self) -> None:
+        await self.mount.settled()
+
+    def measure(self) -> dict[str, int]:
+        """What the daemon takes: memory, descriptors, and what it remembers of the kernel's and of processes."""
+        with open("/proc/self/statm", "rb") as file:
+            rss_pages = int(file.read().split()[1])
+        processes, others = self.bindings.seen()
+        return {
+            "rss_bytes": rss_pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
+            **self.mount.measure(), "inodes": self.overlay.trees.loaded(), "processes": processes, "threads": others,
+            "database_bytes": self.store.size_bytes(), "forwarded": len(self.forwarding), "forwardings": self.forwarding.given,
+        }  # fmt: skip
+
+    # -- living
+
+    async def run(self, ready: readiness.ReadinessPipe) -> None:
+        """From mounted to unmounted."""
+        if self.orders.metrics:
+            self.service.services.info.metrics = self.observation.serve_metrics(self.orders.metrics)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._watch_signals)
+            nursery.start_soon(self.server.serve, listen(self.state.socket))
+            nursery.start_soon(self._reap)
+            nursery.start_soon(self._watch_room)
+            if self.held.backstore.persistent:
+                nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
+            nursery.start_soon(self.observation.run)
+            nursery.start_soon(self._follow_lower)
+            nursery.start_soon(self.ending.unmount_when_asked)
+            if self.orders.idle_exit_s:
+                nursery.start_soon(self.ending.when_idle, self.orders.idle_exit_s, lambda: self.server.clients)
+            nursery.start_soon(self._announce, ready, nursery)
+            await self.mount.serve()
+            nursery.cancel_scope.cancel()
+        self.ending.check_asked()
+
+    async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
+        """Ready means: the mount has answered somebody."""
+        with trio.fail_after(_READY_TIMEOUT_S):
+            root = await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
+        nursery.start_soon(self.ending.watch_mount, root.st_dev)
+        mounts.read_far_ahead(root.st_dev)
+        daemon_records.publish(self.record())
+        log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
+        notices = [self.held.notice, *self.overlay.damage_notes()]
+        ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
+        self.manager.ready(self._status())
+        self._is_ready = True
+        nursery.start_soon(self.mount.start_holder)
+        nursery.start_soon(self.manager.feed, self._be_answered)
+        if not self.orders.foreground:
+            descriptors.stderr_to(self.state.log)
+
+    def _status(self) -> str:
+        status = f"{self.orders.lower} is mounted on {self.orders.mountpoint}"
+        if self.held.room.is_full:
+            status += f"; no room is left in {self.held.backstore.place}: writes fail with ENOSPC until there is"
+        return status
+
+    def _be_answered(self) -> None:
+        """Returns when the mount and the socket have answered; to be called in a thread. OSError."""
+        os.statvfs(self.orders.mountpoint)  # which the kernel never answers by itself
+        with ControlClient.connect(self.state.socket) as client:
+            client.capabilities()
+
+    def _read_settings(self) -> None:
+        """Refusal, and none is changed, where one makes no sense."""
+        settings_file.apply(settings_file.read(self.orders.settings), self.overlay, self.forwarding)
+
+    async def reload(self) -> None:
+        """Reads the settings again; whoever is in the mount notices nothing, though the file lie on a share that hangs."""
+        self.manager.reloading()
+        status = self._status()
+        try:
+            with trio.fail_after(_SETTINGS_TIMEOUT_S):
+                found = await trio.to_thread.run_sync(
+                    settings_file.read, self.orders.settings, abandon_on_cancel=True, limiter=self._reading
+                )
+            settings_file.apply(found, self.overlay, self.forwarding)
+        except (OSError, sqlite3.Error, trio.TooSlowError) as exc:  # of the second a full disk, for example
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            if isinstance(exc, trio.TooSlowError):
+                why = f"{self.orders.settings} was not read within {_SETTINGS_TIMEOUT_S:.0f} s"
+            log.error("the settings stay as they were: %s", why)
+            status += f"; the settings stay as they were: {why}"
+        else:
+            self.observation.follow_policy()
+            self.observation.note_settings(self.orders.settings)
+            log.info("settings read: %s", self.orders.settings or "there is no file of them")
+        self.manager.ready(status)
+
+    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            if self._told_to_end:
+                self.ending.now()
+            async for number in signals:
+                if number == signal.SIGHUP and not self._hangup_ends:
+                    if self._is_ready:  # before, they have just been read
+                        await self.reload()
+                    continue
+                log.info("%s: unmounting", signal.Signals(number).name)
+                self.ending.now()
+
+    async def _follow_lower(self) -> None:
+        """Tells the kernel what others changed in the lower."""
+        while self.watch.fd >= 0:
+            await trio.lowlevel.wait_readable(self.watch.fd)
+            self.mount.connections.lower_changed()
+
+    async def _reap(self) -> None:
+        """Frees what nothing refers to, a little at a time."""
+        while True:
+            await trio.sleep(_REAP_EVERY_S)
+            self.bindings.drain()
+            self.mount.unite()
+            self.mount.runs.sweep()
+            self.forwarding.sweep()
+            self.doorway.sweep()
+            try:
+                while self.overlay.layers.reap():
+                    await trio.lowlevel.checkpoint()
+                self.store.commit()
+                self.store.reserve.keep()
+            except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
+                if not self.held.room.is_full:
+                    log.warning("freeing what nothing refers to: %s", exc)
+                await trio.sleep(_REAP_AGAIN_S)
+
+    async def _watch_room(self) -> None:
+        """Says once that the disk is full, and once that it is not any more."""
+        room, place = self.held.room, self.held.backstore.place
+        while True:
+            with contextlib.suppress(OSError):
+                if room.has_changed():
+                    if room.is_full:
+                        log.warning("no room is left in %s: writes fail with ENOSPC; nothing acknowledged is lost", place)
+                    else:
+                        log.info("there is room again in %s", place)
+                        self.observation.follow_policy()  # there may be an audit trail now
+                    self.manager.status(self._status())
+            await trio.sleep(_LOOK_AT_ROOM_S)
+
+
+def _open_files_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,0 +1,156 @@
+"""What a daemon keeps, and where: opens the backstore that was asked for, or the one that stands in for it, and its database.
+
+It must never know what the contents are, nor who asks for them.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+
+from agentfsd.backstore import ramdisk
+from agentfsd.backstore.free_space import FreeSpace
+from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.backstore.memfd import MemoryBackstore
+from agentfsd.errors import Refusal
+from agentfsd.metadata import clean_copy, inspection
+from agentfsd.metadata.inspection import Findings
+from agentfsd.metadata.row_store import Store
+from agentfsd.state.daemon_config import BackstoreKind, DaemonConfig
+from agentfsd.state.state_directory import StateDirectory
+from agentfsd.types import Backstore
+
+_THOUGH = ", though contents of branches are there"
+
+log = logging.getLogger("agentfsd")
+
+
+class StateContents:
+    """``why``: for what reason it is not the backstore that was asked for. ``in_use``: there was a mount, so this counts."""
+
+    def __init__(self, backstore: Backstore, store: Store, place: StateDirectory, why: str) -> None:
+        self.backstore, self.store, self.place, self.why = backstore, store, place, why
+        self.in_use = False
+        self.room = FreeSpace(backstore)
+
+    @property
+    def capability(self) -> str:
+        """``cap.backstore`` of the specification."""
+        kind = self.backstore.kind
+        return kind if kind == "memory" else f"{kind}(native-snapshots={self.backstore.native_snapshots})"
+
+    @property
+    def notice(self) -> str:
+        """What whoever mounts should know; "" when everything stays."""
+        if self.why:
+            return f"{self.why}; contents are in the daemon's memory instead, and every branch goes with the mount"
+        if self.backstore.kind == "hostfs":
+            return ""
+        return f"the {self.backstore.kind} backstore keeps nothing: every branch goes with the mount"
+
+
+@contextlib.contextmanager
+def opened(orders: DaemonConfig, state: StateDirectory) -> Iterator[StateContents]:
+    """Refusal when they cannot be had. A ramdisk goes at an orderly end; after an error it stays, unless it was never used."""
+    kind, why, is_new = _provide(orders, state)
+    found = None
+    try:
+        found = _open(orders, state, kind, why)
+        yield found
+    except BaseException:
+        if found is not None:
+            _close(found)
+        if kind == "ramdisk" and is_new and (found is None or not found.in_use):
+            ramdisk.take_away(state.ramdisk)
+        raise
+    _close(found)
+    if kind == "ramdisk":
+        ramdisk.take_away(state.ramdisk)
+
+
+def _provide(orders: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind, str, bool]:
+    """Kind of backstore, why it is not the one asked for, and whether there is a new ramdisk."""
+    if orders.backstore == "ramdisk":
+        try:
+            return "ramdisk", "", ramdisk.provide(state.ramdisk, orders.ramdisk_size_bytes)
+        except OSError as exc:
+            why = f"there is no ramdisk: {exc.strerror}"
+            log.warning("%s", why)
+            return "memory", why, False
+    if ramdisk.is_there(state.ramdisk):
+        raise Refusal(
+            errno.EBUSY, "ramdisk-left", f"a daemon that was killed has left branches in the ramdisk {state.ramdisk}",
+            "mount with --backstore ramdisk to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
+        )  # fmt: skip
+    return orders.backstore, "", False
+
+
+def _open(orders: DaemonConfig, state: StateDirectory, kind: BackstoreKind, why: str) -> StateContents:
+    place = state.on_ramdisk() if kind == "ramdisk" else state
+    backstore = _open_backstore(orders, place, kind)
+    try:
+        return StateContents(backstore, _open_store(orders, place, backstore), place, why)
+    except BaseException:
+        backstore.close()
+        raise
+
+
+def _open_backstore(orders: DaemonConfig, place: StateDirectory, kind: BackstoreKind) -> Backstore:
+    native = orders.prefer_native_snapshots
+    if kind != "memory":
+        return HostBackstore(place.objects, kind=kind, native_snapshots=native)
+    return MemoryBackstore(
+        place.spill,
+        spill_object_bytes=orders.memory_object_limit_bytes,
+        spill_total_bytes=orders.memory_total_limit_bytes,
+        share=native,
+    )
+
+
+def _open_store(orders: DaemonConfig, place: StateDirectory, backstore: Backstore) -> Store:
+    """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
+    path = place.metadata if backstore.persistent else ":memory:"
+    if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
+        copy = f" ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start)"
+        copy = copy if clean_copy.made_at(path) is not None else ""
+        raise Refusal(
+            errno.EIO, "state-corrupt", f"{inspection.describe_blank(path)}{_THOUGH}",
+            f"restore it from a backup{copy}, or move the state directory away to start afresh",
+        )  # fmt: skip
+    return Store.open(path, orders.lower)
+
+
+def inspect(place: StateDirectory) -> Findings:
+    """What there is to say of a state directory that nobody uses, before anything of it is opened. It changes nothing."""
+    path = place.metadata
+    found = inspection.inspect(path)
+    if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
+        backstore = HostBackstore(place.objects, native_snapshots=False)  # to find out whether it has some, it would write
+        if next(backstore.ids(), None) is not None:
+            found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
+        backstore.close()
+    return found
+
+
+def count_lost(place: StateDirectory, found: Findings) -> int:
+    """How many contents are missing in such a directory. 0 after a kill, when the next start has yet to settle what is there."""
+    if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
+        return 0
+    alive = "SELECT id FROM object WHERE layer != 0 AND layer NOT IN (SELECT id FROM layer WHERE dead = 1)"
+    try:
+        with inspection.reading(place.metadata) as db:
+            wanted = {row[0] for row in db.execute(alive)}
+    except sqlite3.DatabaseError:  # of an older version
+        return 0
+    backstore = HostBackstore(place.objects, native_snapshots=False)
+    try:
+        return len(wanted.difference(backstore.ids()))
+    finally:
+        backstore.close()
+
+
+def _close(contents: StateContents) -> None:
+    contents.store.close()
+    contents.backstore.close()

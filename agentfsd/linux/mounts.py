@@ -1,0 +1,124 @@
+"""Mounts: making one, taking it away. (Who uses one: occupants.py. What is mounted where: agentfs_host/mount_table.py.)
+
+It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import subprocess
+
+from agentfs_host.mount_table import FSTYPE as FSTYPE
+from agentfs_host.mount_table import Mounted as Mounted
+from agentfs_host.mount_table import is_dead as is_dead
+from agentfs_host.mount_table import mount_at as mount_at
+from agentfs_host.mount_table import mount_of as mount_of
+from agentfs_host.mount_table import mount_table as mount_table
+from agentfs_host.mount_table import resolved as resolved
+from agentfs_host.mount_table import unescape
+
+FUSE_DEVICE = "/dev/fuse"
+
+_MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
+_REMOUNT = 32  # likewise
+_MNT_DETACH = 2  # umount2(2)
+_READ_AHEAD_KIB = 1024
+_UMOUNT_NOFOLLOW = 8
+_FUSERMOUNT_TIMEOUT_S = 20
+
+
+def mounted_beneath(directory_fd: int) -> list[bytes]:
+    """Where something is mounted beneath a directory, seen from the mount it is held in; paths relative to it."""
+    held = mount_id(directory_fd)
+    prefix = os.readlink(f"/proc/self/fd/{directory_fd}").rstrip("/") + "/"
+    found = []
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            fields = line.split(maxsplit=5)
+            mountpoint = unescape(fields[4])
+            if int(fields[1]) == held and mountpoint.startswith(prefix) and mountpoint != prefix:
+                found.append(os.fsencode(mountpoint[len(prefix) :]))
+    return found
+
+
+def mount_id(fd: int) -> int:
+    """The mount in which a descriptor was opened, as the first field of mountinfo has it."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(b"mnt_id:"))
+
+
+def clear_dead(mountpoint: str) -> bool:
+    """Takes an agentfsd mount away whose daemon has died, so that a restart needs no repair; True when there was one."""
+    mounted = mount_at(resolved(mountpoint))
+    if mounted is None or not is_dead(mounted):
+        return False
+    unmount(mounted.mountpoint, lazy=True)
+    return True
+
+
+def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
+    """Mounts a FUSE file system that nobody serves yet; its connection's descriptor. OSError, EPERM without the privilege.
+
+    *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
+    data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
+    data += ",allow_other" if allow_other else ""
+    if libc.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode()) != 0:
+        code = ctypes.get_errno()
+        os.close(fd)
+        raise OSError(code, os.strerror(code), target)
+    return fd
+
+
+def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = False) -> None:
+    """Mounts a tmpfs that only its owner may enter; with *again* one that is there gets another size.
+
+    *source*: the name that the mount table shows. OSError, EPERM without the privilege.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _MOUNT_FLAGS["nosuid"] | _MOUNT_FLAGS["nodev"] | (_REMOUNT if again else 0)
+    data = f"size={size_bytes}" + ("" if again else ",mode=700")
+    if libc.mount(source.encode(), os.fsencode(target), b"tmpfs", ctypes.c_ulong(flags), data.encode()) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), target)
+
+
+def unmount(mountpoint: str, lazy: bool = False) -> None:
+    """Takes the topmost mount at *mountpoint* away: umount2 when permitted, else fusermount3.
+
+    OSError EBUSY when it is in use (never with *lazy*: then it ends with its last user), EINVAL when nothing is there.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+    if libc.umount2(os.fsencode(mountpoint), flags) == 0:
+        return
+    code = ctypes.get_errno()
+    if code != errno.EPERM:
+        raise OSError(code, os.strerror(code), mountpoint)
+    _fusermount(mountpoint, lazy)
+
+
+def _fusermount(mountpoint: str, lazy: bool) -> None:
+    program = shutil.which("fusermount3")
+    if program is None:
+        raise OSError(errno.EPERM, "fusermount3 is not installed", mountpoint)
+    command = [program, "-u", *(["-z"] if lazy else []), "--", mountpoint]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_TIMEOUT_S, check=False)
+    if done.returncode == 0:
+        return
+    message = done.stderr.strip().rpartition(": ")[2] or "fusermount3 failed"
+    busy = "busy" in message.lower()
+    gone = "not found" in message.lower() or "invalid" in message.lower()
+    raise OSError(errno.EBUSY if busy else errno.EINVAL if gone else errno.EPERM, message, mountpoint)
+
+
+def read_far_ahead(device: int) -> None:
+    """Has the kernel read a whole request's worth ahead on a FUSE file system, where that is ours to say (root)."""
+    path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+    with contextlib.suppress(OSError), open(path, "w") as setting:
+        setting.write(str(_READ_AHEAD_KIB))

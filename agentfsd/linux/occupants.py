@@ -1,0 +1,133 @@
+"""Who uses a mount: which processes have a file of it open or mapped, or stand in it.
+
+No file system is asked for anything: one whose server is gone would keep the asker for ever, and any process may stand in such a
+one. The kernel tells the device of what a link of /proc/PID leads to; only a network share can be slow even with that, so each
+look is given up after a while.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from agentfs_client import registry
+from agentfs_host import mount_table, syscalls
+from agentfsd.linux import process_info
+
+_PATIENCE_S = 0.5  # with one process
+_LIMIT_S = 5.0  # with all of them
+_SHOWN = 5
+
+_unanswered: dict[tuple[str, int], threading.Thread] = {}  # process, by number and start -> the thread that still looks at it
+
+
+def users(mountpoint: str) -> list[int]:
+    """Who uses what is mounted there, as far as we may see; without ourselves. Takes some seconds where something hangs."""
+    mounted = mount_table.mount_at(mountpoint)
+    return users_of(mounted.device) if mounted is not None else []
+
+
+def users_of(device: int) -> list[int]:
+    """Likewise by the mount's device (st_dev), wherever it is mounted, and after it was unmounted lazily.
+
+    Who is not looked at in time counts as no user: what is ours does not hang.
+    """
+    todo = deque(name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+    found: list[int] = []
+    deadline = time.monotonic() + _LIMIT_S
+    while todo and time.monotonic() < deadline:
+        found += _look(todo, device)
+    return found
+
+
+def shown(pids: Iterable[int]) -> str:
+    """Processes by number and command, for a sentence."""
+    named = [f"{pid} {process_info.command_of(pid)}".rstrip() for pid in pids]
+    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
+
+
+def _look(todo: deque[str], device: int) -> list[int]:
+    """Until all of *todo* is done, or one look takes too long; that process is not looked at again meanwhile."""
+    looking = _Looking(todo, device)
+    looking.start()
+    seen = -1
+    while looking.is_alive() and looking.steps != seen:
+        seen = looking.steps
+        looking.join(_PATIENCE_S)
+    looking.is_given_up = True
+    found = list(looking.found)
+    if looking.is_alive() and looking.at is not None:
+        _unanswered[looking.at] = looking
+    return found
+
+
+class _Looking(threading.Thread):
+    """Looks at one process after the other, until it is given up."""
+
+    def __init__(self, todo: deque[str], device: int) -> None:
+        super().__init__(name="agentfsd-users", daemon=True)
+        self._todo, self._device = todo, device
+        self.found: list[int] = []
+        self.at: tuple[str, int] | None = None
+        self.steps = 0
+        self.is_given_up = False
+
+    def run(self) -> None:
+        while self._todo and not self.is_given_up:
+            pid = self._todo.popleft()
+            process = (pid, registry.process_start_ticks(int(pid)))
+            if process in _unanswered:
+                if _unanswered[process].is_alive():
+                    continue
+                del _unanswered[process]
+            self.at = process
+            self.steps += 1
+            if _uses(pid, self._device):
+                self.found.append(int(pid))
+        self.at = None
+
+
+def _uses(pid: str, device: int) -> bool:
+    try:
+        own, others = _mount_ids(pid, device)
+        for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+            number = _mount_id(f"/proc/{pid}/fdinfo/{fd}")
+            if number in own or (number not in others and _device_behind(f"/proc/{pid}/fd/{fd}") == device):
+                return True
+        return any(_device_behind(f"/proc/{pid}/{name}") == device for name in ("cwd", "root")) or _maps(pid, device)
+    except (OSError, ValueError):  # it has ended, or is none of ours to look at
+        return False
+
+
+def _mount_ids(pid: str, device: int) -> tuple[set[int], set[int]]:
+    """The ids of a process's mounts: those of *device*, and all others."""
+    own: set[int] = set()
+    others: set[int] = set()
+    shown_device = b"%d:%d" % (os.major(device), os.minor(device))
+    with open(f"/proc/{pid}/mountinfo", "rb") as table:
+        for line in table:
+            fields = line.split(maxsplit=3)
+            (own if fields[2] == shown_device else others).add(int(fields[0]))
+    return own, others
+
+
+def _mount_id(fdinfo: str) -> int:
+    with open(fdinfo, "rb") as info:
+        return next(int(line[7:]) for line in info if line.startswith(b"mnt_id:"))
+
+
+def _maps(pid: str, device: int) -> bool:
+    """Whether a file of the mount is mapped: its descriptor may be closed."""
+    shown_device = b" %02x:%02x " % (os.major(device), os.minor(device))
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        return any(shown_device in line[:80] for line in maps)
+
+
+def _device_behind(link: str) -> int:
+    """st_dev, as the kernel has it. OSError."""
+    fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return syscalls.device_of(fd)
+    finally:
+        os.close(fd)

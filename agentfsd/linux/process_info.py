@@ -1,0 +1,42 @@
+"""What /proc says of processes: their command, their mappings, what they have mounted."""
+
+import os
+from collections.abc import Iterable
+
+from agentfs_host.mount_table import FSTYPE as FSTYPE
+from agentfs_host.mount_table import Mounted as Mounted
+from agentfs_host.mount_table import is_dead as is_dead
+from agentfs_host.mount_table import mount_at as mount_at
+from agentfs_host.mount_table import mount_of as mount_of
+from agentfs_host.mount_table import mount_table as mount_table
+from agentfs_host.mount_table import resolved as resolved
+
+
+def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
+    """The inode numbers on *device* of which any of these processes has a shared, writable mapping."""
+    shown = b"%02x:%02x" % (os.major(device), os.minor(device))
+    found = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                for line in file:
+                    _, modes, _, at, ino, *_ = line.split(maxsplit=5)
+                    if modes[1:2] == b"w" and modes[3:4] == b"s" and at == shown:
+                        found.add(int(ino))
+        except OSError:
+            continue  # it has ended, or is none of ours
+    return found
+
+
+def device_at(pid: int, mountpoint: str) -> int:
+    """st_dev of what a process has mounted at a path, topmost; 0 when there is nothing."""
+    return next((mounted.device for mounted in reversed(mount_table(pid)) if mounted.mountpoint == mountpoint), 0)
+
+
+def command_of(pid: int) -> str:
+    """The name of a process's program; "" when it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read().decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -1,0 +1,62 @@
+"""Directories seen through mounts of their own, from which descriptors can be given away.
+
+One for reading could else be opened anew for writing, by /proc/self/fd, by whoever owns the file: so there are mounts that cannot
+be written through. And nobody learns from a descriptor where the file lies: the mounts are detached, their root is "/", and they
+go with their descriptor. Source: open_tree(2), mount_setattr(2); Linux 5.12.
+"""
+
+import errno
+import os
+import socket
+
+from agentfs_host import syscalls
+from agentfs_host.syscalls import CLONE_NEWNS, CLONE_NEWUSER, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY
+
+
+def views(*places: tuple[str, bool]) -> list[int]:
+    """For each path, and whether it may be written through: a descriptor (O_PATH) of that directory. The caller closes them.
+
+    OSError. What is mounted inside is not in it. Without privilege a child makes them, in a user namespace of its own: call this
+    before there are threads.
+    """
+    try:
+        return _make(places)
+    except PermissionError:
+        return _made_by_child(places)
+
+
+def _make(places: tuple[tuple[str, bool], ...]) -> list[int]:
+    made: list[int] = []
+    try:
+        for path, writable in places:
+            made.append(syscalls.copy_mount(os.fsencode(path)))
+            readonly = 0 if writable else MOUNT_ATTR_RDONLY
+            syscalls.set_mount_attributes(made[-1], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | readonly)
+    except BaseException:
+        for fd in made:
+            os.close(fd)
+        raise
+    return made
+
+
+def _made_by_child(places: tuple[tuple[str, bool], ...]) -> list[int]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = os.fork()
+        if child == 0:
+            try:
+                syscalls.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+                socket.send_fds(theirs, [b"\0"], _make(places))
+            except OSError as exc:
+                theirs.send(bytes([exc.errno or errno.EIO]))
+            finally:
+                os._exit(0)
+        theirs.close()
+        said, made, _, _ = socket.recv_fds(ours, 1, len(places))
+        os.waitpid(child, 0)
+    if said != b"\0" or len(made) != len(places):
+        number = said[0] if said else errno.EIO
+        raise OSError(number, f"no read-only mounts: {os.strerror(number)}")
+    for fd in made:
+        os.set_inheritable(fd, False)
+    return made

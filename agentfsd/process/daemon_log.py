@@ -1,0 +1,36 @@
+"""What a daemon needs of its process: a log, descriptors, and a word to whoever started it. Knows nothing of overlays."""
+
+import logging
+import logging.handlers
+import os
+
+from agentfsd.errors import invalid
+from agentfsd.process import journald, json_log
+from agentfsd.state import state_directory
+from agentfsd.state.daemon_config import DaemonConfig
+
+LOG_BYTES = 4 << 20
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def start_log(orders: DaemonConfig, state: state_directory.StateDirectory) -> None:
+    """To the journal, the terminal, or STATE/daemon.log."""
+    logging.basicConfig(level=_level(os.environ.get("AGENTFS_LOG", "INFO")), handlers=[_handler(orders, state)])
+
+
+def _level(name: str) -> str:
+    if name.lower() not in LEVELS:
+        raise invalid(f"AGENTFS_LOG={name} is no level of a log", f"give one of {', '.join(LEVELS)}")
+    return name.upper()
+
+
+def _handler(orders: DaemonConfig, state: state_directory.StateDirectory) -> logging.Handler:
+    if orders.foreground and journald.listens(2):
+        return journald.handler({"AGENTFS_MOUNT": orders.mountpoint, "AGENTFS_LOWER": orders.lower, "AGENTFS_STATE": state.path})
+    handler = (
+        logging.StreamHandler() if orders.foreground
+        else logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
+    )  # fmt: skip
+    text = journald.OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(json_log.JsonFormatter() if orders.log_format == "json" else text)
+    return handler

@@ -1,0 +1,25 @@
+"""A line of the daemon's log: as one JSON object, for programs; and names in it that somebody else has chosen."""
+
+import json
+import logging
+import time
+
+from agentfsd.escape import printable as printable
+from agentfsd.process.journald import Formatter
+
+_FIELDS = ("branch", "pid", "op", "duration")  # that a record may have besides, by logging's ``extra``; duration in seconds
+
+
+class JsonFormatter(Formatter):
+    """``time`` is UTC, to the millisecond."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        found: dict[str, object] = {
+            "time": f"{clock}.{int(record.msecs):03d}Z", "level": record.levelname, "logger": record.name,
+            "message": record.getMessage(),
+        }  # fmt: skip
+        found |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) not in (None, "")}
+        if record.exc_info and record.exc_info[0] is not None:
+            found["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(found)

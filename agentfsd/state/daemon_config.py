@@ -1,0 +1,178 @@
+"""What a daemon is told, and whether it can be done: every check that needs no mount and changes nothing.
+
+It must never know how the rooms are built; it only reads paths and the mount table.
+"""
+
+import errno
+import importlib.util
+import os
+import shlex
+import stat
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from agentfs_host import mount_table
+from agentfs_host.mount_table import is_within as is_within
+from agentfsd.errors import Refusal, invalid
+from agentfsd.state import state_directory
+
+MIB = 1 << 20
+
+# Without them a mount is rw,nosuid,nodev,exec. Those that lend the files' owners power are root's to give.
+MOUNT_OPTIONS = frozenset({"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "dirsync"})
+_ROOT_ONLY = ("suid", "dev")
+
+
+SessionKind = Literal["auto", "pyfuse3", "native"]
+BackstoreKind = Literal["hostfs", "memory", "ramdisk"]
+
+
+LogFormat = Literal["text", "json"]
+
+
+class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One daemon's orders, as JSON on its way from the command line. All paths are absolute."""
+
+    lower: str
+    mountpoint: str
+    state: str
+    backstore: BackstoreKind = "hostfs"
+    prefer_native_snapshots: bool = True  # share blocks where the file system can; else every copy is one
+    ramdisk_size_bytes: int = 1024 * MIB
+    memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
+    memory_total_limit_bytes: int = 512 * MIB
+    allow_other: bool = False
+    mount_options: tuple[str, ...] = ()  # of mount(8), such as "suid"; see MOUNT_OPTIONS
+    foreground: bool = False
+    session: SessionKind = "auto"
+    idle_exit_s: float = 0.0  # 0: never
+    settings: str = ""  # a file of settings, read at the start and at each reload; see daemon/settings_file.py
+    metrics: str = ""  # where they are served: see parse_address; "": nowhere
+    log_format: LogFormat = "text"
+    replaces_dead: bool = False  # a killed daemon's mount was taken away for this one
+    hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
+
+
+def check(config: DaemonConfig) -> DaemonConfig:
+    """The same orders with every path resolved; Refusal when they make no sense together."""
+    for path in (config.lower, config.mountpoint, config.state):
+        _check_text(path)
+    resolved = msgspec.structs.replace(
+        config,
+        lower=mount_table.resolved(config.lower),
+        mountpoint=mount_table.resolved(config.mountpoint),
+        state=os.path.realpath(config.state),
+    )
+    _check_options(resolved.mount_options)
+    _check_metrics(resolved.metrics)
+    _check_mountpoint(resolved.mountpoint)
+    _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
+    _check_overlap(resolved)
+    _check_settings(resolved)
+    return resolved
+
+
+def _check_options(options: tuple[str, ...]) -> None:
+    for option in options:
+        if option not in MOUNT_OPTIONS:
+            known = ", ".join(sorted(MOUNT_OPTIONS))
+            raise Refusal(errno.EINVAL, "bad-option", f"there is no mount option {option!r}", f"there are {known}")
+        if option in _ROOT_ONLY and os.geteuid() != 0:
+            raise Refusal(errno.EPERM, "root-only", f"only root may mount with {option!r}", "leave it out, or mount as root")
+
+
+class Address(NamedTuple):
+    """The path of a Unix socket, or a host of the loopback and a port."""
+
+    path: str
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Of "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for what others than this machine could reach."""
+    if text.startswith("unix:/"):
+        return Address(text[len("unix:") :])
+    import ipaddress  # which every command would wait for
+
+    host, _, port = text.rpartition(":")
+    host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+    try:
+        if not 0 <= int(port) <= 65535:
+            raise ValueError
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise invalid(f"{text!r} is no address for metrics", "give unix:/PATH or 127.0.0.1:PORT", "bad-address") from None
+    if not is_loopback:
+        message = f"metrics are not served at {host}: whoever reaches this machine could read them"
+        raise invalid(message, "give unix:/PATH or 127.0.0.1:PORT, and let a proxy of yours do the rest", "bad-address")
+    return Address("", host, int(port))
+
+
+def _check_metrics(address: str) -> None:
+    if not address:
+        return
+    parse_address(address)
+    if importlib.util.find_spec("prometheus_client") is None:
+        message = "metrics need prometheus_client, which is not installed"
+        raise Refusal(errno.ENOSYS, "no-metrics", message, "pip install 'agentfsd[metrics]'")
+
+
+def _check_text(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise Refusal(
+            errno.EINVAL, "bad-path", f"the path {os.fsencode(path)!r} is not valid UTF-8", "rename the directory"
+        ) from None
+
+
+def _check_directory(path: str, what: str, where_missing: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as exc:
+        hint = where_missing if exc.errno == errno.ENOENT else ""
+        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {what}: {exc.strerror}", hint) from None
+    if not stat.S_ISDIR(mode):
+        raise Refusal(errno.ENOTDIR, "bad-path", f"the {what} {path} is not a directory")
+
+
+def _check_mountpoint(mountpoint: str) -> None:
+    mounted = mount_table.mount_at(mountpoint)
+    if mounted is not None and mounted.fstype == mount_table.FSTYPE:
+        raise Refusal(
+            errno.EBUSY,
+            "already-mounted",
+            f"{mountpoint} is an agentfsd mount already",
+            f"'agentfsd umount {mountpoint}' first, or choose another mount point",
+        )
+    _check_directory(mountpoint, "mount point", f"mkdir -p {shlex.quote(mountpoint)}")
+
+
+def _check_settings(config: DaemonConfig) -> None:
+    """The daemon would ask itself for the file, and after a kill nobody would answer it."""
+    if config.settings and is_within(os.path.realpath(config.settings), config.mountpoint):
+        message = f"the settings in {config.settings} lie inside the mount point {config.mountpoint}"
+        raise Refusal(errno.EINVAL, "bad-layout", message, "keep them elsewhere, such as in /etc/agentfsd or ~/.config/agentfsd")
+
+
+def _check_overlap(config: DaemonConfig) -> None:
+    lower, mountpoint, state = config.lower, config.mountpoint, config.state
+    elsewhere = "give another --state DIR (or set AGENTFS_STATE_HOME)"
+    problem = ""
+    if is_within(state, lower):
+        problem = f"the state directory {state} lies inside the workspace {lower}"
+    elif is_within(lower, state):
+        problem = f"the workspace {lower} lies inside the state directory {state}"
+    elif is_within(state, mountpoint):
+        problem = f"the state directory {state} lies inside the mount point {mountpoint}"
+    elif is_within(mountpoint, state) and mountpoint != state_directory.StateDirectory(state).hidden_mountpoint:
+        problem = f"the mount point {mountpoint} lies inside the state directory {state}"
+    if problem:
+        raise Refusal(errno.EINVAL, "bad-layout", problem, elsewhere)

@@ -1,0 +1,51 @@
+"""What a daemon publishes for others to find it: STATE/daemon.json and its record in the registry of live daemons."""
+
+import contextlib
+import os
+
+import msgspec
+
+from agentfs_client.registry import DaemonRecord as DaemonRecord
+from agentfs_client.registry import live_daemons as live_daemons
+from agentfs_client.registry import process_start_ticks as process_start_ticks
+from agentfs_client.registry import read_record, runtime_dir
+from agentfsd.errors import NO_ROOM
+from agentfsd.state.state_directory import StateDirectory, path_digest
+
+
+def publish(record: DaemonRecord) -> None:
+    """Tells the world: STATE/daemon.json (kept for the next start) and the registry."""
+    data = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
+    _replace(StateDirectory(record.state).record, data)
+    _replace(registered_at(record.state), data)
+
+
+def withdraw(record: DaemonRecord) -> None:
+    """Takes the record out of the registry, unless a newer daemon has put its own there."""
+    path = registered_at(record.state)
+    current = read_record(path)
+    if current is not None and current.pid == record.pid:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def registered_at(state: str) -> str:
+    """Where the daemon of a state directory notes that it lives."""
+    return os.path.join(runtime_dir(), f"{path_digest(state)}.json")
+
+
+def _replace(path: str, data: bytes) -> None:
+    """On a full disk the old file is written over: a daemon must come back there, too."""
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as exc:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if exc.errno not in NO_ROOM or not os.path.exists(path):
+            raise
+        with open(path, "r+b") as file:
+            file.write(data)
+            file.truncate()

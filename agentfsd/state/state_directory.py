@@ -1,0 +1,156 @@
+"""What a daemon leaves on disk for others to find: the state directory's layout, its lock, the registry of live daemons.
+
+It must never know what a branch or a file is; the command line and the daemon meet here before they can talk.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agentfs_client.registry import DaemonRecord as DaemonRecord
+from agentfs_client.registry import live_daemons as live_daemons
+from agentfs_client.registry import process_start_ticks as process_start_ticks
+from agentfs_client.registry import read_record
+from agentfsd.errors import Refusal
+
+ENDING_WAIT_S = 10.0
+LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """Where everything lies in one state directory."""
+
+    path: str
+
+    @property
+    def metadata(self) -> str:
+        return os.path.join(self.path, "meta.db")
+
+    @property
+    def objects(self) -> str:
+        return os.path.join(self.path, "objects")
+
+    @property
+    def ramdisk(self) -> str:
+        """Where the ramdisk backstore's tmpfs is mounted."""
+        return os.path.join(self.path, "ramdisk")
+
+    def on_ramdisk(self) -> "StateDirectory":
+        """Where ``metadata`` and ``objects`` lie then. All else stays outside: others need it before there is a ramdisk, or
+        when it has gone."""
+        return StateDirectory(self.ramdisk)
+
+    @property
+    def spill(self) -> str:
+        return os.path.join(self.path, "spill")
+
+    @property
+    def lock(self) -> str:
+        return os.path.join(self.path, "lock")
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.path, "daemon.log")
+
+    @property
+    def audit(self) -> str:
+        """The audit trail."""
+        return os.path.join(self.path, "audit.db")
+
+    @property
+    def record(self) -> str:
+        return os.path.join(self.path, "daemon.json")
+
+    @property
+    def hidden_mountpoint(self) -> str:
+        """Where a one-step overlay is mounted; the directory's presence tells that there was one."""
+        return os.path.join(self.path, "mnt")
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.path, "control.sock")
+
+    @property
+    def doorway(self) -> str:
+        """Where the preloaded library asks for descriptors."""
+        return os.path.join(self.path, "handoff.sock")
+
+    def create(self) -> None:
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise Refusal(
+                exc.errno or errno.EIO, "bad-state", f"cannot make the state directory {self.path}: {exc.strerror}"
+            ) from None
+
+    def last_record(self) -> DaemonRecord | None:
+        """What the last daemon on this state said of itself, dead or alive."""
+        return read_record(self.record)
+
+
+def default_state(lower: str) -> StateDirectory:
+    """The state directory of a workspace when none is given; one and the same for every command."""
+    resolved = os.path.realpath(lower)
+    parent = os.environ.get("AGENTFS_STATE_HOME")
+    if not parent:
+        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        parent = os.path.join(home, "agentfsd")
+    name = os.path.basename(resolved) or "root"
+    return StateDirectory(os.path.join(os.path.realpath(parent), f"{name}-{path_digest(resolved)}"))
+
+
+# -- the lock ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(state: StateDirectory, is_ending: Callable[[DaemonRecord], bool] = lambda record: False) -> Iterator[None]:
+    """Holds the state directory for this process; Refusal ``state-in-use`` when another one does.
+
+    A holder that *is_ending* is given time for it: a mount right after an unmount must work.
+    """
+    state.create()
+    fd = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(fd, state, is_ending)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, state: StateDirectory, is_ending: Callable[[DaemonRecord], bool]) -> None:
+    begin = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            record = state.last_record()
+            limit_s = ENDING_WAIT_S if record is not None and is_ending(record) else LOCK_WAIT_S
+            if time.monotonic() - begin >= limit_s:
+                raise _in_use(state) from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _in_use(state: StateDirectory) -> Refusal:
+    record = state.last_record()
+    if record is not None and record.alive():
+        message = f"the state directory {state.path} is in use by process {record.pid}, mounted at {record.mountpoint}"
+        hint = f"'agentfsd umount {record.mountpoint}' first, or give another --state DIR"
+    else:
+        message = f"the state directory {state.path} is in use by another process"
+        hint = "wait until it has ended, or give another --state DIR"
+    return Refusal(errno.EBUSY, "state-in-use", message, hint)
+
+
+# -- the registry -----------------------------------------------------------------------------------------------------
+
+
+def path_digest(path: str) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]

@@ -1,0 +1,61 @@
+"""Who has left waits for no answer: the conversations of a request end with it, and so does what the daemon does for it.
+
+It knows no page.
+"""
+
+import threading
+from contextvars import ContextVar
+
+import anyio
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentfs_client.control import ControlClient
+
+
+class Conversations:
+    """Of one request with the daemon; threads share it."""
+
+    def __init__(self) -> None:
+        self._clients: list[ControlClient] = []
+        self._turn, self._has_ended = threading.Lock(), False
+
+    def add(self, client: ControlClient) -> None:
+        with self._turn:
+            self._clients.append(client)
+            if self._has_ended:
+                client.hang_up()
+
+    def end(self) -> None:
+        with self._turn:
+            self._has_ended = True
+            for client in self._clients:
+                client.hang_up()
+
+
+CURRENT: ContextVar[Conversations | None] = ContextVar("conversations", default=None)
+
+
+class CancelOnDisconnect:
+    """ASGI middleware: who begins a conversation for a request adds it to ``CURRENT``. A change that was asked for is made."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] == "POST":
+            await self._app(scope, receive, send)
+            return
+        conversations = Conversations()
+        CURRENT.set(conversations)
+
+        async def watch() -> None:
+            try:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+            finally:
+                conversations.end()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await self._app(scope, receive, send)
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,110 @@
+"""Restore, discard and undo, each behind a page that says what would happen. Only where `agentfsd ui --write` asked for it."""
+
+import errno
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from agentfs_client.errors import NotFoundError
+from agentfs_files.filesystem.virtual_paths import normalize
+from agentfsd.errors import Refusal, not_found
+from agentfsd.web.diff_rows import change_rows, in_words
+from agentfsd.web.display_text import key, path_of, visible
+from agentfsd.web.overlay_model import LiveOverlay
+from agentfsd.web.page_rendering import Pages
+from agentfsd.web.query_params import QueryParams
+
+SHOWN_CHANGES = 30
+
+
+class ChangeRoutes:
+    """A POST's form was checked by the guard."""
+
+    def __init__(self, pages: Pages, overlay: LiveOverlay) -> None:
+        self._pages, self._overlay = pages, overlay
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/restore", self.ask_restore, methods=["GET"]),
+            Route("/restore", self.restore, methods=["POST"]),
+            Route("/discard", self.ask_discard, methods=["GET"]),
+            Route("/discard", self.discard, methods=["POST"]),
+            Route("/undo", self.ask_undo, methods=["GET"]),
+            Route("/undo", self.undo, methods=["POST"]),
+        ]
+
+    def ask_restore(self, request: Request) -> Response:
+        """``ref`` into ``branch``, by default the one that the snapshot is of; ``path``: only that file or directory."""
+        self._check()
+        asked = QueryParams(request)
+        ref, path = asked.text("ref"), asked.path("")
+        branches, _ = self._overlay.refs()
+        with self._overlay.client() as client:
+            snapshot = client.show_snapshot(ref)
+            names = [branch.name for branch in branches]
+            branch = asked.text("branch", snapshot.branch if snapshot.branch in names else "main")
+            found = client.diff(snapshot.id, branch, [path] if path else [])
+        return self._pages.page(
+            "restore.html", request, snapshot=snapshot, branch=branch, names=names, path=key(path), shown_path=visible(path),
+            what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]), more=max(0, len(found) - SHOWN_CHANGES),
+        )  # fmt: skip
+
+    def restore(self, request: Request) -> Response:
+        ref, branch = _field(request, "ref"), _field(request, "branch")
+        path = normalize(path_of(_field(request, "path")))
+        with self._overlay.client() as client:
+            said = client.restore(ref, branch, [path] if path else [])
+        self._pages.said.append(f"{said[:1].upper()}{said[1:]}." if said else f"{branch} was restored.")
+        return RedirectResponse(f"/compare?a=&b={key(branch)}", 303)
+
+    def ask_discard(self, request: Request) -> Response:
+        self._check()
+        with self._overlay.client() as client:
+            branch = client.show_branch(QueryParams(request).text("branch"))
+            found = client.diff(branch.id)
+        return self._pages.page(
+            "discard.html", request, branch=branch, what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]),
+            more=max(0, len(found) - SHOWN_CHANGES),
+        )  # fmt: skip
+
+    def discard(self, request: Request) -> Response:
+        """The one that was looked at, by its id: another may have its name by now."""
+        branch_id, name = _field(request, "id"), _field(request, "branch")
+        with self._overlay.client() as client:
+            try:
+                client.discard(branch_id)
+            except NotFoundError as exc:
+                raise not_found("branch", name, "it went after the page was made; nothing was discarded") from exc
+        self._pages.said.append(f"{name} was discarded.")
+        return RedirectResponse("/", 303)
+
+    def ask_undo(self, request: Request) -> Response:
+        self._check()
+        with self._overlay.client() as client:
+            deeds = client.undoable()
+        return self._pages.page("undo.html", request, deeds=deeds)
+
+    def undo(self, request: Request) -> Response:
+        """What the page offered, and nothing that came after it. Refusal."""
+        offered = _field(request, "snapshot")
+        with self._overlay.client() as client:
+            last = next(iter(client.undoable()), None)
+            if last is None or last.snapshot != offered:
+                what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
+                raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone.")
+            deed = client.undo()
+        self._pages.said.append(f"Undone: {deed.kind} of {deed.branch}.")
+        return RedirectResponse("/", 303)
+
+    def _check(self) -> None:
+        if not self._pages.writable:
+            raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to restore and to discard.")
+
+
+def _field(request: Request, name: str) -> str:
+    found: str | None = request.state.form.get(name)
+    if found is None:
+        raise ValueError(f"the form says no {name}")
+    return found

@@ -1,0 +1,110 @@
+"""A stretch of a file as a page shows it: lines of text, or bytes in hexadecimal. It must never hold more of a file than that."""
+
+import codecs
+
+import msgspec
+
+from agentfsd.web.display_text import size, visible
+from agentfsd.web.highlighting import Line, coloured
+from agentfsd.web.viewed_trees import ViewedEntry, ViewedTree
+
+PART_BYTES = 1 << 20
+PART_LINES = 20_000  # more at once are too much for a browser
+HEX_BYTES = 4 << 10
+_PROBE_BYTES = 8 << 10
+_STRAY_SHARE = 0.3  # of characters that are no UTF-8, above which it is no text
+
+
+class View(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """``lines`` of text, or rows of ``hex`` (offset, bytes, characters). ``next``: where the next stretch begins, 0 at the end.
+    ``notes``: what a person should know, in sentences."""
+
+    name: str
+    size_bytes: int
+    mode: str = ""
+    mtime_ns: int = 0
+    offset: int = 0
+    next: int = 0
+    lines: list[Line] | None = None
+    hex: list[tuple[str, str, str]] | None = None
+    notes: list[str] = []
+
+
+def view(tree: ViewedTree, path: str, offset: int) -> View:
+    """From *offset* on, which is the beginning or a ``next``. IsADirectoryError, FileNotFoundError, PathEscapeError."""
+    entry = tree.stat(path)
+    made = View(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
+    made.mode = f"{entry.mode & 0o7777:04o}" if entry.mode else ""
+    if entry.kind != "file":
+        made.notes = [_no_file(entry)]
+        return made
+    with tree.open(path) as content:
+        made.size_bytes, made.offset = content.size, offset
+        head = content.read(0, _PROBE_BYTES)
+        if _is_binary(head):
+            _show_bytes(made, content.read(offset, HEX_BYTES))
+        else:
+            _show_text(made, path, content.read(offset, PART_BYTES))
+    if entry.is_link:
+        made.notes.insert(0, f"This name is a symlink to {visible(entry.target)}; what is shown is the file that it leads to.")
+    return made
+
+
+def _no_file(entry: ViewedEntry) -> str:
+    if entry.kind == "directory":
+        return f"This is a symlink to the directory {visible(entry.target)}." if entry.is_link else "This is a directory."
+    if entry.kind == "symlink":
+        return f"This is a symlink to {visible(entry.target)}, which is nothing, or out of the tree. It is not followed."
+    return "This is a device, a named pipe or a socket: there is nothing to read."
+
+
+def _is_binary(head: bytes) -> bool:
+    if b"\0" in head:
+        return True
+    text = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(head)
+    return sum("\udc80" <= char <= "\udcff" for char in text) > len(text) * _STRAY_SHARE
+
+
+def _show_bytes(made: View, data: bytes) -> None:
+    at = made.offset
+    made.hex = [_row(at + start, data[start : start + 16]) for start in range(0, len(data), 16)]
+    made.next = at + len(data) if at + len(data) < made.size_bytes else 0
+    made.notes.append("This is no text; its bytes are shown in hexadecimal.")
+    if made.next:
+        made.notes.append(f"Shown are {size(len(data))} of {size(made.size_bytes)}.")
+
+
+def _row(offset: int, data: bytes) -> tuple[str, str, str]:
+    return f"{offset:08x}", data.hex(" "), "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+
+
+def _show_text(made: View, path: str, data: bytes) -> None:
+    end = made.offset + len(data)
+    if end < made.size_bytes or data.count(b"\n") > PART_LINES:
+        data = data[: _cut(data)]
+        made.next = made.offset + len(data)
+        made.notes.append(f"This is a large file; shown are {size(len(data))} of {size(made.size_bytes)}.")
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.isascii() and any("\udc80" <= char <= "\udcff" for char in text):
+        made.notes.append("Some bytes are no UTF-8; they are shown as \\xNN.")
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    elif not made.next:
+        made.notes.append("The last line ends without a newline.")
+    made.lines = coloured(path, [line.removesuffix("\r") for line in lines])
+
+
+def _cut(data: bytes) -> int:
+    """After PART_LINES, or the last line that is there as a whole; else after the last whole character."""
+    lines = data.split(b"\n", PART_LINES)
+    if len(lines) > PART_LINES:
+        return len(data) - len(lines[-1])
+    newline = data.rfind(b"\n") + 1
+    if newline:
+        return newline
+    end = len(data)
+    while end > len(data) - 4 and end > 1 and data[end - 1] & 0xC0 == 0x80:
+        end -= 1
+    return end - 1 if end > 1 and data[end - 1] & 0x80 else end

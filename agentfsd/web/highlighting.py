@@ -1,0 +1,77 @@
+"""Code as lines of coloured parts, which a page puts together without ever reading HTML from a file. It must never open one."""
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
+from pygments.util import ClassNotFound
+
+from agentfsd.web.display_text import readable, visible
+
+MAX_COLOURED_CHARACTERS = 256 << 10  # longer text is shown in one colour: lexing that takes a second
+MAX_LINE_CHARACTERS = 5_000
+
+Part = tuple[str, str]  # colour (a letter, "" for none), text
+Line = list[Part]
+
+_COLOURS: tuple[tuple[_TokenType, str], ...] = (
+    (Comment, "c"), (Keyword, "k"), (String, "s"), (Number, "n"), (Name.Function, "f"), (Name.Class, "f"), (Name.Tag, "k"),
+    (Name.Decorator, "d"), (Name.Builtin, "b"),
+)  # fmt: skip
+
+
+def coloured(path: str, lines: list[str]) -> list[Line]:
+    """One line for each of *lines*, none of which holds a newline."""
+    shown = [_short(readable(line)) for line in lines]
+    lexer = _lexer(path) if sum(map(len, shown)) <= MAX_COLOURED_CHARACTERS else None
+    if lexer is None:
+        return [[("", line)] for line in shown]
+    found: list[Line] = []
+    line: Line = []
+    for _, token, value in lexer.get_tokens_unprocessed("\n".join([*shown, ""])):
+        first, *others = value.split("\n")
+        _add(line, _colour(token), first)
+        for part in others:
+            found.append(line)
+            line = []
+            _add(line, _colour(token), part)
+    return [*found, *([[("", text)] for text in shown[len(found) :]])]
+
+
+def marked(line: Line, begin: int, end: int) -> Line:
+    """The same with what lies from *begin* to *end* marked, by an asterisk at its colour."""
+    made: Line = []
+    at = 0
+    for colour, text in line:
+        for low, high, mark in ((0, begin, ""), (begin, end, "*"), (end, at + len(text), "")):
+            _add(made, colour + mark, text[max(0, low - at) : max(0, high - at)])
+        at += len(text)
+    return made
+
+
+def text_of(line: Line) -> str:
+    return "".join(text for _, text in line)
+
+
+def _add(line: Line, colour: str, text: str) -> None:
+    if not text:
+        return
+    if line and line[-1][0] == colour:
+        line[-1] = (colour, line[-1][1] + text)
+    else:
+        line.append((colour, text))
+
+
+def _short(line: str) -> str:
+    left = len(line) - MAX_LINE_CHARACTERS
+    return line if left <= 0 else f"{line[:MAX_LINE_CHARACTERS]} \u2026 ({left:,} more characters)"
+
+
+def _colour(token: _TokenType) -> str:
+    return next((colour for kind, colour in _COLOURS if token in kind), "")
+
+
+def _lexer(path: str) -> Lexer | None:
+    try:
+        return get_lexer_for_filename(visible(path.rpartition("/")[2]))
+    except ClassNotFound:
+        return None

@@ -1,0 +1,36 @@
+"""What an address asks for, read and checked. It must never answer."""
+
+from starlette.requests import Request
+
+from agentfs_files.filesystem.virtual_paths import normalize
+from agentfsd.web.display_text import query
+
+
+class QueryParams:
+    """The parameters of a request. ValueError, in words, for one that is missing or makes no sense."""
+
+    def __init__(self, request: Request) -> None:
+        self._pairs = query(request.scope["query_string"])
+        self._given = dict(self._pairs)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        found = self._given.get(name, default)
+        if found is None:
+            raise ValueError(f"the address says no {name}=")
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        return [value for each, value in self._pairs if each == name]
+
+    def has(self, name: str) -> bool:
+        return name in self._given
+
+    def path(self, default: str | None = None) -> str:
+        """From the root. PathEscapeError for one that leads out."""
+        return normalize(self.text("path", default))
+
+    def number(self, name: str, default: int) -> int:
+        text = self._given.get(name, str(default))
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            raise ValueError(f"{name}= takes a number from 0 on, and not {text[:40]!r}")
+        return int(text)

@@ -1,0 +1,180 @@
+"""The pages that look at an overlay: branches, files, comparison, history, what happens now. They must never change anything."""
+
+import threading
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentfs_client import wire
+from agentfs_client.async_control import AsyncControlClient
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
+from agentfs_files.remote_files import RemoteFiles
+from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
+from agentfsd.web.display_text import key, plural, visible
+from agentfsd.web.overlay_model import LiveOverlay
+from agentfsd.web.page_rendering import Pages, answer, in_words
+from agentfsd.web.query_params import QueryParams
+
+MAX_TOGETHER = 50  # changed files in a directory whose lines are shown at once
+MAX_COUNTED = 2_000  # changed files up to which their lines are counted
+_LOOK_EVERY_S = 0.5  # whether the server is to end
+_QUIET_S = 15.0  # after which a line goes out, so that a browser that has gone is found out
+
+
+class ReadRoutes:
+    """*ending* is set when the server is to end."""
+
+    def __init__(self, pages: Pages, overlay: LiveOverlay, ending: threading.Event) -> None:
+        self._pages, self._overlay, self._ending = pages, overlay, ending
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.branches),
+            Route("/files", self.files),
+            Route("/compare", self.compare),
+            Route("/history", self.history),
+            Route("/live", self.live),
+            Route("/api/changed", self.changed),
+            Route("/api/changes", self.changes),
+            Route("/api/counts", self.counts),
+            Route("/api/diff", self.diff),
+            Route("/api/events", self.events),
+        ]
+
+    def branches(self, request: Request) -> Response:
+        return self._pages.page("branches.html", request, rows=self._overlay.branches())
+
+    def files(self, request: Request) -> Response:
+        asked = QueryParams(request)
+        branches, snapshots = self._overlay.refs()
+        ref = asked.text("ref", "main")
+        return self._pages.page(
+            "files.html", request, ref=ref, against=asked.text("against", ""), path=key(asked.path("")), branches=branches,
+            snapshots=snapshots, is_live=True,
+        )  # fmt: skip
+
+    def compare(self, request: Request) -> Response:
+        """Two of ``ref``, as the first page's form has it, or ``a`` and ``b``; a is the real directory where it is empty."""
+        asked = QueryParams(request)
+        chosen = asked.texts("ref")
+        if len(chosen) >= 2:
+            return RedirectResponse(f"/compare?a={key(chosen[0])}&b={key(chosen[1])}", 303)
+        branches, snapshots = self._overlay.refs()
+        b = asked.text("b", chosen[0] if chosen else _most_telling(branches))
+        a, branch_names = asked.text("a", ""), [branch.name for branch in branches]
+        is_snapshot = any(a in (snapshot.id, snapshot.name) for snapshot in snapshots) and a not in branch_names
+        return self._pages.page(
+            "compare.html", request, a=a, b=b, branches=branches, snapshots=snapshots, branch_names=branch_names,
+            restorable=self._pages.writable and is_snapshot and b in branch_names,
+        )  # fmt: skip
+
+    def history(self, request: Request) -> Response:
+        """Of ``branch`` and what it goes back to, or of all."""
+        chosen = QueryParams(request).text("branch", "")
+        rows = self._overlay.history(chosen)
+        lanes = max(max((at for segment in row.place.segments for at in segment[::2]), default=0) for row in rows) + 1
+        has_snapshots = any(row.snapshot is not None for row in rows)
+        return self._pages.page(
+            "history.html", request, rows=rows, lanes=lanes, has_snapshots=has_snapshots, chosen=chosen,
+            branches=self._overlay.refs()[0],
+        )  # fmt: skip
+
+    def live(self, request: Request) -> Response:
+        return self._pages.page(
+            "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
+        )
+
+    def changed(self, request: Request) -> Response:
+        asked = QueryParams(request)
+        return answer(self._overlay.changed(asked.text("ref"), asked.text("since", "")))
+
+    def changes(self, request: Request) -> Response:
+        asked = QueryParams(request)
+        with self._overlay.client() as client:
+            found = client.diff(asked.text("b"), asked.text("a", "") or None)
+        return answer({"changes": change_rows(found), "counted": len(found) <= MAX_COUNTED})
+
+    def counts(self, request: Request) -> Response:
+        """Lines added and removed, by key."""
+        asked = QueryParams(request)
+        with self._overlay.client() as client:
+            found = client.patches(asked.text("b"), asked.text("a", "") or None, stat_only=True)
+        return answer({key(_path(patch)): (patch.added, patch.removed) for patch in found if not patch.is_binary})
+
+    def diff(self, request: Request) -> Response:
+        """One changed file, or what changed in a small directory."""
+        asked = QueryParams(request)
+        lines, path = WHOLE_FILE if asked.text("whole", "") else 3, asked.path()
+        b, a = asked.text("b"), asked.text("a", "") or None
+        with self._overlay.client() as client:
+            if not _is_file(client, b, path) and len(found := client.diff(b, a, [path])) > MAX_TOGETHER:
+                raise ValueError(f"{plural(len(found), 'path')} differ in it; choose one of them")
+            patches = client.patches(b, a, [path], context_lines=lines)
+        exact = [patch for patch in patches if _path(patch) == path]
+        return answer([file_diff(patch) for patch in exact or patches])
+
+    async def events(self, request: Request) -> Response:
+        branch = QueryParams(request).text("branch", "") or None
+        socket = await anyio.to_thread.run_sync(self._overlay.socket)
+        return StreamingResponse(self._stream(socket, branch), media_type="text/event-stream")
+
+    async def _stream(self, socket: str | None, branch: str | None) -> AsyncIterator[bytes]:
+        """Server-sent events; the last one, ``gone``, says why there will be no more."""
+        if socket is None:
+            yield _gone("What happens is told over the daemon's socket only, which cannot be reached from here.")
+            return
+        try:
+            async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
+                yield b"event: begun\ndata: {}\n\n"
+                quiet_s = 0.0
+                while not self._ending.is_set():
+                    event: wire.Event | None = None
+                    with anyio.move_on_after(_LOOK_EVERY_S) as waiting:
+                        event = await anext(events, None)
+                    if event is not None:
+                        quiet_s = 0.0
+                        yield b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
+                    elif not waiting.cancelled_caught:
+                        yield _gone("The branch has gone.")
+                        return
+                    elif (quiet_s := quiet_s + _LOOK_EVERY_S) >= _QUIET_S:
+                        quiet_s = 0.0
+                        yield b": quiet\n\n"
+            yield _gone("`agentfsd ui` was ended.")
+        except AgentFSError as exc:
+            _, message, hint = in_words(exc)
+            yield _gone(f"{message} {hint}".strip())
+
+
+def _most_telling(branches: list[wire.Branch]) -> str:
+    """The newest branch that changed something."""
+    return max(branches, key=lambda branch: (branch.changed > 0, branch.created_ns)).name
+
+
+def _is_file(client: ControlClient, ref: str, path: str) -> bool:
+    try:
+        return RemoteFiles(client, ref).stat(path, follow=False).kind != "directory"
+    except OSError:
+        return False  # deleted there: whatever it was before
+
+
+def _path(patch: wire.FilePatch) -> str:
+    return patch.path_bytes.decode("utf-8", "surrogateescape")
+
+
+def _gone(sentence: str) -> bytes:
+    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence}) + b"\n\n"
+
+
+def _told(event: wire.Event) -> dict[str, object]:
+    path, was = (each.decode("utf-8", "surrogateescape") for each in (event.path_bytes, event.old_path_bytes))
+    return {
+        "kind": event.kind, "branch": event.branch, "time_ms": event.time_ns // 10**6, "path": visible(path), "key": key(path),
+        "was": visible(was), "is_dir": event.is_dir, "pid": event.pid, "name": visible(event.name), "count": event.count,
+    }  # fmt: skip
