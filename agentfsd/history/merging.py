@@ -86,7 +86,7 @@ def _attempt(
             if base_layer == theirs.head:
                 continue
             fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
-            if fits and not (yield from _must_be_joined(overlay, ours, theirs)):
+            if fits and not (yield from _needs_steps(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
             else:
@@ -107,14 +107,20 @@ def _attempt(
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
-def _must_be_joined(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
-    """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there, or
-    what git has checked out or is doing in *theirs*."""
-    for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs):
-        if pair is not None and (tree_diff.only_lower_moved(pair) or layout.is_of_one_checkout(pair.path)):
+def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
+    """Whether taking all of *theirs* over is no merge of the two.
+
+    It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
+    a directory that *theirs* had made, or take over what git has checked out or is doing in *theirs*.
+    """
+    unseen: list[bytes] = []
+    for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
+        if pair is not None and layout.is_of_one_checkout(pair.path):
+            return True
+        if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
         yield 0, 0, "changes"
-    return False
+    return bool(unseen)
 
 
 def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
