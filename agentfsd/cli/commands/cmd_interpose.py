@@ -3,11 +3,11 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli.command_base import client, json_option, mount_option, plain
+from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 
 
-@click.group()
+@click.group(cls=Group)
 def interpose() -> None:
     """Real descriptors of the files of a mount: what is read and written with one does not pass through the daemon.
 
