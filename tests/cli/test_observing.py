@@ -108,7 +108,7 @@ def branches(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared
 
 
 def line(text: str, beginning: str) -> str:
-    return next(line.strip() for line in status_text.splitlines() if line.strip().startswith(beginning))
+    return next(line.strip() for line in text.splitlines() if line.strip().startswith(beginning))
 
 
 def test_status_shows_processes_snapshots_and_when_a_branch_was_changed(branches: Mounted) -> None:

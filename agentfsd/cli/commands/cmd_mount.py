@@ -56,7 +56,7 @@ def mount(
       agentfsd run -m ~/work -b fix-1 --new -- make
     """
     chosen = state_directory.StateDirectory(os.path.abspath(state)) if state else state_directory.default_state(lower)
-    orders = DaemonConfig(
+    config = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
         allow_other=allow_other, foreground=foreground, session=session,
@@ -67,10 +67,10 @@ def mount(
     )  # fmt: skip
     _end_idle_one_step(chosen)
     if foreground:
-        daemon_start.become(orders)
-    ready = daemon_start.start(orders)
-    printing.say(f"{orders.lower} is mounted on {orders.mountpoint}")
-    printing.say(f"next: agentfsd run -m {orders.mountpoint} -b NAME --new -- COMMAND   (a command in a branch of its own)")
+        daemon_start.become(config)
+    ready = daemon_start.start(config)
+    printing.say(f"{config.lower} is mounted on {config.mountpoint}")
+    printing.say(f"next: agentfsd run -m {config.mountpoint} -b NAME --new -- COMMAND   (a command in a branch of its own)")
     if ready.notice:
         printing.note(ready.notice)
 
