@@ -1,4 +1,4 @@
-"""Every command of the README, as it stands there: each section on a machine of its own, which nothing outlives."""
+"""Every command of the README and the how-to pages, each section on a machine of its own, which nothing outlives."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.containers import configured, podman_service, root_file_system
 from tests.mounted import needs_fuse
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+PAGES = [(ROOT / "README.md").read_text(), *(page.read_text() for page in sorted((ROOT / "docs/how-to").glob("*.md")))]
 BIN = Path(sys.executable).parent
 
 # What a reader has: a project under git, and an agent, which is any program that changes files. What waits for a key or for
@@ -44,6 +44,7 @@ agentfsd() {{
 }}
 set -eu
 """
+_TWO_BRANCHES = "for n in 1 2; do agentfsd run -b fix-$n --new -- my-agent; done\n"
 _MOUNTED = "mkdir ~/work && agentfsd mount ~/project ~/work && cd ~/work\n"
 
 
@@ -51,11 +52,11 @@ def blocks(language: str) -> dict[str, list[str]]:
     """What stands in fences of that language, by the heading above it."""
     found: dict[str, list[str]] = {}
     heading = ""
-    for part in re.finditer(rf"^#+ ([^\n]*)$|^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
+    for part in re.finditer(r"^#+ ([^\n]*)$|^```(\w*)\n(.*?)^```$", "\n".join(PAGES), re.MULTILINE | re.DOTALL):
         if part[1] is not None:
             heading = part[1]
-        else:
-            found.setdefault(heading, []).append(part[2])
+        elif part[2] == language:
+            found.setdefault(heading, []).append(part[3])
     return found
 
 
@@ -63,22 +64,25 @@ COMMANDS = blocks("sh")
 
 # The heading; what is there before; what is to be seen.
 SECTIONS = {
+    "agentfsd": ("", ["committed fix-2 into /home/me/project", "discarded fix-1"]),
     "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
     "Ten agents in parallel on one repository": (
-        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "what agent 5 did"],
+        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project"],
     ),
     "A snapshot around each tool call": (_MOUNTED, ["before-refactoring", "undone: restore of agent-1"]),
     "Try three fixes and keep one": (
         _MOUNTED, ["try-2 passes", "committed try-2 into /home/me/project", "discarded try-1", "discarded try-3"],
     ),
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
-    "In a browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
-    "What else there is": (
-        _MOUNTED + "for n in 1 2; do agentfsd run -b fix-$n --new -- my-agent; done\n", ["tested", "enabled"],
-    ),
+    "Review in the browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
+    "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),
+    "Bind running processes, open a shell": (_MOUNTED + _TWO_BRANCHES, ["tested"]),
+    "Export, import, and move histories": (_MOUNTED + _TWO_BRANCHES, ["from-mail"]),
+    "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
+    "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip
 UNREACHABLE = 77
-ELSEWHERE = {"Install", "Under systemd", "In a container"}
+ELSEWHERE = {"Install", "Run agentfsd as a service", "Give a container a branch"}
 
 
 def test_each_section_with_commands_is_tried() -> None:
@@ -102,7 +106,7 @@ def test_systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
     (machine.boot / "usr/local/bin/agentfsd").symlink_to(BIN / "agentfsd")
     try:
         machine.start().sh("mkdir -p /srv/project /etc/agentfsd/srv; echo STATE=/run/state >/etc/agentfsd/srv/project.conf")
-        said = machine.sh("".join(COMMANDS["Under systemd"]))
+        said = machine.sh("".join(COMMANDS["Run agentfsd as a service"]))
         assert "/srv/project is mounted on /srv/project" in said
         assert "settings read: /etc/agentfsd/srv/project.settings" in said
     finally:
@@ -119,7 +123,7 @@ def test_container(tmp_path: Path) -> None:
     podman = f"{told}for place in /var/lib /sys/fs/cgroup; do mount -t tmpfs none $place; done\n"
     with_agent = f"mkdir image && tar -xf {tmp_path}/image.tar -C image && cp /usr/local/bin/my-agent image/bin/\n"
     import_ = "tar -c -C image . | podman import -q - my-image\n"
-    said = spoiling(_READER + podman + with_agent + import_ + _MOUNTED + "".join(COMMANDS["In a container"]), tmp_path)
+    said = spoiling(_READER + podman + with_agent + import_ + _MOUNTED + "".join(COMMANDS["Give a container a branch"]), tmp_path)
     assert "src/workspace-" in said
 
 
@@ -132,8 +136,8 @@ def test_snapshots_that_an_agent_takes_itself() -> None:
 
 
 def test_mcp_client() -> None:
-    """The official client, told what the README says."""
-    (configured,) = blocks("json")["With an MCP client"]
+    """The official client, told what the page says."""
+    (configured,) = blocks("json")["Connect an MCP client"]
     server = json.loads(configured)["mcpServers"]["work"]
     client = f"""
 import anyio
@@ -154,7 +158,7 @@ anyio.run(main)
 
 def test_measurements_that_are_named_are_there() -> None:
     """They take their time: what is asked here is what they would measure."""
-    lines = re.findall(r"^    scripts/bench(?: .*\\\n.*|.*)$", README, re.MULTILINE)
+    lines = re.findall(r"^    scripts/bench(?: .*\\\n.*|.*)$", "\n".join(PAGES), re.MULTILINE)
     assert len(lines) > 5
     for line in lines:
         arguments = shlex.split(line.partition("#")[0].replace("\\\n", " "))[1:]
@@ -170,7 +174,7 @@ def spoiling(script: str, *directories: Path, timeout_s: float = 120) -> str:
 
 
 def test_install() -> None:
-    """Both ways, after each other; `apt` asks nothing."""
+    """All ways, after each other; `apt` asks nothing."""
     needs_fuse()
     prelude = f"""
         set -eu
@@ -178,6 +182,8 @@ def test_install() -> None:
         apt() {{ DEBIAN_FRONTEND=noninteractive quietly apt-get -qq -y --no-install-recommends "$@"; }}
         apt update || exit {UNREACHABLE}
         apt install man-db
+        export PATH=~/.local/bin:$PATH
+        quietly python3 -m venv /tmp/uv; quietly /tmp/uv/bin/pip install uv; ln -s /tmp/uv/bin/uv /usr/local/bin
         cd {shlex.quote(str(ROOT))}
         quietly scripts/package
         set -x

@@ -11,8 +11,8 @@ import stat
 import threading
 from collections.abc import Iterator
 
-from agentfsd import kernel
-from agentfsd.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
+from agentfs_host import syncing, syscalls
+from agentfs_host.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
 from agentfsd.errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
@@ -69,7 +69,7 @@ class HostFile:
         self._store.sync_names(self._name.partition("/")[0])
 
     def allocate(self, mode: int, offset: int, length: int) -> None:
-        kernel.allocate(self._fd, mode, offset, length)
+        syscalls.allocate(self._fd, mode, offset, length)
 
     def give_name(self, object_id: int) -> None:
         self._name = self._store.link(self._fd, object_id)
@@ -78,13 +78,13 @@ class HostFile:
         return copy_part(source_fd, self._fd, from_offset, to_offset, length, share=self._store.shares)
 
     def start_writeback(self) -> None:
-        kernel.start_writeback(self._fd)
+        syscalls.start_writeback(self._fd)
 
     def reopen(self, flags: int) -> int:
         return self._store.reopen(self._name, flags)
 
     def is_open_elsewhere(self) -> bool:
-        return kernel.is_open_elsewhere(self._fd)
+        return syncing.is_open_elsewhere(self._fd)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -109,7 +109,7 @@ class HostBackstore:
         self._no_reflink: set[int] | None = set() if native_snapshots else None
         self.reader_root = (
             self.writer_root
-        ) = -1  # the same directory as given-away descriptors see it: see readonly.py; not ours to close
+        ) = -1  # the same directory as given-away descriptors see it: see readonly_mounts.py; not ours to close
         self._synced: set[str] = set()  # shards ("" the root) all of whose names are known to be on the disk
         self._syncing = threading.Lock()
 
@@ -255,7 +255,7 @@ class HostBackstore:
                     continue
                 self._synced.add(path)  # before: a name that comes during the fsync takes it out again
                 try:
-                    kernel.sync_directory(path or ".", self._root)
+                    syncing.sync_directory(path or ".", self._root)
                 except BaseException:
                     self._synced.discard(path)
                     raise

@@ -11,8 +11,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-from agentfsd import kernel
-from agentfsd.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
+from agentfs_host import syscalls
+from agentfs_host.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
 from agentfsd.errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
@@ -272,11 +272,11 @@ class MemoryBackstore:
 
     def allocate(self, held: _Object, mode: int, offset: int, length: int) -> None:
         with self._lock:
-            takes_room = not mode & kernel.PUNCH_HOLE and held.in_memory
+            takes_room = not mode & syscalls.PUNCH_HOLE and held.in_memory
             if takes_room and self._too_large(held, self._size_after(held, length, offset)):
                 self._spill(held)
             try:
-                kernel.allocate(held.fd, mode, offset, length)
+                syscalls.allocate(held.fd, mode, offset, length)
             finally:
                 self._count(held)
 

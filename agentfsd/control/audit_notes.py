@@ -1,4 +1,7 @@
-"""Which requests the audit trail is told of that no listener hears of, since they change no branch; and in which words."""
+"""The words in which the audit trail notes a request. An operation's declaration says which of these functions it uses.
+
+The audit trail hears of changes to branches by their events. Notes are for requests that change no branch, and for refusals.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,61 +10,76 @@ from agentfs_client import wire
 
 REFUSED = "refused"  # the kind for what somebody may not ask for
 _NAMES = 5
+_SUBJECTS = ("path", "ref", "branch", "name", "sources", "pid")  # fields of requests that say what they are about
 
 
 class AuditNote(NamedTuple):
-    """``branch``: a ref, None for none."""
+    """One entry of the audit trail. ``branch``: a ref; None: the caller's."""
 
     kind: str
     name: str
     branch: str | None = None
 
 
-def note_of(request: wire.AnyRequest, reply: wire.AnyReply) -> AuditNote | None:
-    """What was done, where that is to be noted."""
-    make = _NOTES.get(type(request))
-    return None if make is None else make(request, reply)
+NoteMaker = Callable[[Any, Any], AuditNote | None]  # of a request and its reply; None: nothing is to be noted
 
 
-def refusal_of(request: wire.AnyRequest) -> AuditNote:
-    """What was asked for in vain."""
+def changes_nothing(request: wire.Request, reply: wire.Reply) -> None:
+    """Note nothing: the request only reads, or concerns this conversation alone."""
+
+
+def told_as_event(request: wire.Request, reply: wire.Reply) -> None:
+    """Note nothing: the audit trail hears the event of the change."""
+
+
+def noted_by_handler(request: wire.Request, reply: wire.Reply) -> None:
+    """Note nothing more: the handler has written its note itself, at the right moment."""
+
+
+def noted_setting(kind: str) -> NoteMaker:
+    """Return a maker of notes about one setting and its value."""
+    return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
+
+
+def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
+    """Note which snapshots were deleted, if any."""
+    if request.dry_run or not reply.snapshots:
+        return None
+    names = [snapshot.name for snapshot in reply.snapshots]
+    more = f" and {len(names) - _NAMES} others" if len(names) > _NAMES else ""
+    return AuditNote("prune", ", ".join(names[:_NAMES]) + more, request.branch)
+
+
+def noted_abort(request: wire.CommitEnd, reply: wire.MergeReply) -> AuditNote | None:
+    """Note a commit that was taken back. One that is finished is told as an event."""
+    return AuditNote("commit-aborted", reply.into) if request.abort and not reply.conflicts else None
+
+
+def noted_collection(request: wire.CollectGarbage, reply: wire.FreedReply) -> AuditNote:
+    """Note that garbage was collected."""
+    return AuditNote("gc", "what undo needs too" if request.forget_undo else "")
+
+
+def noted_shutdown(request: wire.Shutdown, reply: wire.Done) -> AuditNote:
+    """Note that somebody asked to unmount."""
+    return AuditNote("unmount", "by force" if request.force else "")
+
+
+def noted_view(request: wire.ViewOpen, reply: wire.ViewReply) -> AuditNote:
+    """Note that somebody got a private mount of a branch."""
+    return AuditNote("attached", f"a private mount ({reply.io})", request.branch)
+
+
+def noted_refusal(request: wire.Request) -> AuditNote:
+    """Note what somebody asked for and may not ask for."""
     tag = str(type(request).__struct_config__.tag)
     return AuditNote(REFUSED, f"{tag} {subject(request)}".rstrip())
 
 
-def subject(request: wire.AnyRequest) -> str:
-    """What a request is about, for people; "" for nothing that it names."""
+def subject(request: wire.Request) -> str:
+    """Say for people what a request is about; "" where it names nothing."""
     for field in _SUBJECTS:
         value = getattr(request, field, None)
         if value:
             return " ".join(value) if isinstance(value, list) else str(value)
     return ""
-
-
-_SUBJECTS = ("path", "ref", "branch", "name", "sources", "pid")  # fields of requests that say what they are about
-
-
-def _setting(kind: str) -> Callable[[Any, Any], AuditNote]:
-    return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
-
-
-def _prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
-    if request.dry_run or not reply.snapshots:
-        return None
-    names = [found.name for found in reply.snapshots]
-    more = f" and {len(names) - _NAMES} others" if len(names) > _NAMES else ""
-    return AuditNote("prune", ", ".join(names[:_NAMES]) + more, request.branch)
-
-
-def _commit_end(request: wire.CommitEnd, reply: wire.MergeReply) -> AuditNote | None:
-    """One that is finished is told as a commit."""
-    return AuditNote("commit-aborted", reply.into) if request.abort and not reply.conflicts else None
-
-
-_NOTES: dict[type[wire.Request], Callable[[Any, Any], AuditNote | None]] = {
-    wire.PolicySet: _setting("policy"), wire.InterposeSet: _setting("interpose"), wire.Prune: _prune,
-    wire.CommitEnd: _commit_end,
-    wire.CollectGarbage: lambda request, reply: AuditNote("gc", "what undo needs too" if request.forget_undo else ""),
-    wire.Shutdown: lambda request, reply: AuditNote("unmount", "by force" if request.force else ""),
-    wire.ViewOpen: lambda request, reply: AuditNote("attached", f"a private mount ({reply.io})", request.branch),
-}  # fmt: skip

@@ -1,6 +1,6 @@
-"""The answer to diff.patch: what changed is read in the event loop, bit by bit, and compared in a process of its own.
+"""The answer to diff.patch. The event loop reads what changed, bit by bit; a process of its own compares it.
 
-Starting that takes 100 ms or more, so the little that is compared within a few milliseconds is compared here.
+That process takes 100 ms or more to start, so the event loop compares what takes it only a few milliseconds.
 """
 
 import errno
@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from agentfs_client import wire
+from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
@@ -22,13 +23,9 @@ MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
 
 
-def asked_paths(request: wire.Diff | wire.DiffPatch) -> list[bytes]:
-    return [path.encode() for path in request.paths] + request.raw_paths
-
-
 def check(request: wire.DiffPatch) -> None:
-    """Refusal for what can be told without looking."""
-    parse(asked_paths(request))
+    """Refuse paths and numbers that make no sense, before anything is read. Refusal."""
+    parse(requested_paths(request))
     if not 0 <= request.context_lines <= MAX_CONTEXT_LINES:
         raise invalid(f"{request.context_lines} lines of context cannot be shown", f"give 0 to {MAX_CONTEXT_LINES}")
 
@@ -36,12 +33,21 @@ def check(request: wire.DiffPatch) -> None:
 async def make(
     overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, context: RequestContext, state: str
 ) -> list[wire.FilePatch]:
-    """The patches that lead from *a* (None: the lower) to *b*. Refusal for what is too large.
+    """Make the patches that lead from *a* to *b*.
 
-    What is compared lies in an unnamed file in the directory *state* meanwhile: $TMPDIR may be in the mount.
+    Args:
+        overlay: Where the trees are.
+        a: A ref; None: the lower.
+        b: Likewise.
+        request: What to compare, and how.
+        context: Who is told of the progress.
+        state: The directory of the unnamed file that holds what is compared: $TMPDIR may be in the mount.
+
+    Raises:
+        Refusal: The patch is too large.
     """
     old, new = overlay.trees.side(a), overlay.trees.side(b)
-    wanted = parse(asked_paths(request))
+    wanted = parse(requested_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
         changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
         pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)

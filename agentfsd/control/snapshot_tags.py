@@ -1,7 +1,7 @@
-"""A snapshot's tag in the place of a ref: which snapshot that is. Names and ids go before tags."""
+"""Which snapshot a tag means where a request has one in the place of a ref. Names and ids go before tags."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,29 +11,47 @@ from agentfsd.errors import Refusal
 
 _Find = Callable[[str], object]
 
-# Fields in which a snapshot can be named, and those that say which branch is concerned, in that order.
-_REFS: dict[type[wire.Request], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    wire.Diff: (("a", "b"), ("b", "a")), wire.DiffPatch: (("a", "b"), ("b", "a")), wire.DiffFiles: (("a", "b"), ("b", "a")),
-    wire.Log: (("ref",), ()), wire.Restore: (("ref",), ("branch",)), wire.Merge: (("sources",), ("target",)),
-    wire.SnapshotShow: (("ref",), ()), wire.SnapshotDelete: (("ref",), ()), wire.BranchCreate: (("source",), ()),
-}  # fmt: skip
+
+class SnapshotRefs(NamedTuple):
+    """The fields of a request that may hold a snapshot's tag.
+
+    Attributes:
+        fields: Fields in which a snapshot can be named.
+        branches: Fields that say which branch is concerned, the most telling first.
+        snapshots_only: The fields name snapshots and never branches.
+    """
+
+    fields: tuple[str, ...]
+    branches: tuple[str, ...] = ()
+    snapshots_only: bool = False
 
 
-def to_ids(request: wire.AnyRequest, bound_to: str | None, overlay: Overlay) -> wire.AnyRequest:
-    """The request with the snapshot's id for each tag, so that what is authorized is what is done. Refusal where a tag could be
-    several branches' and none of them is concerned. A process of the branch *bound_to* knows its own history's tags alone."""
-    if type(request) not in _REFS:
+def to_ids(request: wire.Request, refs: SnapshotRefs | None, bound_to: str | None, overlay: Overlay) -> wire.Request:
+    """Put the snapshot's id in the place of each tag, so that what is authorized is what is done.
+
+    Args:
+        request: The request as it came.
+        refs: Its fields that may hold a tag; None: none does.
+        bound_to: The id of the branch that the caller is bound to. It knows the tags of that branch's history alone.
+        overlay: Where the tags are.
+
+    Returns:
+        The request with ids.
+
+    Raises:
+        Refusal: A tag could be several branches', and none of them is concerned.
+    """
+    if refs is None:
         return request
-    fields, concerned = _REFS[type(request)]
-    find: _Find = overlay.refs.snapshot if isinstance(request, wire.SnapshotShow | wire.SnapshotDelete) else overlay.refs.find
+    find: _Find = overlay.refs.snapshot if refs.snapshots_only else overlay.refs.find
     changed: dict[str, Any] = {}
-    for field in fields:
+    for field in refs.fields:
         value = getattr(request, field)
-        refs = value if isinstance(value, list) else [value]
-        if all(ref is None or _is_known(ref, find) for ref in refs):
+        named = value if isinstance(value, list) else [value]
+        if all(ref is None or _is_known(ref, find) for ref in named):
             continue
-        branches = [*_branches(request, concerned, overlay), bound_to or overlay.default_id]
-        found = [ref if ref is None or _is_known(ref, find) else _tagged(ref, branches, bound_to, overlay) for ref in refs]
+        branches = [*_branches(request, refs.branches, overlay), bound_to or overlay.default_id]
+        found = [ref if ref is None or _is_known(ref, find) else _tagged(ref, branches, bound_to, overlay) for ref in named]
         changed[field] = found if isinstance(value, list) else found[0]
     return msgspec.structs.replace(request, **changed) if changed else request
 
@@ -46,7 +64,7 @@ def _is_known(ref: str, find: _Find) -> bool:
     return True
 
 
-def _branches(request: wire.AnyRequest, fields: tuple[str, ...], overlay: Overlay) -> list[str]:
+def _branches(request: wire.Request, fields: tuple[str, ...], overlay: Overlay) -> list[str]:
     refs = [getattr(request, field) for field in fields]
     return [overlay.refs.branch(ref).id for ref in refs if ref and _is_branch(ref, overlay)]
 

@@ -12,18 +12,20 @@ import resource
 import signal
 import sqlite3
 import time
+from dataclasses import replace
 
 import trio
 import trio.lowlevel
 
 from agentfs_client import registry
 from agentfs_client.control import ControlClient
-from agentfs_host import mount_table
-from agentfsd import __version__, kernel
+from agentfs_host import mount_table, syncing
+from agentfsd import __version__
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handler_services import Services
 from agentfsd.control.service import ControlService
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import settings_file
@@ -48,6 +50,7 @@ from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
+from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.types import BranchView
 
 log = logging.getLogger("agentfsd")
@@ -86,15 +89,18 @@ class Daemon:
             terminate=lambda: self.mount.terminate(),
         )
         self.service = ControlService(
-            self.overlay,
-            self.bindings,
-            self._info("", ""),
-            flush=self.flush,
-            settle=self.settle,
-            write_back=self.write_back,
-            shutdown=self.ending.ask,
-            measure=self.measure,
-            open_view=self.open_view,
+            Services(
+                overlay=self.overlay,
+                bindings=self.bindings,
+                info=self._info("", ""),
+                flush=self.flush,
+                settle=self.settle,
+                write_back=self.write_back,
+                shutdown=self.ending.ask,
+                measure=self.measure,
+                open_view=self.open_view,
+                identify=ProcessIdentifier(self.bindings, self.overlay),
+            )
         )
         self.server = ControlSocketServer(self.service)
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
@@ -112,10 +118,11 @@ class Daemon:
             "ro" in config.mount_options,
         )
         self.doorway = InterposeServer(self.state.doorway, os.geteuid())
-        self.service.forwarding, self.service.doorway, self.service.tell_command = (
-            self.forwarding,
-            self.doorway,
-            descriptor_ioctl.TELL,
+        self.service.services = replace(
+            self.service.services,
+            forwarding=self.forwarding,
+            interpose_path=self.doorway.path,
+            descriptor_ioctl=descriptor_ioctl.TELL,
         )
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
@@ -143,7 +150,7 @@ class Daemon:
         self.mount.mount()
         self.held.in_use = True
         self.observation.follow_policy()
-        self.service.info = self._info(self.mount.kind, self.mount.why)
+        self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
 
     def _remember(self, number: int, _: object) -> None:
         """Of a signal before the event loop listens, or after: whoever died of it would leave a dead mount."""
@@ -183,7 +190,7 @@ class Daemon:
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
-            await trio.to_thread.run_sync(kernel.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(syncing.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
 
     async def settle(self) -> None:
         await self.mount.settled()
@@ -207,7 +214,7 @@ class Daemon:
     async def run(self, ready: readiness.ReadinessPipe) -> None:
         """From mounted to unmounted."""
         if self.config.metrics:
-            self.service.info.metrics = self.observation.serve_metrics(self.config.metrics)
+            self.service.services.info.metrics = self.observation.serve_metrics(self.config.metrics)
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,11 +39,16 @@ class Observation:
         measure: Callable[[], dict[str, int]],
     ) -> None:
         self._overlay, self._bindings, self._service, self._measure = overlay, bindings, service, measure
-        self.traffic = service.traffic = mount.connections.traffic
-        service.identify = mount.connections.identify
-        service.connections = mount.sessions
-        service.follow_policy = self.follow_policy
-        self.audit = service.audit = AuditTrail(overlay, service.identify, trail)
+        self.traffic = mount.connections.traffic
+        self.audit = AuditTrail(overlay, mount.connections.identify, trail)
+        service.services = replace(
+            service.services,
+            traffic=self.traffic,
+            identify=mount.connections.identify,
+            connections=mount.sessions,
+            follow_policy=self.follow_policy,
+            audit=self.audit,
+        )
         self._served: MetricsServer | None = None
 
     def follow_policy(self) -> None:

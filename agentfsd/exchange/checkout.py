@@ -9,7 +9,8 @@ from dataclasses import replace
 import pygit2
 
 from agentfs_files.trees.stored_tree import Stored, restore, without_holes
-from agentfs_files.trees.tree_source import Chunks, Entry, join
+from agentfs_files.trees.tree_source import Chunks, TreeEntry
+from agentfs_host.descent import join
 from agentfsd.exchange.record import DIRECTORIES, ENTRIES, EXECUTABLE, FILE, LINK, TREE, read_entries
 from agentfsd.exchange.repository import Items, Repository, Trees, is_dotgit
 
@@ -33,13 +34,13 @@ class Checkout:
         self._blobs: dict[bytes, pygit2.Oid] = {}
         self._groups: dict[tuple[int, str], int] = {}
 
-    def root(self) -> Entry:
+    def root(self) -> TreeEntry:
         said = self._said(self._trees[b""][1]).get(b"")
         if said is not None and stat.S_ISDIR(said.mode):
             return restore(said, b"")
-        return Entry(b"", stat.S_IFDIR | 0o755, loose=True)
+        return TreeEntry(b"", stat.S_IFDIR | 0o755, loose=True)
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         content, attributes = self._trees.pop(directory.path)
         items = {name: item for name, item in self._repository.read_tree(content).items() if not is_dotgit(name)}
         said, inner = self._said(attributes), self._inner(attributes)
@@ -55,30 +56,30 @@ class Checkout:
                     self._base[entry.path] = (_tree_of(old[0].get(name)), (old[2].get(name) or (0, None))[1])
         return found
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         data = self._repository.read_blob(self._blobs[entry.path])
         for offset in range(0, len(data), _CHUNK):
             yield from without_holes(bytes(data[offset : offset + _CHUNK]), offset)
 
     def _entry(
         self, path: bytes, item: tuple[int, pygit2.Oid] | None, said: Stored | None, inner: tuple[int, pygit2.Oid] | None
-    ) -> Entry | None:
+    ) -> TreeEntry | None:
         """None for a file of which only the attributes are there."""
         mode, oid = item if item is not None else (0, None)
         if said is not None and mode and stat.S_IFMT(said.mode) != _TYPES.get(mode, 0):
             said = None
         if mode in (TREE, _SUBMODULE) or (oid is None and said is not None and stat.S_ISDIR(said.mode)):
             self._trees[path] = (oid if mode == TREE else None, inner[1] if inner is not None else None)
-            return restore(said, path) if said is not None else Entry(path, stat.S_IFDIR | 0o755, loose=True)
+            return restore(said, path) if said is not None else TreeEntry(path, stat.S_IFDIR | 0o755, loose=True)
         if oid is None:
             special = said is not None and not stat.S_ISREG(said.mode) and not stat.S_ISLNK(said.mode)
             return restore(said, path) if said is not None and special else None
         if mode == LINK:
-            entry = restore(said, path) if said is not None else Entry(path, stat.S_IFLNK | 0o777)
+            entry = restore(said, path) if said is not None else TreeEntry(path, stat.S_IFLNK | 0o777)
             return replace(entry, target=bytes(self._repository.read_blob(oid)), group=0)
         self._blobs[path], size = oid, self._repository.blob_size(oid)
         if said is None:
-            return Entry(path, stat.S_IFREG | (0o755 if mode == EXECUTABLE else 0o644), size=size, loose=True)
+            return TreeEntry(path, stat.S_IFREG | (0o755 if mode == EXECUTABLE else 0o644), size=size, loose=True)
         return replace(restore(said, path), size=size, group=self._group(said, oid))
 
     def _group(self, said: Stored, blob: pygit2.Oid) -> int:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from agentfs_files.archive.zip_writer import whole_file
-from agentfs_files.trees.equal_trees import remove_tree
-from agentfsd import kernel
+from agentfs_host import syscalls
+from agentfs_host.removal import remove_tree
 from agentfsd.errors import Refusal
 
 
@@ -39,7 +39,7 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
     try:
         yield temporary
         if is_full:
-            kernel.exchange(temporary, target)
+            syscalls.exchange(temporary, target)
         else:
             os.rename(temporary, target)
     finally:

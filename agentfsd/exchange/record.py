@@ -15,7 +15,7 @@ import pygit2
 
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.stored_tree import Stored, is_possible, store, stream
-from agentfs_files.trees.tree_source import Entry, Step
+from agentfs_files.trees.tree_source import Step, TreeEntry
 from agentfsd.exchange.repository import Items, Repository, Trees, check_name, damaged
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ENTRIES, DIRECTORIES = b"entries", b"directories"
 _STREAM_FROM_BYTES = 8 << 20
 
 
-class Changed:
+class ChangedPaths:
     """The paths that changed, and every directory on the way to them."""
 
     def __init__(self, paths: Iterable[bytes]) -> None:
@@ -43,7 +43,7 @@ class Recorder:
     """Writes the tree of *source* as it is. *base*: an earlier state; *changed*: since then, None for not known."""
 
     def __init__(
-        self, repository: Repository, source: Directory, base: Trees | None = None, changed: Changed | None = None,
+        self, repository: Repository, source: Directory, base: Trees | None = None, changed: ChangedPaths | None = None,
         step: Step = lambda done, total: None,
     ) -> None:  # fmt: skip
         self._repository, self._source, self._step = repository, source, step
@@ -58,7 +58,7 @@ class Recorder:
         content, attributes = self._directory(root, before, [store(root, b"")])
         return Trees(content if content is not None else self._repository.write_tree({}), attributes)
 
-    def _directory(self, directory: Entry, before: "_Before", said: list[Stored]) -> tuple[pygit2.Oid | None, pygit2.Oid]:
+    def _directory(self, directory: TreeEntry, before: "_Before", said: list[Stored]) -> tuple[pygit2.Oid | None, pygit2.Oid]:
         """None as content where git would have nothing to hold."""
         content: Items = {}
         inner: Items = {}
@@ -81,13 +81,13 @@ class Recorder:
             beside[DIRECTORIES] = (TREE, self._repository.write_tree(inner))
         return self._repository.write_tree(content) if content else None, self._repository.write_tree(beside)
 
-    def _inner(self, entry: Entry, before: "_Before") -> tuple[pygit2.Oid | None, pygit2.Oid]:
+    def _inner(self, entry: TreeEntry, before: "_Before") -> tuple[pygit2.Oid | None, pygit2.Oid]:
         content, attributes = before.directory(entry.name)
         if attributes is not None and self._changed is not None and entry.path not in self._changed.directories:
             return content, attributes
         return self._directory(entry, _Before(self._repository, content, attributes), [])
 
-    def _file(self, entry: Entry) -> pygit2.Oid:
+    def _file(self, entry: TreeEntry) -> pygit2.Oid:
         data = stream(self._source.chunks(entry), entry.size)
         if entry.size < _STREAM_FROM_BYTES:
             return self._repository.write_blob(b"".join(data))
@@ -126,7 +126,7 @@ class _Before:
         mode, oid = self._content.get(name, (0, None))
         return (oid if mode == TREE else None), self._inner.get(name, (0, None))[1]
 
-    def blob(self, entry: Entry, changed: Changed | None) -> pygit2.Oid | None:
+    def blob(self, entry: TreeEntry, changed: ChangedPaths | None) -> pygit2.Oid | None:
         """The object of a file whose content is as it was; None when it must be read."""
         mode, oid = self._content.get(entry.name, (0, None))
         if oid is None or mode not in (FILE, EXECUTABLE):

@@ -18,7 +18,7 @@ _EMAIL = "agentfs@localhost"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ExportState:
     """A snapshot (``snapshot``: its id), or a branch as it is now (``snapshot`` is "")."""
 
     name: str
@@ -30,7 +30,7 @@ class State:
     snapshot: str = ""
 
 
-def commit_state(repository: Repository, state: State, trees: Trees, parents: list[pygit2.Oid]) -> pygit2.Oid:
+def commit_state(repository: Repository, state: ExportState, trees: Trees, parents: list[pygit2.Oid]) -> pygit2.Oid:
     subject = f"{state.name}: {' '.join(state.tag.split())}" if state.tag else state.name
     said = {SNAPSHOT: state.snapshot, BRANCH: state.branch, TAG: state.tag, STATE: "" if state.snapshot else state.branch_id}
     message = f"{subject}\n\n" + "".join(trailer_line(key, value) for key, value in said.items() if value)
@@ -42,7 +42,7 @@ def commit_state(repository: Repository, state: State, trees: Trees, parents: li
     return made
 
 
-def is_same(commit: pygit2.Commit, state: State, parents: list[pygit2.Oid]) -> bool:
+def is_same(commit: pygit2.Commit, state: ExportState, parents: list[pygit2.Oid]) -> bool:
     """Whether a commit says of a branch's state now what would be said again, but for the time."""
     return trailer(commit, STATE) == state.branch_id and trailer(commit, BRANCH) == state.branch and commit.parent_ids == parents
 
@@ -61,7 +61,7 @@ def tag_ref(repository: Repository, name: str, number: str, commit: pygit2.Oid) 
     return TAGS + ref_name(ref)
 
 
-def would_lose(repository: Repository, ref: str, state: State, tip: pygit2.Oid, known: set[str]) -> bool:
+def would_lose(repository: Repository, ref: str, state: ExportState, tip: pygit2.Oid, known: set[str]) -> bool:
     """Whether a branch holds commits, here or at the remote, that moving it would lose. *known*: snapshots that there are."""
     for old in (repository.target(HEADS + ref), repository.target(REMOTE + "heads/" + ref)):
         if old is None or old.id == tip or repository.git.descendant_of(tip, old.id):

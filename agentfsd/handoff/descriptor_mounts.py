@@ -2,8 +2,8 @@
 
 import os
 
-from agentfsd import readonly
 from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.linux import readonly_mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import Backstore
 
@@ -22,7 +22,7 @@ class DescriptorMounts:
             probe = backstore.create_unnamed()
             leased = not probe.is_open_elsewhere()
             probe.close()
-            self._held = readonly.views((lower_path, False), (objects, False), (objects, True))
+            self._held = readonly_mounts.views((lower_path, False), (objects, False), (objects, True))
         except OSError as exc:
             return f"there are no mounts here to give files out through: {exc.strerror}"
         if not leased:

@@ -18,7 +18,7 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
-from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Content, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.types import Backstore, Lower
@@ -226,7 +226,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         attributes = shown or self._tree.attributes(inode)
         link = self._links.setdefault(inode, len(self._links) + 1) if not inode.is_dir and attributes.nlink > 1 else 0
-        source: Content | None = None
+        source: ContentSource | None = None
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
@@ -234,7 +234,7 @@ class _Planner:
         self._puts[path] = put
         self.plan.steps.append(put)
 
-    def _source(self, inode: Inode, size: int) -> Content:
+    def _source(self, inode: Inode, size: int) -> ContentSource:
         if inode.content:
             return ObjectContent(self._tree.backstore, inode.content, size)
         assert inode.lower_path is not None
@@ -276,9 +276,9 @@ class _Planner:
         self.plan.steps.sort(key=lambda step: step.path)
 
 
-def _as_told(inode: Inode, found: Shown) -> Attributes:
+def _as_told(inode: Inode, found: Shown) -> FileAttributes:
     """For the writer."""
-    return Attributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
+    return FileAttributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
 
 
 def _in_lower(pair: EntryPair) -> LowerIdentity:

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from agentfs_client import registry
-from agentfs_host import mount_table
-from agentfsd import kernel
+from agentfs_host import mount_table, syscalls
 from agentfsd.linux import process_info
 
 _PATIENCE_S = 0.5  # with one process
@@ -129,6 +128,6 @@ def _device_behind(link: str) -> int:
     """st_dev, as the kernel has it. OSError."""
     fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return kernel.device_of(fd)
+        return syscalls.device_of(fd)
     finally:
         os.close(fd)

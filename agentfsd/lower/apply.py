@@ -12,11 +12,11 @@ from itertools import groupby
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import lower_attributes
-from agentfsd.lower.commit_journal import Change, Journal, Move, Times
-from agentfsd.lower.commit_plan import ABSENT, Attributes, Drifted, Identity
+from agentfsd.lower.commit_journal import AttributeChange, Journal, Move, Times
+from agentfsd.lower.commit_plan import ABSENT, Drifted, FileAttributes, Identity
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.survey import identity, name_of, parent_of, reach
 
@@ -94,7 +94,7 @@ class Moves:
             self._expected(move, fd, name)
         for _ in range(_TRIES):
             try:
-                kernel.rename(self._staging, move.staged, fd, name, kernel.EXCHANGE if replace else kernel.NOREPLACE)
+                syscalls.rename(self._staging, move.staged, fd, name, syscalls.EXCHANGE if replace else syscalls.NOREPLACE)
                 break
             except OSError as exc:
                 if exc.errno not in (errno.ENOENT, errno.EEXIST):
@@ -158,13 +158,13 @@ class Moves:
 
     def _rename_new(self, source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
         if self._journal.exchange:
-            kernel.rename(source_fd, source, target_fd, target, kernel.NOREPLACE)
+            syscalls.rename(source_fd, source, target_fd, target, syscalls.NOREPLACE)
         elif _look(target_fd, target) is None:
             os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
         else:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: AttributeChange) -> None:
         """Once the names are right: this can be repeated, and nobody else's file is touched."""
         try:
             with reach(self._lower, change.path) as (where, info):
@@ -193,7 +193,7 @@ class Moves:
         if blocked:
             raise _in_the_way(self._journal, blocked, self._original(blocked[0]))
 
-    def _change_back(self, change: Change, old: Attributes) -> None:
+    def _change_back(self, change: AttributeChange, old: FileAttributes) -> None:
         try:
             with reach(self._lower, change.path) as (where, info):
                 if info.st_ino == change.found.ino:
@@ -222,7 +222,7 @@ class Moves:
     def _put_back(self, move: Move, fd: int, there: os.stat_result | None, original: os.stat_result) -> bool:
         name, out = name_of(move.path), self._original(move)
         if there is not None and self._journal.exchange:
-            kernel.rename(self._staging, out, fd, name, kernel.EXCHANGE)
+            syscalls.rename(self._staging, out, fd, name, syscalls.EXCHANGE)
             return True
         if there is not None and not _either_is_directory(there, original):
             os.rename(out, name, src_dir_fd=self._staging, dst_dir_fd=fd)
@@ -271,7 +271,7 @@ def _check_out(move: Move, out: os.stat_result | None) -> None:
         raise _Drift
 
 
-def _may_be_changed(info: os.stat_result, change: Change) -> bool:
+def _may_be_changed(info: os.stat_result, change: AttributeChange) -> bool:
     if info.st_ino != change.found.ino or stat.S_IFMT(info.st_mode) != stat.S_IFMT(change.new.mode):
         return False
     if not change.strict or stat.S_ISDIR(info.st_mode):
@@ -279,7 +279,7 @@ def _may_be_changed(info: os.stat_result, change: Change) -> bool:
     return info.st_size == change.found.size and info.st_mtime_ns in (change.found.mtime_ns, change.new.mtime_ns)
 
 
-def _without_their_times(old: Attributes, info: os.stat_result, change: Change) -> Attributes:
+def _without_their_times(old: FileAttributes, info: os.stat_result, change: AttributeChange) -> FileAttributes:
     """Who wrote to a file meanwhile did so at that time, whatever is undone."""
     if stat.S_ISDIR(info.st_mode) or info.st_mtime_ns in (old.mtime_ns, change.new.mtime_ns):
         return old

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syncing
 from agentfsd.errors import Refusal
-from agentfsd.lower.commit_plan import Attributes, Identity
+from agentfsd.lower.commit_plan import FileAttributes, Identity
 
 Phase = Literal["staging", "applying", "undoing", "committed", "undone"]
 
@@ -43,14 +43,14 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     strict: bool  # anything else there at the last moment is drift
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class AttributeChange(msgspec.Struct, frozen=True, array_like=True):
     """Attributes to set once all names are right. ``old`` is None for what is new."""
 
     path: bytes
     found: Identity
     strict: bool
-    old: Attributes | None
-    new: Attributes
+    old: FileAttributes | None
+    new: FileAttributes
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +68,7 @@ class Journal(msgspec.Struct, frozen=True):
     note: Mapping[str, str]
     exchange: bool = True  # whether the file system knows RENAME_EXCHANGE and RENAME_NOREPLACE
     moves: list[Move] = []
-    changes: list[Change] = []
+    changes: list[AttributeChange] = []
     directories: list[Times] = []  # as they were: those above the moves, and those that are moved
     paths: int = 0  # with those inside of new directories
     size_bytes: int = 0
@@ -100,7 +100,7 @@ class JournalFile:
         """Survives the loss of power when this returns."""
         os.rename(_path(self._directory, self.phase), _path(self._directory, phase))
         self.phase = phase
-        kernel.sync_directory(self._directory)
+        syncing.sync_directory(self._directory)
 
     def remove(self) -> None:
         for name in ("new", *reversed(_PHASES)):  # the one that counts goes last
@@ -139,7 +139,7 @@ def _write(directory: str, phase: Phase, journal: Journal) -> None:
     try:
         _write_new(directory, journal)
         os.rename(_path(directory, "new"), _path(directory, phase))
-        kernel.sync_directory(directory)
+        syncing.sync_directory(directory)
     except OSError as exc:
         raise Refusal(
             exc.errno or errno.EIO, "journal-failed",

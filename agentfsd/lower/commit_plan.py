@@ -18,7 +18,7 @@ class Identity(NamedTuple):
 ABSENT = Identity(0, 0, 0, 0)  # nothing has that name
 
 
-class Content(Protocol):
+class ContentSource(Protocol):
     """Where a regular file's content comes from. ``size`` in bytes, -1 when it is not known."""
 
     @property
@@ -28,7 +28,7 @@ class Content(Protocol):
         ...
 
 
-class Attributes(msgspec.Struct, frozen=True, array_like=True):
+class FileAttributes(msgspec.Struct, frozen=True, array_like=True):
     """``mode`` is type and permission bits, as st_mode."""
 
     mode: int
@@ -47,8 +47,8 @@ class Put(msgspec.Struct, frozen=True):
     """
 
     path: bytes
-    attributes: Attributes
-    content: Content | None = None  # regular files; None for an empty one
+    attributes: FileAttributes
+    content: ContentSource | None = None  # regular files; None for an empty one
     target: bytes = b""  # symlinks
     rdev: int = 0  # devices
     link: int = 0
@@ -66,7 +66,7 @@ class Adjust(msgspec.Struct, frozen=True):
     """Attributes only, of what is there; its type stays. A directory gets its times after all that happens inside."""
 
     path: bytes
-    attributes: Attributes
+    attributes: FileAttributes
     expected: Identity | None = None
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_journal, lower_control
 from agentfsd.lower.apply import Moves
-from agentfsd.lower.commit_journal import Change, Control, Journal, JournalFile, Move, Phase
+from agentfsd.lower.commit_journal import AttributeChange, Control, Journal, JournalFile, Move, Phase
 from agentfsd.lower.commit_plan import ABSENT, Drifted, Identity, Put, Step
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.staging import Staging
@@ -42,7 +42,7 @@ class Pending:
     size_bytes: int
 
 
-class Commit:
+class LowerCommit:
     """What stage() made. Nothing of it is seen yet. One thread at a time may call."""
 
     def __init__(self, lower: HostLower, file: JournalFile) -> None:
@@ -82,7 +82,7 @@ class Commit:
             moves, changes = _stage_tops(survey, staging, telling)
             staging.put_inside(survey.inside, telling.step)
             staging.finish()
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
             telling.tell()
         finally:
             os.close(fd)
@@ -114,7 +114,7 @@ class Commit:
         fd = self._open_staging()
         try:
             Moves(self._lower, found, fd).apply(again, telling.steps)
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
         except Drifted:
             self._back(None)
             raise
@@ -134,7 +134,7 @@ class Commit:
             if self._file.phase != "undoing":
                 self._file.enter("undoing")
             Moves(self._lower, found, fd).undo(telling.steps)
-            kernel.sync_filesystem(fd)
+            syscalls.sync_filesystem(fd)
         finally:
             os.close(fd)
         self._lower.forget()
@@ -155,7 +155,7 @@ class Commit:
 def stage(
     lower: HostLower, journal_directory: str, steps: Sequence[Step], *, note: Mapping[str, str],
     progress: Progress | None = None, cancelled: Callable[[], bool] | None = None,
-) -> Commit:  # fmt: skip
+) -> LowerCommit:  # fmt: skip
     """Makes everything, and a journal in a directory of the caller's; no name of the lower changes but for ``.agentfs``.
 
     Refusal (ECANCELED when *cancelled* said so) or Drifted: then the lower is as it was, to the times. Call in a thread.
@@ -166,7 +166,7 @@ def stage(
     survey.look(steps)
     before = lower_control.look(lower)
     begun = Journal(staging=lower_control.new_name(), control=before, note=note)
-    commit = Commit(lower, JournalFile.create(journal_directory, begun))
+    commit = LowerCommit(lower, JournalFile.create(journal_directory, begun))
     try:
         telling = _Telling(len(survey.tops) + len(survey.inside), progress, cancelled)
         commit.stage(survey, _control_after(before, survey), telling)
@@ -209,11 +209,11 @@ def abort(lower: HostLower, journal_directory: str, progress: Progress | None = 
     return _interrupted(lower, journal_directory).end(False, progress)
 
 
-def _interrupted(lower: HostLower, journal_directory: str) -> Commit:
+def _interrupted(lower: HostLower, journal_directory: str) -> LowerCommit:
     file = commit_journal.load(journal_directory)
     if file is None:
         raise Refusal(errno.ENOENT, "no-commit-pending", "no commit was interrupted")
-    return Commit(lower, file)
+    return LowerCommit(lower, file)
 
 
 class _Telling:
@@ -242,7 +242,7 @@ class _Telling:
             raise Refusal(errno.ECANCELED, "cancelled", "the commit was cancelled; nothing was changed")
 
 
-def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[list[Move], list[Change]]:
+def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[list[Move], list[AttributeChange]]:
     names = []
     for step, _ in survey.tops:
         if isinstance(step, Put):
@@ -256,7 +256,7 @@ def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[li
         number = numbers.get(name, 0)
         moves.append(Move(step.path, name, number, found, step.expected is not None))
         if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving it may change its times
-            changes.append(Change(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
+            changes.append(AttributeChange(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
     return moves, changes
 
 

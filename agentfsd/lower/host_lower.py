@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from agentfs_host import xattrs
 from agentfs_host.plain_paths import NOT_NAMES, directory_beneath, is_plain
 from agentfsd.types import LowerEntry
 
@@ -48,7 +49,7 @@ class HostLower:
         self._masks: dict[bytes, _Directory] = {}  # the longest path first
         self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # the longest unused first
         self._lock = threading.Lock()
-        self.reader_root = -1  # the root as given-away descriptors see it: see readonly.py; not ours to close
+        self.reader_root = -1  # the root as given-away descriptors see it: see readonly_mounts.py; not ours to close
         for path in masks:
             self.mask(path)
 
@@ -204,11 +205,7 @@ class HostLower:
     def listxattr(self, path: bytes) -> list[bytes]:
         directory, reached = self._reach(path)
         try:
-            return [os.fsencode(name) for name in os.listxattr(reached, follow_symlinks=False)]
-        except OSError as exc:
-            if exc.errno == errno.ENOTSUP:
-                return []
-            raise
+            return xattrs.names(reached, follow=False)
         finally:
             del directory
 

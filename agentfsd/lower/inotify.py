@@ -1,12 +1,13 @@
 """inotify(7) and what goes with it, which Python's library does not offer. It knows nothing of agentfsd."""
 
 import array
-import ctypes
 import fcntl
 import os
 import struct
 import termios
 from collections.abc import Iterator
+
+from agentfs_host import syscalls
 
 MODIFY = 0x2
 ATTRIB = 0x4
@@ -37,35 +38,11 @@ _TELLING = frozenset((
     0xE0F5E1E2,  # EROFS
 ))  # fmt: skip
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name with its padding
-_STATFS_BYTES = 256  # more than any machine's struct statfs
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.inotify_init1.argtypes = (ctypes.c_int,)
-_libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
-_libc.inotify_rm_watch.argtypes = (ctypes.c_int, ctypes.c_int)
-_libc.fstatfs.argtypes = (ctypes.c_int, ctypes.c_void_p)
 
 
 def tells_all(fd: int) -> bool:
-    """Whether inotify hears of every change to the file system that *fd* is on (fstatfs(2): f_type)."""
-    answer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
-    _checked(_libc.fstatfs(fd, answer))
-    return answer[0] & 0xFFFFFFFF in _TELLING  # where f_type is no long (s390x) none is known: on the safe side
-
-
-def start() -> int:
-    """A new, empty queue, not blocking. EMFILE: fs.inotify.max_user_instances."""
-    return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-
-
-def add(fd: int, path: bytes, mask: int) -> int:
-    """The number of the watch, the same for the same inode. ENOSPC: fs.inotify.max_user_watches."""
-    return _checked(_libc.inotify_add_watch(fd, path, mask))
-
-
-def remove(fd: int, watch: int) -> None:
-    """No error when the kernel has ended it already."""
-    _libc.inotify_rm_watch(fd, watch)
+    """Tell whether inotify hears of every change to the file system that *fd* is on."""
+    return syscalls.filesystem_type(fd) in _TELLING  # where f_type is no long (s390x) none is known: on the safe side
 
 
 def events(fd: int) -> Iterator[tuple[int, int, bytes]]:
@@ -78,10 +55,3 @@ def events(fd: int) -> Iterator[tuple[int, int, bytes]]:
         watch, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size + length
         yield watch, mask, data[at - length : at].rstrip(b"\0")
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

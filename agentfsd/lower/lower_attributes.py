@@ -9,7 +9,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentfsd.lower.commit_plan import Attributes
+from agentfs_host import xattrs
+from agentfsd.lower.commit_plan import FileAttributes
 
 Where = int | bytes
 
@@ -27,11 +28,13 @@ def held(directory_fd: int, name: bytes) -> Iterator[tuple[bytes, os.stat_result
         os.close(fd)
 
 
-def read(where: Where, info: os.stat_result) -> Attributes:
-    return Attributes(info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, _xattrs(where))
+def read(where: Where, info: os.stat_result) -> FileAttributes:
+    return FileAttributes(
+        info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, xattrs.read_all(where, follow=True)
+    )
 
 
-def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) -> None:
+def give(where: Where, wanted: FileAttributes, owner: tuple[int, int], mode: int) -> None:
     """For a new file, which has *owner* and the permission bits *mode* (-1: not known) and no extended attributes."""
     if (wanted.uid, wanted.gid) != owner:
         _own(where, wanted, owner)  # before the mode: it clears setuid
@@ -43,11 +46,11 @@ def give(where: Where, wanted: Attributes, owner: tuple[int, int], mode: int) ->
     os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
 
 
-def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
+def adjust(where: Where, wanted: FileAttributes, info: os.stat_result) -> None:
     """For any file; what is right already is not touched."""
     owner = (info.st_uid, info.st_gid)
     changed = (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner)
-    has = _xattrs(where)
+    has = xattrs.read_all(where, follow=True)
     for name in has.keys() - wanted.xattrs.keys():
         _remove_xattr(where, name)
         changed = True
@@ -61,7 +64,7 @@ def adjust(where: Where, wanted: Attributes, info: os.stat_result) -> None:
         os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
 
 
-def _own(where: Where, wanted: Attributes, owner: tuple[int, int]) -> bool:
+def _own(where: Where, wanted: FileAttributes, owner: tuple[int, int]) -> bool:
     """Who may not give files away keeps them, and gives them a group that they are in: as cp -a and rsync -a do."""
     if os.geteuid() == 0:
         os.chown(where, wanted.uid, wanted.gid)
@@ -73,23 +76,6 @@ def _own(where: Where, wanted: Attributes, owner: tuple[int, int]) -> bool:
     except PermissionError:
         return False
     return True
-
-
-def _xattrs(where: Where) -> dict[bytes, bytes]:
-    try:
-        names = [os.fsencode(name) for name in os.listxattr(where)]
-    except OSError as exc:
-        if exc.errno == errno.ENOTSUP:
-            return {}
-        raise
-    found = {}
-    for name in names:
-        try:
-            found[name] = os.getxattr(where, name)
-        except OSError as exc:
-            if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES):
-                raise
-    return found
 
 
 def _set_xattr(where: Where, name: bytes, value: bytes) -> None:

@@ -9,11 +9,11 @@ import stat
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
+from agentfs_host import copying, syscalls
 from agentfs_host.plain_paths import directory_beneath
-from agentfsd import copying, kernel
 from agentfsd.errors import Refusal, invalid
 from agentfsd.lower import lower_attributes
-from agentfsd.lower.commit_plan import Content, Put
+from agentfsd.lower.commit_plan import ContentSource, Put
 from agentfsd.lower.survey import name_of, parent_of
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +53,7 @@ class Staging:
         self._owner = (info.st_uid, info.st_gid)
         self._umask = 0o777 & ~info.st_mode
         try:
-            kernel.rename(self.fd, b"one", self.fd, b"two", kernel.EXCHANGE)
+            syscalls.rename(self.fd, b"one", self.fd, b"two", syscalls.EXCHANGE)
         except OSError:
             return False
         finally:
@@ -144,7 +144,7 @@ class Staging:
         finally:
             os.close(fd)
 
-    def _fill(self, content: Content, fd: int) -> int:
+    def _fill(self, content: ContentSource, fd: int) -> int:
         """Bytes of the content; the caller's word for its size is checked."""
         size = content.size
         if size == 0:
@@ -164,7 +164,7 @@ class Staging:
             copying.copy_content(source, fd, self._no_reflink)
             size = os.fstat(fd).st_size
             if size >= _LARGE:
-                kernel.start_writeback(fd)
+                syscalls.start_writeback(fd)
             return size
         finally:
             os.close(source)

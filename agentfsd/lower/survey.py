@@ -16,7 +16,7 @@ from agentfs_host.plain_paths import is_plain
 from agentfsd.errors import Refusal, invalid
 from agentfsd.linux import mounts
 from agentfsd.lower import lower_attributes
-from agentfsd.lower.commit_journal import Change, Times
+from agentfsd.lower.commit_journal import AttributeChange, Times
 from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, Identity, Put, Remove, Step
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import CONTROL_DIR
@@ -28,7 +28,7 @@ class Survey:
     def __init__(self, lower: HostLower) -> None:
         self.tops: list[tuple[Put | Remove, Identity]] = []
         self.inside: list[Put] = []
-        self.changes: list[Change] = []
+        self.changes: list[AttributeChange] = []
         self.directories: list[Times] = []
         self._lower = lower
         self._drifted: list[bytes] = []
@@ -125,7 +125,7 @@ class Survey:
         if not same_type or step.expected not in (None, identity(info)):
             self._drifted.append(step.path)
         elif os.geteuid() in (0, info.st_uid):
-            self.changes.append(Change(step.path, identity(info), step.expected is not None, old, step.attributes))
+            self.changes.append(AttributeChange(step.path, identity(info), step.expected is not None, old, step.attributes))
         # Times alone are left out, as by rsync: of a shared directory that is another user's they move by themselves.
         elif msgspec.structs.replace(step.attributes, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns) != old:
             raise Refusal(

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from agentfs_host import syscalls
 from agentfsd.lower import inotify
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import LOWER_LOST, LowerChange
@@ -48,7 +49,7 @@ class LowerWatch:
         self._full_until = 0.0
         self._told_full = False
         try:
-            self.fd = inotify.start()
+            self.fd = syscalls.inotify_init()
         except OSError as exc:
             log.warning("changes of the lower are not watched: %s (fs.inotify.max_user_instances)", exc.strerror)
 
@@ -126,7 +127,7 @@ class LowerWatch:
                 self._refused = {at: until for at, until in self._refused.items() if until > now}
                 self._refused[path] = now + RETRY_S if path else float("inf")
                 return False
-            watch = inotify.add(self.fd, b"/proc/self/fd/%d" % directory.fd, _MASK)
+            watch = syscalls.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % directory.fd, _MASK)
         except OSError as exc:
             if exc.errno == errno.ENOSPC:
                 self._full(now)
@@ -170,7 +171,7 @@ class LowerWatch:
         paths.discard(path)
         if not paths:
             del self._paths[watch]
-            inotify.remove(self.fd, watch)
+            syscalls.inotify_rm_watch(self.fd, watch)
             self._full_until = 0.0
         above = path.rpartition(b"/")[0]
         beside = self._below.get(above)
@@ -181,7 +182,7 @@ class LowerWatch:
 
     def _lost(self) -> list[LowerChange]:
         for watch in self._paths:
-            inotify.remove(self.fd, watch)
+            syscalls.inotify_rm_watch(self.fd, watch)
         self._clear()
         for _ in inotify.events(self.fd):  # the ends of these watches alone might be too many
             pass

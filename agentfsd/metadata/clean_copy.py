@@ -9,8 +9,8 @@ import shutil
 import time
 from collections.abc import Callable
 
-from agentfsd import kernel
-from agentfsd.copying import copy_content
+from agentfs_host import syncing
+from agentfs_host.copying import copy_content
 from agentfsd.metadata.database import JOURNAL
 from agentfsd.metadata.page_checksums import SUFFIX, ChecksumFile
 
@@ -40,7 +40,7 @@ def copy(path: str, *, share: bool, between: Callable[[], object] = lambda: None
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
         raise
-    kernel.sync_directory(os.path.dirname(path))
+    syncing.sync_directory(os.path.dirname(path))
     return True
 
 

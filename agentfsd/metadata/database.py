@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from agentfsd import kernel
+from agentfs_host import syncing
 from agentfsd.metadata import operation_journal, page_checksums
 from agentfsd.metadata.operation_journal import OperationJournal, Statement
 from agentfsd.metadata.page_checksums import PageChecksums
@@ -117,7 +117,7 @@ class Database:
                 raise
             # the journal goes on holding it, as in keep()
         self._journal.sync()
-        kernel.sync_directory(os.path.dirname(path))
+        syncing.sync_directory(os.path.dirname(path))
 
     def _taken_over(self) -> tuple[int, int]:
         """(number of the last record, commits)."""

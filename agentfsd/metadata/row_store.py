@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from agentfsd import kernel
+from agentfs_host import syncing
 from agentfsd.errors import NO_ROOM, Refusal
 from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
@@ -243,7 +243,7 @@ class Store:
         with self._syncing:
             if self._wal_fd < 0:
                 self._wal_fd = os.open(self._path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-                kernel.sync_directory(self.place)
+                syncing.sync_directory(self.place)
         commits = self.db.commits
         os.fsync(self._wal_fd)
         self.db.note_synced(commits)

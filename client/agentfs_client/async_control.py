@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from agentfs_client import locate, question, wire
 from agentfs_client.address import unix_address
-from agentfs_client.daemon_operations import Operations
+from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.extras import needed_for
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import (
@@ -215,7 +215,7 @@ class AsyncEventStream:
         await self.aclose()
 
 
-class AsyncControlClient(Operations):
+class AsyncControlClient(DaemonOperations):
     """One conversation with a daemon; an asynchronous context manager. Every method raises AgentFSError for a refusal.
 
     Tasks that share it are answered one after the other; for several requests at once open several. A request that is cancelled

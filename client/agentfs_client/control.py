@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from agentfs_client import question, wire
-from agentfs_client.daemon_operations import Operations
+from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
 
@@ -51,7 +51,7 @@ class EventStream:
         self.close()
 
 
-class ControlClient(Operations):
+class ControlClient(DaemonOperations):
     """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal.
 
     Threads that share it are answered one after the other. It is the process's that began it: a forked child begins its own.

@@ -31,7 +31,7 @@ class OpenedView:
     user_namespace: int | None = None
 
 
-class Operations:
+class DaemonOperations:
     """What ControlClient and AsyncControlClient can both do. Every method raises AgentFSError for a refusal."""
 
     # -- the daemon

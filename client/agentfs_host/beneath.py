@@ -1,31 +1,16 @@
-"""Opening and renaming what lies beneath a directory without leaving it: openat2(2), or name by name where the kernel refuses
-that."""
+"""Opening and renaming what lies beneath a directory without leaving it: openat2(2), or name by name where that is refused."""
 
-import ctypes
 import errno
 import os
 import stat
 
-_SYS_OPENAT2 = 437
-_RENAME_NOREPLACE = 1
+from agentfs_host import syscalls
+from agentfs_host.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
+
 _NO_SUCH_FLAG = (errno.EINVAL, errno.ENOSYS)
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_EXTRA = os.O_CLOEXEC
+_NO_CALL = (errno.ENOSYS, errno.EPERM)  # EPERM: a sandbox that does not know openat2
 _PATH_BYTES = 4096  # PATH_MAX, with the zero at the end
 _MOST_LINKS = 40  # as the kernel
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
-_syscall.restype = ctypes.c_long
-_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
-_renameat2 = getattr(_libc, "renameat2", None)  # glibc 2.28
-if _renameat2 is not None:
-    _renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 
 
 class Beneath:
@@ -52,15 +37,15 @@ class Beneath:
         if len(path) >= _PATH_BYTES // 4 and len(os.fsencode(path)) >= _PATH_BYTES and "/" in path[len(path) // 2 :]:
             return self._open_far(path, flags, follow, permissions)
         last = 0 if follow else os.O_NOFOLLOW
-        fd = self._openat2(path, flags | last, permissions)
-        if fd >= 0:
-            return fd
-        number = -fd
-        if number == errno.EXDEV:
+        try:
+            return self._openat2(path, flags | last, permissions, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+        except OSError as exc:
+            if exc.errno not in (errno.EXDEV, *_NO_CALL):
+                raise
+            leads_out = exc.errno == errno.EXDEV
+        if leads_out:
             return self._inside_after_all(path, flags | last, permissions)
-        if number in (errno.ENOSYS, errno.EPERM):
-            return self._name_by_name(path, flags, follow, permissions)
-        raise OSError(number, os.strerror(number), path)
+        return self._name_by_name(path, flags, follow, permissions)
 
     def behind(self, path: str) -> str:
         """What a symlink leads to, followed to its end even where nothing is there; *path* itself where that is no symlink."""
@@ -107,16 +92,12 @@ class Beneath:
         finally:
             os.close(old)
 
-    def _openat2(self, path: str, flags: int, permissions: int, resolve: int = _BENEATH | _NO_MAGICLINKS) -> int:
-        """A descriptor, or an errno as a negative number."""
-        how = _OpenHow(flags | _EXTRA, permissions, resolve)
-        for _ in range(16):
-            fd = int(_syscall(_SYS_OPENAT2, self._fd, os.fsencode(path or "."), ctypes.byref(how), ctypes.sizeof(how)))
-            if fd >= 0:
-                return fd
-            if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: something was renamed on the way
-                break
-        return -ctypes.get_errno()
+    def _openat2(self, path: str, flags: int, permissions: int, resolve: int) -> int:
+        how = syscalls.OpenHow(flags | os.O_CLOEXEC, permissions, resolve)
+        try:
+            return syscalls.openat2(self._fd, os.fsencode(path or "."), how)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None
 
     def _inside_after_all(self, path: str, flags: int, permissions: int) -> int:
         """An absolute symlink may lead back inside. The kernel then takes the path that it leads to, and no symlink any more."""
@@ -127,10 +108,10 @@ class Beneath:
         )
         if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-        fd = self._openat2(os.path.relpath(real, root), flags, permissions, _BENEATH | _NO_SYMLINKS)
-        if fd < 0:
-            raise OSError(-fd, os.strerror(-fd), path)
-        return fd
+        try:
+            return self._openat2(os.path.relpath(real, root), flags, permissions, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None
 
     def _name_by_name(self, path: str, flags: int, follow: bool, permissions: int) -> int:
         """No symlink is followed then, which is ELOOP: whether it would stay inside cannot be told without a race."""
@@ -143,7 +124,7 @@ class Beneath:
                 next_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
                 os.close(fd)
                 fd = next_fd
-            last = os.open(names[-1], flags | os.O_NOFOLLOW | _EXTRA, permissions, dir_fd=fd)
+            last = os.open(names[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, permissions, dir_fd=fd)
         finally:
             os.close(fd)
         if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only O_PATH opens one
@@ -153,14 +134,13 @@ class Beneath:
 
 
 def _rename(old_fd: int, name: str, new_fd: int, new_name: str) -> None:
-    """To a name that is free."""
-    number = errno.ENOSYS
-    if _renameat2 is not None:
-        if _renameat2(old_fd, os.fsencode(name), new_fd, os.fsencode(new_name), _RENAME_NOREPLACE) == 0:
-            return
-        number = ctypes.get_errno()
-    if number not in _NO_SUCH_FLAG:
-        raise OSError(number, os.strerror(number), new_name)
+    """Rename to a name that is free."""
+    try:
+        syscalls.rename(old_fd, os.fsencode(name), new_fd, os.fsencode(new_name), syscalls.NOREPLACE)
+        return
+    except OSError as exc:
+        if exc.errno not in _NO_SUCH_FLAG:
+            raise
     try:
         os.stat(new_name, dir_fd=new_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -92,3 +92,10 @@ def is_within(path: str, directory: str) -> bool:
 def unescape(field: bytes) -> str:
     """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
     return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
+
+
+def mounts_beneath(root_fd: int) -> set[bytes]:
+    """Return the paths beneath a directory at which something is mounted, as this process sees it."""
+    root = os.readlink(f"/proc/self/fd/{root_fd}")
+    points = (mount.mountpoint for mount in mount_table())
+    return {os.fsencode(os.path.relpath(point, root)) for point in points if point != root and is_within(point, root)}

@@ -1,56 +1,42 @@
-"""Opening a directory beneath another without ever leaving it: openat2(2), or name by name on older kernels."""
+"""Opening a directory beneath another by a plain path, following no symlink: openat2(2), or name by name on older kernels."""
 
-import ctypes
 import errno
 import os
 
-_SYS_OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_BENEATH = 0x08
+from agentfs_host import syscalls
+
 _FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 NOT_NAMES = frozenset((b"", b".", b".."))
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_HOW = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
-_libc.syscall.argtypes = (
-    ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t,
-)  # fmt: skip
+_HOW = syscalls.OpenHow(_FLAGS, 0, syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS)
+_NO_CALL = (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG, errno.EAGAIN)  # EPERM: a sandbox that does not know the call
 
 
 def is_plain(path: bytes) -> bool:
-    """Whether a path is names and single slashes only: then it is the one way to write it, and leads downwards."""
+    """Tell whether a path is names and single slashes only. It then leads downwards, and there is no other way to write it."""
     return b"\0" not in path and NOT_NAMES.isdisjoint(path.split(b"/"))
 
 
 def directory_beneath(root_fd: int, path: bytes) -> int:
-    """An O_PATH descriptor of the directory at a plain *path*; no symlink is followed in any part of it.
+    """Open the directory at a plain *path*; no symlink is followed in any part of it.
 
-    ENOTDIR where a part is a symlink or no directory: that is what it has become for somebody who names it.
+    Returns:
+        An O_PATH descriptor, which the caller closes.
+
+    Raises:
+        OSError: ENOTDIR where a part is a symlink or no directory: that is what it has become for somebody who names it.
     """
-    for _ in range(8):
-        fd = _libc.syscall(_SYS_OPENAT2, root_fd, path, ctypes.byref(_HOW), ctypes.sizeof(_HOW))
-        if fd >= 0:
-            return int(fd)
-        number = ctypes.get_errno()
-        if number in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a rename during the walk, "beneath" cannot be vouched for
-            continue
-        if number in (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG):  # EPERM: a sandbox that does not know the call
-            break
-        if number in (errno.ELOOP, errno.EXDEV):
-            number = errno.ENOTDIR
-        raise OSError(number, os.strerror(number))
+    try:
+        return syscalls.openat2(root_fd, path, _HOW)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.EXDEV):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        if exc.errno not in _NO_CALL:
+            raise
     return _name_by_name(root_fd, path)
 
 
 def _name_by_name(root_fd: int, path: bytes) -> int:
-    """The same with one openat(2) for each name, also for paths longer than PATH_MAX."""
+    """Do the same with one openat(2) for each name, also for paths longer than PATH_MAX."""
     fd = os.dup(root_fd)
     try:
         for name in path.split(b"/"):

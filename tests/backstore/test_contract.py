@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import copying
+from agentfs_host import copying
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.errors import DamagedContent

@@ -153,7 +153,7 @@ def test_a_name_that_could_not_be_synced_is_tried_again(store: HostBackstore, mo
     fill(store, 1, b"a")
     file = store.open(1)
     with monkeypatch.context() as broken:
-        broken.setattr("agentfsd.kernel.sync_directory", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        broken.setattr("agentfs_host.syncing.sync_directory", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
         for _ in range(2):
             with pytest.raises(OSError, match="broken"):
                 file.sync(data_only=True)

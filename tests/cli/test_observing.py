@@ -33,7 +33,7 @@ from agentfsd.cli.main import main
 from agentfsd.control import status_text
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_writer
-from agentfsd.lower.commit_plan import ABSENT, Attributes, Put
+from agentfsd.lower.commit_plan import ABSENT, FileAttributes, Put
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.state import daemon_config
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
@@ -168,7 +168,7 @@ class Text:
 def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     mounted = shared
     lower = HostLower(str(mounted.lower))
-    attributes = Attributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
+    attributes = FileAttributes(stat.S_IFREG | 0o644, os.geteuid(), os.getegid(), 1, 1)
     note = {"branch": "", "layer": "0", "whole": "", "paths": "[]", "same": "[]", "id": "1"}
     commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()

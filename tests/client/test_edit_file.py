@@ -10,7 +10,7 @@ from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfs_files.tools.context import ToolContext
 from agentfs_files.tools.dispatch import call_tool
 from agentfs_files.tools.edit_tools import replaced
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.parameters import EditFileParams
 
 
@@ -136,7 +136,7 @@ def test_replacing_all_is_what_str_replace_does_but_for_line_endings(pieces: lis
     plain = text.replace("\r\n", "\n")
     params = EditFileParams("f", old, new, replace_all=True)
     if old not in plain:
-        with pytest.raises(Refused):
+        with pytest.raises(ToolRefused):
             replaced(text, params)
         return
     edited = replaced(text, params)

@@ -11,8 +11,16 @@ import trio
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handler_services import Services
 from agentfsd.control.service import ControlService
+from agentfsd.core.overlay import Overlay
+from agentfsd.telemetry.process_identity import ProcessIdentifier
 from tests.overlays import Opened
+
+
+def services_for(overlay: Overlay, bindings: Bindings, info: DaemonInfo) -> Services:
+    """What a daemon without a mount has."""
+    return Services(overlay=overlay, bindings=bindings, info=info, identify=ProcessIdentifier(bindings, overlay))
 
 
 @contextmanager
@@ -24,7 +32,9 @@ def serving(base: Path) -> Iterator[tuple[str, ControlService]]:
     async def serve() -> None:
         opened, bindings = Opened(base), Bindings()
         service = ControlService(
-            opened.overlay, bindings, DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+            services_for(
+                opened.overlay, bindings, DaemonInfo("0", 0, "/lower", "/mnt", "/state", "pyfuse3", "hostfs", 0, os.geteuid())
+            )
         )
         with trio.CancelScope() as scope:
             listener = listen(path)

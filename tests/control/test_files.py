@@ -14,6 +14,7 @@ from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.conversation_files import StagedFile
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handlers.file_requests import deleting
 from agentfsd.control.peer import Peer
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.service import ControlService
@@ -22,6 +23,7 @@ from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.types import Caller
+from tests.control.serving import services_for
 from tests.mounted import needs_root
 from tests.overlays import Opened
 
@@ -36,7 +38,7 @@ class Conversation:
     def __init__(self, opened: Opened, uid: int, gid: int, groups: tuple[int, ...] = (), **info: object) -> None:
         self.bindings = Bindings()
         told = DaemonInfo("0", 0, "/lower", "/mnt", str(opened.base), "native", "hostfs", 0, uid, shown_at=("/mnt",), **info)  # type: ignore[arg-type]
-        self.service = ControlService(opened.overlay, self.bindings, told)
+        self.service = ControlService(services_for(opened.overlay, self.bindings, told))
         self.peer = Peer(Caller(os.getpid(), uid, gid), groups=groups)
 
     def say(self, request: wire.Request) -> wire.AnyReply:
@@ -266,7 +268,7 @@ def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversati
     root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
     root.write("dir/a", b"")
     place = ResolvedPath(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
-    steps = root.service._deleting(place, True, RequestContext(root.peer, None, "main"))
+    steps = deleting(root.service.services, place, True, RequestContext(root.peer, None, "main"))
     next(steps)
     root.write("dir/b", b"kept")
     with pytest.raises(OSError, match="not empty"):

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -20,9 +21,11 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.cooperative import cancelled, drive
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_table import OPERATIONS
 from agentfsd.control.peer import Peer
 from agentfsd.control.request_context import RequestContext
-from agentfsd.control.service import _HANDLERS, ControlService
+from agentfsd.control.service import ControlService
 from agentfsd.types import Caller
 from tests.control.serving import serving
 
@@ -57,7 +60,7 @@ class Work:
 @pytest.fixture
 def work(served: tuple[str, ControlService], monkeypatch: pytest.MonkeyPatch) -> Work:
     made = Work()
-    monkeypatch.setattr(served[1].overlay, "checking", made.steps)
+    monkeypatch.setattr(served[1].services.overlay, "fsck_in_steps", made.steps)
     return made
 
 
@@ -158,20 +161,20 @@ def test_a_fault_in_a_step_is_an_answer(served: tuple[str, ControlService], monk
         yield 1, 2, "one"
         raise OSError(5, "the disk is broken")
 
-    monkeypatch.setattr(served[1].overlay, "checking", fail)
+    monkeypatch.setattr(served[1].services.overlay, "fsck_in_steps", fail)
     with ControlClient.connect(served[0], WAIT_S) as daemon:
         with pytest.raises(AgentFSError, match="the disk is broken"):
             daemon.fsck()
         assert daemon.list_branches()
 
 
-Handler = Callable[[ControlService, wire.Fsck, RequestContext], object]
+Handler = Callable[[Services, wire.Fsck, RequestContext], object]
 
 
 @pytest.fixture
 def handle(served: tuple[str, ControlService], monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
     """Has another handler take the place of fsck's."""
-    return lambda handler: monkeypatch.setitem(_HANDLERS, wire.Fsck, handler)
+    return lambda handler: monkeypatch.setitem(OPERATIONS, wire.Fsck, replace(OPERATIONS[wire.Fsck], handler=handler))
 
 
 def leave_at_once(address: str, begun: threading.Event) -> None:
@@ -185,7 +188,7 @@ def test_what_is_shielded_is_finished(served: tuple[str, ControlService], handle
     begun, notes = threading.Event(), []
     ended = threading.Event()
 
-    async def handler(service: ControlService, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
+    async def handler(services: Services, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
         try:
             with trio.CancelScope(shield=True):
                 begun.set()
@@ -208,7 +211,7 @@ def test_a_thread_is_told_and_may_tell_how_far_it_is(
 ) -> None:
     begun, ended, rounds = threading.Event(), threading.Event(), []
 
-    async def handler(service: ControlService, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
+    async def handler(services: Services, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
         def work() -> None:
             begun.set()
             for number in range(1000):

@@ -15,7 +15,7 @@ from tests.control.serving import serving
 
 
 def looked_at(service: ControlService) -> int:
-    return len(service.traffic.profiles)
+    return len(service.services.traffic.profiles)
 
 
 def test_requests_are_looked_at_only_while_somebody_waits_for_that(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_control_requests_are_counted_with_their_errors(tmp_path: Path) -> None:
         daemon.create_branch("one")
         with pytest.raises(AgentFSError):
             daemon.create_branch("one")
-        tally = service.traffic.tally("control", "branch.create")
+        tally = service.services.traffic.tally("control", "branch.create")
         assert (tally.count, tally.errors) == (2, 1)
         assert 0 < tally.total_ns < 10**10
 
 
 def test_a_slow_request_is_noted_with_what_it_was_about(tmp_path: Path) -> None:
     with serving(tmp_path) as (path, service), ControlClient.connect(path) as daemon:
-        service.traffic.slow.limit_ns = 0
+        service.services.traffic.slow.limit_ns = 0
         daemon.create_branch("one")
         (slow,) = daemon.status().slow
         assert (slow.request, slow.where, slow.pid) == ("branch.create", "one", os.getpid())

@@ -20,6 +20,7 @@ from agentfsd.control.service import ControlService
 from agentfsd.core import directory_entries
 from agentfsd.core.overlay import Overlay
 from agentfsd.types import Caller
+from tests.control.serving import services_for
 from tests.overlays import OWNER, Opened
 
 ME = Caller(os.getpid(), os.geteuid(), os.getegid())
@@ -35,7 +36,7 @@ def service(opened: Opened) -> Iterator[ControlService]:
     opened.overlay.snapshots.create("two", "s2")
     bindings = Bindings()
     info = DaemonInfo("0", 0, "/lower", "/mnt", str(opened.base), "pyfuse3", "hostfs", 0, os.geteuid())
-    yield ControlService(opened.overlay, bindings, info)
+    yield ControlService(services_for(opened.overlay, bindings, info))
     bindings.close()
 
 
@@ -60,14 +61,14 @@ def ask_raw(service: ControlService, body: bytes, caller: Caller = ME) -> bytes:
 
 
 def refused(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> str:
-    before = state_of(service.overlay)
+    before = state_of(service.services.overlay)
     reply = ask(service, request, caller)
     assert isinstance(reply, wire.Error), reply
     assert reply.errno > 0
     assert reply.message
     assert "\n" not in reply.message
     assert "Traceback" not in reply.message
-    assert state_of(service.overlay) == before
+    assert state_of(service.services.overlay) == before
     return reply.code
 
 
@@ -171,13 +172,13 @@ def test_a_stranger_may_nothing(service: ControlService) -> None:
 
 def test_foreign_process_is_not_bound_but_by_root(service: ControlService, child: int) -> None:
     somebody = Caller(0, 54321, 54321)
-    service.info.owner_uid = 54321
+    service.services.info.owner_uid = 54321
     assert refused(service, wire.BranchBind(pid=child, branch="one"), somebody) == "foreign-process"
     assert isinstance(ask(service, wire.BranchBind(pid=child, branch="one"), Caller(0, 0, 0)), wire.Done)
 
 
 def test_the_daemon_itself_is_not_bound(service: ControlService, child: int) -> None:
-    service.info.pid = child
+    service.services.info.pid = child
     assert refused(service, wire.BranchBind(pid=child, branch="one")) == "bad-pid"
 
 
@@ -225,7 +226,7 @@ def test_a_bound_process_cannot_act_outside_its_branch(service: ControlService, 
 
 
 def test_a_bound_process_deletes_only_what_its_conversation_has_made(service: ControlService, child: int) -> None:
-    service.bindings.bind(child, service.overlay.refs.branch("one").id)
+    service.services.bindings.bind(child, service.services.overlay.refs.branch("one").id)
     bound = Caller(child, ME.uid, ME.gid)
     assert refused(service, wire.SnapshotDelete(ref="s1"), bound) == "outside-branch"
     peers = Peer(bound), Peer(bound)
@@ -270,7 +271,7 @@ def test_a_fault_in_a_handler_is_an_answer_too(service: ControlService, monkeypa
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service.overlay, "fsck_in_steps", fail)
+    monkeypatch.setattr(service.services.overlay, "fsck_in_steps", fail)
     reply = ask(service, wire.Fsck())
     assert isinstance(reply, wire.Error)
     assert reply.code == "internal"

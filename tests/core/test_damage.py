@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from agentfsd import copying
+from agentfs_host import copying
 from agentfsd.backstore.hostfs import HostBackstore, HostFile
 from agentfsd.core import consistency_check, content_checksums, data, directory_entries, recovery
 from agentfsd.core.content_comparison import run_to_end

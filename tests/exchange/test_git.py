@@ -13,13 +13,13 @@ import pytest
 
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.equal_trees import make_equal
-from agentfs_files.trees.tree_source import Chunks, Entry
+from agentfs_files.trees.tree_source import Chunks, TreeEntry
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
-from agentfsd.exchange.record import ENTRIES, Changed, Recorder
+from agentfsd.exchange.record import ENTRIES, ChangedPaths, Recorder
 from agentfsd.exchange.repository import NOTES, Oid, Repository, Trees, is_dotgit, plain_name, ref_name, trailer, unquoted
-from agentfsd.exchange.states import HEADS, REMOTE, State, commit_state, snapshot_name
+from agentfsd.exchange.states import HEADS, REMOTE, ExportState, commit_state, snapshot_name
 from tests.exchange.trees import unlike
 
 
@@ -44,18 +44,18 @@ class Counting(Directory):
         super().__init__(root, is_dotgit)
         self.read: list[bytes] = []
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         self.read.append(entry.path)
         return super().chunks(entry)
 
 
-def record(repository: Repository, source: Path, base: Trees | None = None, changed: Changed | None = None) -> Trees:
+def record(repository: Repository, source: Path, base: Trees | None = None, changed: ChangedPaths | None = None) -> Trees:
     with Counting(str(source)) as tree:
         return Recorder(repository, tree, base, changed).record()
 
 
 def commit(repository: Repository, trees: Trees, name: str = "s1", *parents: Oid, tag: str = "") -> Oid:
-    state = State(name, "main", "B" * 26, 1_700_000_000_000_000_000, "make <all>", tag, snapshot="S" * 20 + name)
+    state = ExportState(name, "main", "B" * 26, 1_700_000_000_000_000_000, "make <all>", tag, snapshot="S" * 20 + name)
     return commit_state(repository, state, trees, list(parents))
 
 
@@ -111,7 +111,7 @@ def test_only_changed_files_are_read(repository: Repository, source: Path, targe
     (source / "sub" / "more" / "leaf").write_text("leaf")
     (source / "empty").rmdir()
     with Counting(str(source)) as tree:
-        changed = Changed([b"binary", b"sub/more", b"sub/more/leaf", b"empty"])
+        changed = ChangedPaths([b"binary", b"sub/more", b"sub/more/leaf", b"empty"])
         second = Recorder(repository, tree, first, changed).record()
         assert sorted(tree.read) == [b"binary", b"sub/more/leaf"]
     check_out(repository, second, target)
@@ -138,7 +138,7 @@ def test_a_checkout_over_another_touches_only_what_differs(repository: Repositor
     seen: list[bytes] = []
 
     class Seen(Checkout):
-        def children(self, directory: Entry) -> list[Entry]:
+        def children(self, directory: TreeEntry) -> list[TreeEntry]:
             seen.append(directory.path)
             return super().children(directory)
 
@@ -152,7 +152,7 @@ def test_hard_links_that_part_are_parted(repository: Repository, source: Path, t
     check_out(repository, first, target)
     (source / "text").unlink()
     (source / "text").write_text("alone\n")
-    second = record(repository, source, first, Changed([b"text"]))
+    second = record(repository, source, first, ChangedPaths([b"text"]))
     check_out(repository, second, target, first)
     assert (target / "sub" / "deep" / "linked").read_text() == "one\ntwo\n"
     assert (target / "text").read_text() == "alone\n"

@@ -23,6 +23,7 @@ from agentfsd.fuse.native.native_session import IoMode, NativeSession
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
 from agentfsd.fuse.operations import Operations
+from tests.control.serving import services_for
 from tests.overlays import Opened
 
 ALL_FLAGS = (1 << 40) - 1
@@ -67,7 +68,7 @@ class FakeKernel:
         self.opened = Opened(base)
         self.bindings = Bindings()
         info = DaemonInfo("0", os.getpid(), str(base / "lower"), "/mnt", str(base), "native", "hostfs", 0, os.geteuid())
-        control = ControlFile(ControlService(self.opened.overlay, self.bindings, info))
+        control = ControlFile(ControlService(services_for(self.opened.overlay, self.bindings, info)))
         self.connections = Connections(self.opened.overlay, self.bindings, control, None)
         tree_id = "" if io == "cached" else self.opened.overlay.default_id
         self.operations = Operations(self.connections, Notifier(), None, tree_id)

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 from agentfs_client.address import unix_address
-from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, FileAttributes, Identity, Put, Remove, Step
 from tests.compare import describe
 
 ACL = struct.pack("<IHHIHHIHHIHHI", 2, 0x01, 6, 0xFFFFFFFF, 0x02, 4, 65534, 0x04, 4, 0xFFFFFFFF, 0x10, 4, 0xFFFFFFFF)
@@ -193,11 +193,11 @@ def _identity(path: Path) -> Identity:
     return Identity(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _attributes(path: Path, info: os.stat_result) -> Attributes:
+def _attributes(path: Path, info: os.stat_result) -> FileAttributes:
     xattrs = {
         os.fsencode(name): os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path, follow_symlinks=False)
     }
-    return Attributes(info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, xattrs)
+    return FileAttributes(info.st_mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns, xattrs)
 
 
 def exact(root: Path, accessed: bool = False) -> dict[str, tuple[object, ...]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfs_host import plain_paths
+from agentfs_host import syscalls
 from agentfsd.lower.host_lower import HostLower
 
 # What a name answers that has become something else, or was never one. Never EIO, never EXDEV.
@@ -19,7 +19,7 @@ REFUSALS = (errno.ENOTDIR, errno.ENOENT, errno.ESTALE, errno.EINVAL)
 @pytest.fixture(params=["openat2", "name by name"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if request.param == "name by name":
-        monkeypatch.setattr(plain_paths, "_SYS_OPENAT2", 1 << 20)  # answers ENOSYS, as a kernel before 5.6 does
+        monkeypatch.setattr(syscalls, "_SYS_OPENAT2", 1 << 20)  # answers ENOSYS, as a kernel before 5.6 does
     root = tmp_path / "root"
     (root / "dir" / "sub").mkdir(parents=True)
     (root / "file").write_bytes(b"harmless")

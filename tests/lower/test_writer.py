@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.errors import Refusal
 from agentfsd.lower import commit_writer
-from agentfsd.lower.commit_plan import ABSENT, Adjust, Attributes, Drifted, Identity, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.lower.host_lower import HostLower
 from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted, steps_between
@@ -52,7 +52,7 @@ class Workspace:
         self.lower = HostLower(str(self.root))
         return self
 
-    def stage(self, *steps: Step, **options: object) -> commit_writer.Commit:
+    def stage(self, *steps: Step, **options: object) -> commit_writer.LowerCommit:
         return commit_writer.stage(self.lower, str(self.state), steps, note={"branch": "b"}, **options)  # type: ignore[arg-type]
 
     def commit(self, *steps: Step) -> None:
@@ -90,9 +90,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     made.lower.close()
 
 
-def attributes(mode: int = FILE, **changes: int) -> Attributes:
+def attributes(mode: int = FILE, **changes: int) -> FileAttributes:
     found = {"uid": os.geteuid(), "gid": os.getegid(), "atime_ns": WHEN, "mtime_ns": WHEN + 1} | changes
-    return Attributes(mode, **found)
+    return FileAttributes(mode, **found)
 
 
 def put(path: str, content: bytes = b"new", **options: object) -> Put:
@@ -102,7 +102,7 @@ def put(path: str, content: bytes = b"new", **options: object) -> Put:
 @pytest.fixture
 def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system, or a libc, that does not know renameat2(2)."""
-    monkeypatch.setattr(kernel, "_renameat2", None)
+    monkeypatch.setattr(syscalls, "_renameat2", None)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def check_commit(workspace: Workspace, wanted: Path) -> None:
     assert differences(exact(workspace.root, True), before) == []
     workspace.check_no_trace()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kernel, "sync_filesystem", fail_at(2))
+        patched.setattr(syscalls, "sync_filesystem", fail_at(2))
         with pytest.raises(Refusal) as caught:
             workspace.stage(*steps_between(workspace.root, wanted)).apply()
     assert caught.value.errno == errno.EIO
@@ -455,7 +455,7 @@ def test_a_target_that_is_not_as_expected_is_drift_before_anything_is_made(works
 def test_who_changes_a_file_in_the_last_moment_gets_it_back(
     workspace: Workspace, replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, real = workspace.root / "file", kernel.rename
+    file, real = workspace.root / "file", syscalls.rename
 
     def rename(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> None:
         if b"file" in (source, target) and file.exists() and file.read_text() == "old":
@@ -465,7 +465,7 @@ def test_who_changes_a_file_in_the_last_moment_gets_it_back(
     step = put("file", expected=workspace.identity("file")) if replaced else Remove(b"file", workspace.identity("file"))
     commit = workspace.stage(step)
     with monkeypatch.context() as patched:
-        patched.setattr(kernel, "rename", rename)
+        patched.setattr(syscalls, "rename", rename)
         with pytest.raises(Drifted):
             commit.apply()
     assert file.read_text() == "theirs"
@@ -491,7 +491,7 @@ def test_an_abort_overwrites_nobody(workspace: Workspace) -> None:
     """Two originals have no place to go back to: they wait in staging until there is one."""
     commit = workspace.stage(put("file"), Remove(b"dir/sub/leaf"), put("dir/new"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kernel, "sync_filesystem", die)
+        patched.setattr(syscalls, "sync_filesystem", die)
         with pytest.raises(KeyboardInterrupt):
             commit.apply()
     (workspace.root / "theirs").write_text("theirs")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentfsd import kernel
+from agentfs_host import syscalls
 from agentfsd.lower import commit_writer
 from agentfsd.lower.host_lower import HostLower
 from tests.lower.commit_trees import steps_between
@@ -49,9 +49,9 @@ def work(action: str, last: int, root: Path, wanted: Path, state: str) -> str:
     for name in CALLS:
         counter.wrap(os, name)
     for name in KERNEL_CALLS:
-        counter.wrap(kernel, name)
+        counter.wrap(syscalls, name)
     if os.environ.get("AGENTFSD_NO_EXCHANGE"):
-        kernel._renameat2 = None
+        syscalls._renameat2 = None
     os.write(1, b"begins\n")
     counter.count = 0
     if action == "commit":

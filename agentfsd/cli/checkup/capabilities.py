@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfs_client import interpose
-from agentfsd import copying, kernel, readonly
+from agentfs_host import copying, syncing
 from agentfsd.cli.checkup import remedies
 from agentfsd.cli.sandbox import confinement, namespace_trial
 from agentfsd.fuse.native.fuse_protocol import OLDEST_MINOR
-from agentfsd.linux import mounts, namespaces
+from agentfsd.linux import mounts, namespaces, readonly_mounts
 
 _SYS_OPENAT2 = 437
 _SYS_PIDFD_OPEN = 434
@@ -36,9 +36,9 @@ _CAP_SYS_ADMIN = 21
 _MTAB = "/etc/mtab"
 _NOT_NEEDED = "; not needed as root"
 _NAMESPACE_SETTINGS = (  # name, the value that forbids, one that permits
-    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("syscalls.unprivileged_userns_clone", "0", "1"),
     ("user.max_user_namespaces", "0", "10000"),
-    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("syscalls.apparmor_restrict_unprivileged_userns", "1", "0"),
 )
 
 
@@ -305,9 +305,9 @@ def _forwarding(parent: str) -> Finding:
 def _giving_error(directory: str) -> str:
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
-            if kernel.is_open_elsewhere(file.fileno()):
+            if syncing.is_open_elsewhere(file.fileno()):
                 return f"no leases in {directory}"
-        for fd in readonly.views((directory, False)):
+        for fd in readonly_mounts.views((directory, False)):
             os.close(fd)
     except OSError as exc:
         return exc.strerror or "failed"

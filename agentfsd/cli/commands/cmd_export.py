@@ -10,7 +10,7 @@ from agentfs_client import locate
 from agentfs_client.control import ControlClient
 from agentfs_files.trees.directory_tree import Directory, count
 from agentfs_files.trees.equal_trees import make_equal
-from agentfs_files.trees.tree_source import Tree
+from agentfs_files.trees.tree_source import TreeSource
 from agentfs_host.mount_table import is_within
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import converse, mount_option
@@ -77,7 +77,7 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
     printing.say(f"{found.name} exported to {target}")
 
 
-def _write_archive(source: Tree, target: str, force: bool, step: Step, total: int) -> list[str]:
+def _write_archive(source: TreeSource, target: str, force: bool, step: Step, total: int) -> list[str]:
     from agentfs_files.archive.pack import write_archive  # what loads slowly is loaded by those who need it
 
     with new_file(target, replace=force) as file:
@@ -85,7 +85,7 @@ def _write_archive(source: Tree, target: str, force: bool, step: Step, total: in
     return []
 
 
-def _write_directory(source: Tree, target: str, force: bool, step: Step, total: int) -> list[str]:
+def _write_directory(source: TreeSource, target: str, force: bool, step: Step, total: int) -> list[str]:
     with new_directory(target, replace=force) as directory:
         return make_equal(directory, source, step, total)
 

@@ -8,7 +8,7 @@ from agentfs_client import locate
 from agentfs_client.control import ControlClient
 from agentfs_files.trees.directory_tree import Directory, count
 from agentfs_files.trees.equal_trees import make_equal
-from agentfs_files.trees.tree_source import Tree
+from agentfs_files.trees.tree_source import TreeSource
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import converse, mount_option
 from agentfsd.cli.connect import mount_finder
@@ -97,7 +97,7 @@ def _import(mount: locate.Mount, daemon: ControlClient, source: str, branch: str
 
 
 def _make_branch(
-    mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: Tree, step: Step, total: int
+    mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: TreeSource, step: Step, total: int
 ) -> list[str]:
     with new_branch(mount, daemon, branch, base) as directory:
         return make_equal(directory, source, step, total, is_ours)

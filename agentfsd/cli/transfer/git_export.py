@@ -18,9 +18,20 @@ from agentfsd.cli.transfer.temporary_refs import fixed, is_temporary, resolve, s
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.place import undisturbed
-from agentfsd.exchange.record import Changed, Recorder
+from agentfsd.exchange.record import ChangedPaths, Recorder
 from agentfsd.exchange.repository import NOTES, Commit, Oid, Repository, Trees, is_dotgit, ref_name
-from agentfsd.exchange.states import HEADS, KNOWN, KNOWN_BRANCHES, REMOTE, TAGS, State, commit_state, is_same, tag_ref, would_lose
+from agentfsd.exchange.states import (
+    HEADS,
+    KNOWN,
+    KNOWN_BRANCHES,
+    REMOTE,
+    TAGS,
+    ExportState,
+    commit_state,
+    is_same,
+    tag_ref,
+    would_lose,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +155,7 @@ class _Exporter:
         before = [self._commits[number] for number in _parents(snapshot) if number in self._commits]
         trees = self._record(snapshot, snapshot.parent)
         author = snapshot.author or f"process {snapshot.author_pid}"
-        state = State(snapshot.name, snapshot.branch, "", snapshot.created_ns, author, snapshot.tag, snapshot.id)
+        state = ExportState(snapshot.name, snapshot.branch, "", snapshot.created_ns, author, snapshot.tag, snapshot.id)
         self.written += 1
         return commit_state(self._repository, state, trees, before)
 
@@ -157,19 +168,19 @@ class _Exporter:
         with Directory(snapshot_path(self._mount, snapshot.name), is_dotgit) as source:
             return Recorder(self._repository, source, base, changed, self._step).record()
 
-    def _changed(self, old: str, new: str) -> Changed | None:
+    def _changed(self, old: str, new: str) -> ChangedPaths | None:
         if self._order.full:
             return None
         try:
             changes = self._daemon.diff(a=old, b=new)
-            return Changed(path for change in changes for path in (change.path_bytes, change.old_path_bytes))
+            return ChangedPaths(path for change in changes for path in (change.path_bytes, change.old_path_bytes))
         except NotFoundError:
             return None  # it has been deleted meanwhile
 
     def _commit_branch(self, branch: wire.Branch) -> None:
         """A branch that is as its last snapshot leads to that commit; else its state now is one more."""
         last = self._last_snapshot(branch)
-        state = State(branch.name, branch.name, branch.id, time.time_ns(), "agentfsd")
+        state = ExportState(branch.name, branch.name, branch.id, time.time_ns(), "agentfsd")
         tip = self._commits[last.id] if last is not None else None
         if last is None or self._order.full or self._daemon.diff(a=last.id, b=branch.id):
             tip = self._commit_now(branch, state, last)
@@ -184,7 +195,7 @@ class _Exporter:
         own = (found for found in history if found.branch == branch.name or found.file_count or found.name == branch.base)
         return next(own, history[0] if history else None)
 
-    def _ref(self, branch: wire.Branch, state: State, tip: Oid) -> str:
+    def _ref(self, branch: wire.Branch, state: ExportState, tip: Oid) -> str:
         """What the branch is called there; "" when it is left out.
 
         Where somebody else's branch has the name: one that was asked for is refused, others go on with their id.
@@ -201,7 +212,7 @@ class _Exporter:
         printing.note(f"another overlay's {branch.name} is there: yours is {'written as ' + other if other else 'left out'}")
         return other
 
-    def _commit_now(self, branch: wire.Branch, state: State, last: wire.Snapshot | None) -> Oid:
+    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.Snapshot | None) -> Oid:
         """The same commit as last time when nothing has changed since."""
         parents = [self._commits[last.id]] if last is not None else []
         old = self._repository.target(HEADS + ref_name(branch.name))

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 import msgspec
 
 from agentfs_files.trees.stored_tree import store, stream
-from agentfs_files.trees.tree_source import Entry, Step, Tree, walk
+from agentfs_files.trees.tree_source import Step, TreeEntry, TreeSource, walk
 
 MANIFEST = "manifest.json"
 FILES = "files/"
@@ -31,7 +31,7 @@ _UNIX = 3  # "version made by": external attributes are st_mode
 _DIRECTORY_BIT = 0x10  # MS-DOS attribute
 
 
-def write_archive(source: Tree, file: BinaryIO, step: Step = lambda done, total: None, total: int = 0) -> int:
+def write_archive(source: TreeSource, file: BinaryIO, step: Step = lambda done, total: None, total: int = 0) -> int:
     """Writes the whole archive to *file*, which must be seekable; how many files and symlinks it holds."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as lines:
         writer = _ArchiveWriter(archive, source, lines)
@@ -42,11 +42,11 @@ def write_archive(source: Tree, file: BinaryIO, step: Step = lambda done, total:
 
 
 class _ArchiveWriter:
-    def __init__(self, archive: zipfile.ZipFile, source: Tree, lines: IO[bytes]) -> None:
+    def __init__(self, archive: zipfile.ZipFile, source: TreeSource, lines: IO[bytes]) -> None:
         self._archive, self._source, self._lines = archive, source, lines
         self._file_count = self._total_bytes = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: TreeEntry) -> None:
         name = ""
         if entry.path and (entry.is_dir or entry.is_file or entry.is_link):
             name = self._free_name(entry)
@@ -56,7 +56,7 @@ class _ArchiveWriter:
         shown = "" if name.rstrip("/").encode() == FILES.encode() + entry.path else name
         self._lines.write(msgspec.json.encode(store(entry, entry.path, shown)))
 
-    def _free_name(self, entry: Entry) -> str:
+    def _free_name(self, entry: TreeEntry) -> str:
         """What other readers see: names that are no UTF-8, or that some take for a path of Windows, are escaped."""
         name = FILES + entry.path.decode("utf-8", "surrogateescape")
         if "\\" in name or not _is_utf8(entry.path):
@@ -73,7 +73,7 @@ class _ArchiveWriter:
         found = self._archive.NameToInfo
         return name in found or name + "/" in found
 
-    def _add_member(self, entry: Entry, name: str) -> None:
+    def _add_member(self, entry: TreeEntry, name: str) -> None:
         info = zipfile.ZipInfo(name, _dos_time(entry.mtime_ns or 0))
         info.create_system = _UNIX
         info.external_attr = (entry.mode & 0xFFFF) << 16 | _DIRECTORY_BIT * entry.is_dir
@@ -132,7 +132,7 @@ def _dos_time(mtime_ns: int) -> tuple[int, int, int, int, int, int]:
     return local[:6]
 
 
-def _extra(entry: Entry) -> bytes:
+def _extra(entry: TreeEntry) -> bytes:
     """Info-ZIP's extra fields: UT (seconds since 1970), and ux (uid and gid)."""
     found = b""
     seconds = (entry.mtime_ns or 0) // 1_000_000_000

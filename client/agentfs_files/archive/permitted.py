@@ -5,7 +5,7 @@ import stat
 from dataclasses import replace
 
 from agentfs_files.archive.unpack import Archive
-from agentfs_files.trees.tree_source import Chunks, Entry, walk
+from agentfs_files.trees.tree_source import Chunks, TreeEntry, walk
 
 
 class Permitted:
@@ -21,18 +21,18 @@ class Permitted:
         """With symlinks."""
         return sum(1 for entry in walk(self) if not entry.is_dir)
 
-    def root(self) -> Entry:
+    def root(self) -> TreeEntry:
         """As it is there."""
-        return Entry(b"", stat.S_IFDIR | 0o700, loose=True)
+        return TreeEntry(b"", stat.S_IFDIR | 0o700, loose=True)
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         found = self._archive.children(directory)
         return [self._permitted(entry) for entry in found if entry.is_dir or entry.is_file or entry.is_link]
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         return self._archive.chunks(entry)
 
-    def _permitted(self, entry: Entry) -> Entry:
+    def _permitted(self, entry: TreeEntry) -> TreeEntry:
         bits = stat.S_ISGID | stat.S_ISVTX | 0o777 if entry.is_dir else 0o777
         mode = stat.S_IFMT(entry.mode) | entry.mode & bits
         xattrs = {name: value for name, value in (entry.xattrs or {}).items() if name.startswith("user.")}

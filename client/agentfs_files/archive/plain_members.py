@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from agentfs_files.archive.members import too_large
 from agentfs_files.archive.unpack import Archive
-from agentfs_files.trees.tree_source import Chunks, Entry, join, walk
+from agentfs_files.trees.tree_source import Chunks, TreeEntry, walk
+from agentfs_host.descent import join
 
 _MAX_HOPS = 40  # as the kernel has it
 
@@ -15,23 +16,23 @@ class Plain:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._origins: dict[bytes, Entry] = {}  # by path: a file of the archive, which has the content
+        self._origins: dict[bytes, TreeEntry] = {}  # by path: a file of the archive, which has the content
         files = [entry for entry in walk(self) if entry.is_file]
         self.file_count = len(files)
         if (total := sum(entry.size for entry in files)) > archive.max_bytes:
             raise too_large(archive.path, total, archive.max_bytes)
 
-    def root(self) -> Entry:
+    def root(self) -> TreeEntry:
         return self._archive.root()
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         found = (self._as_plain(entry) for entry in self._archive.children(directory))
         return [entry for entry in found if entry is not None]
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         return self._archive.chunks(self._origins.get(entry.path, entry))
 
-    def _as_plain(self, entry: Entry) -> Entry | None:
+    def _as_plain(self, entry: TreeEntry) -> TreeEntry | None:
         if entry.is_dir or entry.is_file:
             return entry
         origin = self._follow(entry.path) if entry.is_link else None
@@ -40,10 +41,10 @@ class Plain:
         self._origins[entry.path] = origin
         return replace(origin, path=entry.path)
 
-    def _follow(self, path: bytes) -> Entry | None:
+    def _follow(self, path: bytes) -> TreeEntry | None:
         """None where the way leads nowhere, or out of the archive."""
         way, rest, hops = b"", path.split(b"/")[::-1], 0
-        found: Entry | None = self._archive.root()
+        found: TreeEntry | None = self._archive.root()
         while rest and found is not None:
             name = rest.pop()
             if name == b"..":

@@ -15,7 +15,7 @@ import msgspec
 from agentfs_files.archive.members import MAX_TARGET_BYTES, Members, mode_of, shown
 from agentfs_files.archive.pack import FILES, VERSION
 from agentfs_files.trees.stored_tree import Stored, is_possible, restore, without_holes
-from agentfs_files.trees.tree_source import Chunks, Entry, Step
+from agentfs_files.trees.tree_source import Chunks, Step, TreeEntry
 
 DEFAULT_MAX_BYTES = 16 << 30
 
@@ -69,19 +69,19 @@ class Archive:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def root(self) -> Entry:
+    def root(self) -> TreeEntry:
         return self._entries[b""]
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         return self._children.get(directory.path, [])
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         offset = 0
         for data in self._zip.chunks(self._members[entry.path]):
             yield from without_holes(data, offset)
             offset += len(data)
 
-    def find(self, path: bytes) -> Entry | None:
+    def find(self, path: bytes) -> TreeEntry | None:
         return self._entries.get(path)
 
     def manifest(self) -> bytes:
@@ -95,10 +95,10 @@ class Archive:
 
     # -- what the manifest says, and what the members say
 
-    def _combine(self) -> tuple[dict[bytes, Entry], dict[bytes, zipfile.ZipInfo]]:
+    def _combine(self) -> tuple[dict[bytes, TreeEntry], dict[bytes, zipfile.ZipInfo]]:
         """What the manifest says of the members; what it does not mention is as the member alone says."""
         unclaimed = dict(self._zip.by_path)
-        entries: dict[bytes, Entry] = {}
+        entries: dict[bytes, TreeEntry] = {}
         claimed: dict[bytes, zipfile.ZipInfo] = {}
         for stored in self._read_manifest():
             path, member = self._stored_paths(stored)
@@ -138,7 +138,7 @@ class Archive:
             self._zip.check_path(path)
         return path, member
 
-    def _described(self, stored: Stored, path: bytes, info: zipfile.ZipInfo | None) -> Entry:
+    def _described(self, stored: Stored, path: bytes, info: zipfile.ZipInfo | None) -> TreeEntry:
         kind = stat.S_IFMT(stored.mode)
         has_member = kind in (stat.S_IFREG, stat.S_IFLNK)
         if not is_possible(stored) or (not path and kind != stat.S_IFDIR):
@@ -150,16 +150,16 @@ class Archive:
         entry = replace(restore(stored, path), size=info.file_size if info is not None else 0)
         return replace(entry, target=self._target(info)) if info is not None and entry.is_link else entry
 
-    def _plain(self, path: bytes, info: zipfile.ZipInfo) -> Entry:
+    def _plain(self, path: bytes, info: zipfile.ZipInfo) -> TreeEntry:
         """As Info-ZIP has it; an archive that says nothing of modes leaves them open."""
         mode = mode_of(info)
         if info.is_dir():
-            return Entry(path, stat.S_IFDIR | (stat.S_IMODE(mode) or 0o755), loose=not mode)
+            return TreeEntry(path, stat.S_IFDIR | (stat.S_IMODE(mode) or 0o755), loose=not mode)
         if stat.S_ISLNK(mode):
             if not self._foreign_links:
                 raise self._zip.bad(f"it holds the symlink {shown(path)}, of which its manifest says nothing")
-            return Entry(path, stat.S_IFLNK | 0o777, target=self._target(info))
-        return Entry(path, stat.S_IFREG | (mode & 0o777 or 0o644), size=info.file_size, loose=not stat.S_IFMT(mode))
+            return TreeEntry(path, stat.S_IFLNK | 0o777, target=self._target(info))
+        return TreeEntry(path, stat.S_IFREG | (mode & 0o777 or 0o644), size=info.file_size, loose=not stat.S_IFMT(mode))
 
     def _target(self, info: zipfile.ZipInfo) -> bytes:
         """Data, whatever it says: nobody follows it while writing."""
@@ -168,7 +168,7 @@ class Archive:
             raise self._zip.bad(f"{info.filename!r} is a symlink to nowhere")
         return target
 
-    def _check_groups(self, entries: dict[bytes, Entry], members: dict[bytes, zipfile.ZipInfo]) -> None:
+    def _check_groups(self, entries: dict[bytes, TreeEntry], members: dict[bytes, zipfile.ZipInfo]) -> None:
         """Names of one file must have its content."""
         first: dict[int, tuple[int, int, int]] = {}
         for path, entry in entries.items():
@@ -178,19 +178,19 @@ class Archive:
                 if first.setdefault(entry.group, content) != content:
                     raise self._zip.bad(f"{shown(path)} is said to be another name of a file that differs")
 
-    def _check_tree(self) -> dict[bytes, list[Entry]]:
+    def _check_tree(self) -> dict[bytes, list[TreeEntry]]:
         """By directory, sorted. Directories that are only implied are added; nothing may lie beneath anything else."""
         entries = self._entries
         most = min(_MAX_ENTRIES, 2 * len(entries) + _FREE_IMPLIED)
         for path in list(entries):
             for parent in _parents(path):
-                above = entries.setdefault(parent, Entry(parent, stat.S_IFDIR | 0o755, loose=True))
+                above = entries.setdefault(parent, TreeEntry(parent, stat.S_IFDIR | 0o755, loose=True))
                 if not above.is_dir:
                     raise self._zip.bad(f"it holds {shown(path)} beneath {shown(parent)}, which is no directory")
             if len(entries) > most:
                 raise self._zip.bad(f"it holds more than {most} files and directories")
-        entries.setdefault(b"", Entry(b"", stat.S_IFDIR | 0o755, loose=True))
-        children: dict[bytes, list[Entry]] = {}
+        entries.setdefault(b"", TreeEntry(b"", stat.S_IFDIR | 0o755, loose=True))
+        children: dict[bytes, list[TreeEntry]] = {}
         for path in sorted(entries):
             if path:
                 children.setdefault(entries[path].parent, []).append(entries[path])

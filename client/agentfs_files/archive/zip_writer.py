@@ -11,9 +11,9 @@ from typing import BinaryIO
 from agentfs_files.archive.pack import write_archive
 from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
-from agentfs_files.trees.tree_source import Chunks, Entry, Tree
+from agentfs_files.trees.tree_source import Chunks, TreeEntry, TreeSource
 
-TreeOpener = Callable[[], AbstractContextManager[Tree]]
+TreeOpener = Callable[[], AbstractContextManager[TreeSource]]
 Locate = Callable[[str], bytes | None]
 
 _CHUNK = 1 << 20
@@ -34,11 +34,11 @@ def export_archive(open_tree: TreeOpener, locate: Locate, path: str | os.PathLik
 class _Without:
     """A tree without some paths."""
 
-    def __init__(self, tree: Tree, paths: Collection[bytes | None]) -> None:
+    def __init__(self, tree: TreeSource, paths: Collection[bytes | None]) -> None:
         self._tree, self._paths = tree, paths
         self.root, self.chunks = tree.root, tree.chunks
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         return [entry for entry in self._tree.children(directory) if entry.path not in self._paths]
 
 
@@ -64,14 +64,14 @@ class FilesystemTree:
     def __init__(self, filesystem: Filesystem, is_plain: Callable[[str], bool]) -> None:
         self._filesystem, self._is_plain = filesystem, is_plain
 
-    def root(self) -> Entry:
-        return Entry(b"", S_IFDIR | 0o755, loose=True)
+    def root(self) -> TreeEntry:
+        return TreeEntry(b"", S_IFDIR | 0o755, loose=True)
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         found = [self._entry(entry) for entry in self._filesystem.list(os.fsdecode(directory.path)) if self._is_wanted(entry)]
         return sorted(found, key=lambda entry: entry.path)
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         with self._filesystem.open_read(os.fsdecode(entry.path)) as reader:
             offset = 0
             for data in reader.chunks(_CHUNK):
@@ -81,10 +81,10 @@ class FilesystemTree:
     def _is_wanted(self, entry: FileEntry) -> bool:
         return entry.is_file or (entry.is_directory and self._is_plain(entry.path))
 
-    def _entry(self, entry: FileEntry) -> Entry:
+    def _entry(self, entry: FileEntry) -> TreeEntry:
         path = os.fsencode(entry.path)
         found = self._filesystem.stat(entry.path)
         modified = None if found.modified_at is None else (found.modified_at - _EPOCH) // timedelta(microseconds=1) * 1000
         if entry.is_directory:
-            return Entry(path, S_IFDIR | 0o755, mtime_ns=modified, loose=True)
-        return Entry(path, S_IFREG | 0o644, size=found.size_bytes, mtime_ns=modified, loose=True)
+            return TreeEntry(path, S_IFDIR | 0o755, mtime_ns=modified, loose=True)
+        return TreeEntry(path, S_IFREG | 0o644, size=found.size_bytes, mtime_ns=modified, loose=True)

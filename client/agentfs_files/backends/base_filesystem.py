@@ -29,7 +29,7 @@ from agentfs_files.filesystem.virtual_paths import check_new, join, name_of, nor
 
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
-    from agentfs_files.trees.tree_source import Tree
+    from agentfs_files.trees.tree_source import TreeSource
 
 _MODES = ("create", "overwrite", "append")
 
@@ -249,7 +249,7 @@ class BaseFilesystem(Primitives):
         """Where a file of this machine lies in here; None where it does not."""
         return None
 
-    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+    def _archive_tree(self) -> "AbstractContextManager[TreeSource]":
         """All that there is, for an archive."""
         from agentfs_files.archive.zip_writer import FilesystemTree
 

@@ -40,7 +40,7 @@ from agentfs_host.mount_table import FSTYPE, Mounted, mount_at
 
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
-    from agentfs_files.trees.tree_source import Tree
+    from agentfs_files.trees.tree_source import TreeSource
 
 _CONTROL_DIR = ".agentfs"
 
@@ -279,7 +279,7 @@ class BranchFilesystem(BaseFilesystem):
     def _locate(self, path: str) -> bytes | None:
         return self._reach()[1]._locate(path)
 
-    def _archive_tree(self) -> "AbstractContextManager[Tree]":
+    def _archive_tree(self) -> "AbstractContextManager[TreeSource]":
         return self._reach()[1]._archive_tree()
 
     def _replace_all(self, archive: "Archive") -> int:

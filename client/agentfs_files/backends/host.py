@@ -15,7 +15,7 @@ from uuid import UUID
 
 from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.backends.host_files import FileSource, NamedSink, about, open_regular, sink_for
-from agentfs_files.backends.host_removal import remove_tree
+from agentfs_files.backends.host_removal import remove_directory
 from agentfs_files.filesystem.file_results import FileEntry, FileStat, WriteMode
 from agentfs_files.filesystem.file_streams import Sink, Source
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError
@@ -29,12 +29,12 @@ from agentfs_files.filesystem.records import (
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of, refusal
 from agentfs_host.beneath import Beneath
-from agentfs_host.birth import birth_time
+from agentfs_host.syscalls import birth_time
 
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
     from agentfs_files.snapshots.directory_snapshots import DirectorySnapshots
-    from agentfs_files.trees.tree_source import Tree
+    from agentfs_files.trees.tree_source import TreeSource
 
 _WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # meanwhile; or it is nobody's business
 
@@ -176,7 +176,7 @@ class HostFilesystem(BaseFilesystem):
 
     def _remove_tree(self, path: str) -> None:
         if path:
-            self._in_parent(path, remove_tree)
+            self._in_parent(path, remove_directory)
             return
         for entry in list(self._names("")):
             remove = self._remove_tree if entry.is_dir(follow_symlinks=False) else self._remove_file
@@ -207,7 +207,7 @@ class HostFilesystem(BaseFilesystem):
         return os.fsencode(where[len(root) + 1 :]) if where.startswith(root + "/") else None
 
     @contextmanager
-    def _archive_tree(self) -> "Iterator[Tree]":
+    def _archive_tree(self) -> "Iterator[TreeSource]":
         from agentfs_files.trees.directory_tree import Directory
 
         with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}") as directory:

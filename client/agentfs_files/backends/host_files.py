@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from agentfs_files.filesystem.file_results import WriteMode
 from agentfs_files.filesystem.file_streams import Sink
 from agentfs_files.filesystem.virtual_paths import escapes, name_of, parent_of, refusal
+from agentfs_host import xattrs
 from agentfs_host.beneath import Beneath
 
 _TEMPORARY = ".agentfs-write-"
@@ -332,18 +333,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def _copy_attributes(old: int, new: int) -> None:
     """Mode, ACL and extended attributes, as far as they may be set; what the new one has inherited goes."""
-    try:
-        names, inherited = os.listxattr(old), os.listxattr(new)
-    except OSError:
-        names, inherited = [], []
-    for name in set(inherited).union(names):
-        try:
-            if name in names:
-                os.setxattr(new, name, os.getxattr(old, name))
-            else:
-                os.removexattr(new, name)
-        except OSError:
-            pass
+    xattrs.copy_permitted(old, new)
     os.fchmod(new, stat.S_IMODE(os.fstat(old).st_mode))
 
 

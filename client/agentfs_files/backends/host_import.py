@@ -12,8 +12,9 @@ import unicodedata
 from agentfs_files.archive.permitted import Permitted
 from agentfs_files.archive.unpack import Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
-from agentfs_files.trees.equal_trees import make_equal, remove_tree
-from agentfs_files.trees.tree_source import Tree, walk
+from agentfs_files.trees.equal_trees import make_equal
+from agentfs_files.trees.tree_source import TreeSource, walk
+from agentfs_host.removal import remove_tree
 
 _STAGE = ".agentfs-import-"
 _NEW, _OLD = "new", "old"
@@ -78,7 +79,7 @@ def _check_room(root_fd: int, archive: Archive) -> None:
         raise OSError(errno.ENOSPC, what)
 
 
-def check_case(tree: Tree) -> None:
+def check_case(tree: TreeSource) -> None:
     """Here names that differ only in case, or in how an accent is written, are one."""
     for entry in walk(tree):
         if entry.is_dir:

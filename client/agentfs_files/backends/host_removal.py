@@ -17,7 +17,7 @@ class _Level:
     directories: list[str]
 
 
-def remove_tree(name: str, parent: int) -> None:
+def remove_directory(name: str, parent: int) -> None:
     """Removes the directory *name* from the one that *parent* is a descriptor of. OSError leaves what is not yet removed."""
     fd = os.open(name, _DIRECTORY, dir_fd=parent)
     try:

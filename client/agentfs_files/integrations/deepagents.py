@@ -19,7 +19,7 @@ from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.integrations.branch_commands import run_in_branch
 from agentfs_files.tools.edit_tools import replaced
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.misses import explain_miss
 from agentfs_files.tools.parameters import EditFileParams
 
@@ -180,7 +180,7 @@ class AgentFSBackend(BackendProtocol):
         try:
             with self._lock:
                 return self._edit(file_path, EditFileParams(self._inside(file_path), old_string, new_string, replace_all))
-        except (Refused, *_EXPECTED) as exc:
+        except (ToolRefused, *_EXPECTED) as exc:
             return EditResult(error=_said(file_path, exc))
 
     def _edit(self, shown: str, asked: EditFileParams) -> EditResult:

@@ -20,8 +20,9 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.places import new_place, read_manifest, remove_place, write_manifest
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host.descent import Descent
 
 _NAME = "workspace.tar.gz"
 _LEVEL: Final = 3  # a third of the time of gzip's own 9, for a few per cent of the size
@@ -35,19 +36,19 @@ class ArchiveStrategy(IndexedStrategy):
     def __init__(self, home: str) -> None:
         self.home = home
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         with new_place(self.home, snapshot_id) as place:
             entries = _write(os.path.join(place, _NAME), beneath, index)
             write_manifest(place, entries)
             return place, entries
 
-    def load(self, ref: str) -> list[Entry]:
+    def load(self, ref: str) -> list[SnapshotEntry]:
         return read_manifest(self.home, ref)
 
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
         remove_place(self.home, ref)
 
-    def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
+    def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
         wanted = {os.fsdecode(entry.path): entry for entry in files}
         if not wanted:
             return
@@ -64,16 +65,16 @@ class ArchiveStrategy(IndexedStrategy):
         if wanted:
             raise SnapshotRestoreError(f"{ref}/{_NAME} is damaged: {min(wanted)} is missing")
 
-    def holds(self, ref: str, entry: Entry, fd: int) -> bool:
+    def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
         return _digest(file_contents.chunks(fd)) == entry.content
 
-    def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
+    def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
         return entry.content == other.content
 
 
-def _write(path: str, beneath: Beneath, index: Index) -> list[Entry]:
+def _write(path: str, beneath: Descent, index: Index) -> list[SnapshotEntry]:
     entries = []
-    firsts: dict[int, Entry] = {}
+    firsts: dict[int, SnapshotEntry] = {}
     with tarfile.open(path, "w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as tar:
         scan = Scan(beneath, index.known())
         for found in scan:
@@ -83,7 +84,9 @@ def _write(path: str, beneath: Beneath, index: Index) -> list[Entry]:
     return entries
 
 
-def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, firsts: dict[int, Entry]) -> Entry | None:
+def _add(
+    tar: tarfile.TarFile, beneath: Descent, entry: SnapshotEntry, horizon_ns: int, firsts: dict[int, SnapshotEntry]
+) -> SnapshotEntry | None:
     """The entry as it went into the tar file; None when it was gone."""
     first = firsts.get(entry.group)
     if first is not None:
@@ -91,7 +94,7 @@ def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, 
         info.type, info.linkname, info.size = tarfile.LNKTYPE, os.fsdecode(first.path), 0
         tar.addfile(info)
         return msgspec.structs.replace(first, path=entry.path)
-    kept: Entry | None = entry
+    kept: SnapshotEntry | None = entry
     if entry.is_file:
         kept = _add_file(tar, beneath, entry, horizon_ns)
     elif entry.path and stat.S_IFMT(entry.mode) in _TYPES:
@@ -101,7 +104,7 @@ def _add(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int, 
     return kept
 
 
-def _add_file(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: int) -> Entry | None:
+def _add_file(tar: tarfile.TarFile, beneath: Descent, entry: SnapshotEntry, horizon_ns: int) -> SnapshotEntry | None:
     def add(fd: int) -> tuple[bytes, int]:
         info = _header(entry)
         info.size = os.fstat(fd).st_size
@@ -112,7 +115,7 @@ def _add_file(tar: tarfile.TarFile, beneath: Beneath, entry: Entry, horizon_ns: 
     return capture(beneath, entry.path, horizon_ns, add, attempts=1)
 
 
-def _header(entry: Entry) -> tarfile.TarInfo:
+def _header(entry: SnapshotEntry) -> tarfile.TarInfo:
     info = tarfile.TarInfo(os.fsdecode(entry.path))
     info.type = _TYPES.get(stat.S_IFMT(entry.mode), tarfile.REGTYPE)
     info.mode, info.uid, info.gid = stat.S_IMODE(entry.mode), entry.uid, entry.gid
@@ -137,7 +140,7 @@ class _Exactly:
         return data
 
 
-def _unpack(tar: tarfile.TarFile, info: tarfile.TarInfo, entry: Entry, into: Into) -> None:
+def _unpack(tar: tarfile.TarFile, info: tarfile.TarInfo, entry: SnapshotEntry, into: Into) -> None:
     source = tar.extractfile(info)
     digest = hashlib.sha256()
 

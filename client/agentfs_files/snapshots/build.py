@@ -6,9 +6,10 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
+from agentfs_host.descent import Descent
 
-Into = Callable[[Entry], contextlib.AbstractContextManager[int]]  # opens the empty file that an entry's content goes to
+Into = Callable[[SnapshotEntry], contextlib.AbstractContextManager[int]]  # opens the empty file that an entry's content goes to
 
 
 class Builder:
@@ -17,15 +18,15 @@ class Builder:
     ``made``: the files that were filled, as they were when they were complete.
     """
 
-    def __init__(self, target: Beneath, place: Callable[[bytes], bytes] = lambda path: path) -> None:
+    def __init__(self, target: Descent, place: Callable[[bytes], bytes] = lambda path: path) -> None:
         self._target, self._place = target, place
         self.made: dict[bytes, os.stat_result] = {}
 
-    def build(self, entries: Sequence[Entry], fill: Callable[[Sequence[Entry], Into], None]) -> None:
+    def build(self, entries: Sequence[SnapshotEntry], fill: Callable[[Sequence[SnapshotEntry], Into], None]) -> None:
         """*fill* writes the contents of those files that it is given. Of the names of one file the first is filled."""
-        firsts: dict[int, Entry] = {}
-        files: list[Entry] = []
-        others: list[Entry] = []
+        firsts: dict[int, SnapshotEntry] = {}
+        files: list[SnapshotEntry] = []
+        others: list[SnapshotEntry] = []
         for entry in entries:
             if entry.group and firsts.setdefault(entry.group, entry) is not entry:
                 others.append(entry)
@@ -38,7 +39,7 @@ class Builder:
             self.link(firsts[entry.group], entry)
         self.settle_directories(entries)
 
-    def make(self, entry: Entry) -> None:
+    def make(self, entry: SnapshotEntry) -> None:
         """Anything but a regular file. A directory gets its attributes later, when it is full."""
         parent, name = self._parent(entry)
         if entry.is_dir:
@@ -52,7 +53,7 @@ class Builder:
             settle(fd, entry)
 
     @contextlib.contextmanager
-    def into(self, entry: Entry) -> Iterator[int]:
+    def into(self, entry: SnapshotEntry) -> Iterator[int]:
         """A new file, which gets its attributes when it has been filled."""
         fd = self.create(entry)
         try:
@@ -61,31 +62,31 @@ class Builder:
         finally:
             os.close(fd)
 
-    def create(self, entry: Entry) -> int:
+    def create(self, entry: SnapshotEntry) -> int:
         parent, name = self._parent(entry)
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
 
-    def finish(self, entry: Entry, fd: int) -> None:
+    def finish(self, entry: SnapshotEntry, fd: int) -> None:
         settle(fd, entry)
         self.made[entry.path] = os.fstat(fd)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: SnapshotEntry) -> None:
         parent, name = self._parent(entry)
         os.unlink(name, dir_fd=parent)
 
-    def link(self, first: Entry, entry: Entry) -> None:
+    def link(self, first: SnapshotEntry, entry: SnapshotEntry) -> None:
         """Makes *entry* another name of a file that is there already."""
         parent, name = self._parent(first)
         with _opened(parent, b".", os.O_PATH | os.O_DIRECTORY) as source:
             target, new_name = self._parent(entry)
             os.link(name, new_name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
-    def settle_directories(self, entries: Sequence[Entry]) -> None:
+    def settle_directories(self, entries: Sequence[SnapshotEntry]) -> None:
         for entry in reversed(entries):
             if entry.is_dir:
                 settle(self._target.fd(self._place(entry.path)), entry)
 
-    def _parent(self, entry: Entry) -> tuple[int, bytes]:
+    def _parent(self, entry: SnapshotEntry) -> tuple[int, bytes]:
         directory, _, name = self._place(entry.path).rpartition(b"/")
         return self._target.fd(directory), name
 

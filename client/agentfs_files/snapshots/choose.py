@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from agentfs_files.filesystem.filesystem_errors import SnapshotCreationError
 from agentfs_files.filesystem.records import SnapshotStrategy
-from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.strategy import Strategy
+from agentfs_host import copying
 
 
 def choose(root: str, storage: str | None) -> SnapshotStrategy:
@@ -24,7 +24,7 @@ def reflink_place(root: str, storage: str | None) -> str | None:
     """A directory outside *root* that can share blocks with it: *storage* or the nearest one above it that exists, else one
     beside the root or for temporary files. Tried for real, with files that have no name."""
     places = _places(root) if storage is None else iter([_existing(storage)])
-    return next((place for place in places if os.access(place, os.W_OK | os.X_OK) and file_contents.can_share(root, place)), None)
+    return next((place for place in places if os.access(place, os.W_OK | os.X_OK) and copying.can_share(root, place)), None)
 
 
 def _places(root: str) -> Iterator[str]:

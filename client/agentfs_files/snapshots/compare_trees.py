@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from agentfs_files.filesystem.records import FilesystemDiff
 from agentfs_files.snapshots.restore_plan import Same, is_same_file
-from agentfs_files.snapshots.snapshot_tree import Entry
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 
 
-def diff_entries(base: Iterable[Entry], target: Iterable[Entry], is_same: Same) -> FilesystemDiff:
+def diff_entries(base: Iterable[SnapshotEntry], target: Iterable[SnapshotEntry], is_same: Same) -> FilesystemDiff:
     """Whatever is no directory, by type and content; modes, owners and times do not count. Bytes of a name that are not UTF-8
     become surrogates, as everywhere in Python."""
     old = {entry.path: entry for entry in base if not entry.is_dir}

@@ -23,9 +23,10 @@ from agentfs_files.snapshots.index import forget_index
 from agentfs_files.snapshots.restore import Comparison
 from agentfs_files.snapshots.snapshot_retention import dropped
 from agentfs_files.snapshots.snapshot_store import DirectorySnapshotStore
-from agentfs_files.snapshots.snapshot_tree import Entry, Scan, opened
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry
 from agentfs_files.snapshots.strategy import Strategy
-from agentfs_files.snapshots.swap import remove_tree
+from agentfs_host.descent import opened
+from agentfs_host.removal import remove_tree
 
 _RECORDS = "records"
 
@@ -227,7 +228,7 @@ def _delete(strategy: Strategy, store: DirectorySnapshotStore, snapshot: Filesys
     strategy.delete(snapshot.commit_ref, [other.commit_ref for other in store.list()])
 
 
-def _is_same(strategy: Strategy, ref: str, other_ref: str, entry: Entry, other: Entry) -> bool:
+def _is_same(strategy: Strategy, ref: str, other_ref: str, entry: SnapshotEntry, other: SnapshotEntry) -> bool:
     if entry.content == other.content:
         return True
     return not strategy.is_exact and strategy.is_same(ref, entry, other_ref, other)

@@ -20,8 +20,9 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.git_names import MANIFEST, to_git
 from agentfs_files.snapshots.index import Index, decode, encode
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host.descent import Descent
 
 _Items = dict[bytes, tuple[int, bytes]]  # name in git -> (mode in git, object)
 _DIRECTORY, _FILE, _PROGRAM, _LINK = 0o040000, 0o100644, 0o100755, 0o120000
@@ -52,7 +53,7 @@ class GitStrategy(IndexedStrategy):
         os.makedirs(self.home, mode=0o700, exist_ok=True)
         self._kept: dict[str, set[bytes]] = {}  # commit -> its objects
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         entries, top = self._write_trees(self._write_files(beneath, index))
         top[MANIFEST] = (_FILE, self._git.create_blob(encode(entries)).raw)
         tree = self._git.write(_TREE_OBJECT, _tree(top))
@@ -62,14 +63,14 @@ class GitStrategy(IndexedStrategy):
         self._git.references.create(_REFS + str(snapshot_id), commit)
         return commit, entries
 
-    def load(self, ref: str) -> list[Entry]:
+    def load(self, ref: str) -> list[SnapshotEntry]:
         _, _, manifest = self._skeleton(ref)
         try:
             return decode(b"".join(self._read(manifest)))
         except (ValueError, msgspec.MsgspecError) as exc:
             raise SnapshotRestoreError(f"the manifest of commit {ref} in {self.git_dir} is damaged: {exc}") from exc
 
-    def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
+    def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
         try:
             for entry in files:
                 with into(entry) as fd:
@@ -77,13 +78,13 @@ class GitStrategy(IndexedStrategy):
         except KeyError as exc:
             raise SnapshotRestoreError(f"an object is missing in {self.git_dir}: {exc.args[0]}") from exc
 
-    def holds(self, ref: str, entry: Entry, fd: int) -> bool:
+    def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
         digest = hashlib.sha1(b"blob %d\0" % entry.size, usedforsecurity=False)
         for data in file_contents.chunks(fd):
             digest.update(data)
         return digest.digest() == entry.content
 
-    def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
+    def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
         return entry.content == other.content
 
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
@@ -103,12 +104,12 @@ class GitStrategy(IndexedStrategy):
 
     # -- writing
 
-    def _write_files(self, beneath: Beneath, index: Index) -> list[Entry]:
+    def _write_files(self, beneath: Descent, index: Index) -> list[SnapshotEntry]:
         """What is there, with the contents of files and symlinks in the repository."""
         scan = Scan(beneath, index.known())
         entries = []
         for entry in scan:
-            kept: Entry | None = entry
+            kept: SnapshotEntry | None = entry
             if entry.is_file and not entry.content:
                 kept = capture(beneath, entry.path, scan.horizon_ns, self._write_blob)
             elif entry.is_link and not entry.content:
@@ -125,7 +126,7 @@ class GitStrategy(IndexedStrategy):
         with open(fd, "rb", closefd=False) as file:
             return self._git.create_blob_fromiobase(file).raw, file.tell()
 
-    def _write_trees(self, entries: list[Entry]) -> tuple[list[Entry], _Items]:
+    def _write_trees(self, entries: list[SnapshotEntry]) -> tuple[list[SnapshotEntry], _Items]:
         """The entries, a directory's with its tree as its content, and what is at the top. git knows no empty directory."""
         inside: dict[bytes, _Items] = {entry.path: {} for entry in entries if entry.is_dir}
         done = []
@@ -197,7 +198,7 @@ def _inflate(file: BinaryIO, oid: bytes) -> Iterator[bytes]:
             raise SnapshotRestoreError(f"{file.name} is damaged, or cut off")
 
 
-def _mode(entry: Entry) -> int:
+def _mode(entry: SnapshotEntry) -> int:
     """0 for what git does not know."""
     if entry.is_dir:
         return _DIRECTORY

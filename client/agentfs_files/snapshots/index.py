@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agentfs_files.snapshots.snapshot_tree import Entry
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 
 _VERSION = 1
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
     version: int
-    entries: list[Entry]
+    entries: list[SnapshotEntry]
 
 
 class Index(msgspec.Struct, array_like=True):
@@ -25,9 +25,9 @@ class Index(msgspec.Struct, array_like=True):
 
     root: tuple[int, int]
     ref: str = ""
-    entries: list[Entry] = []
+    entries: list[SnapshotEntry] = []
 
-    def known(self) -> dict[bytes, Entry]:
+    def known(self) -> dict[bytes, SnapshotEntry]:
         return {entry.path: entry for entry in self.entries}
 
 
@@ -35,11 +35,11 @@ _MANIFEST = msgspec.msgpack.Decoder(Manifest)
 _INDEX = msgspec.msgpack.Decoder(Index)
 
 
-def encode(entries: Sequence[Entry]) -> bytes:
+def encode(entries: Sequence[SnapshotEntry]) -> bytes:
     return msgspec.msgpack.encode(Manifest(_VERSION, list(entries)))
 
 
-def decode(data: bytes) -> list[Entry]:
+def decode(data: bytes) -> list[SnapshotEntry]:
     """ValueError where it is damaged, or of a later version."""
     manifest = _MANIFEST.decode(data)
     if manifest.version != _VERSION:

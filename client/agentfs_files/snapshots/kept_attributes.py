@@ -6,11 +6,12 @@ import stat
 from collections.abc import Callable
 from typing import Protocol
 
+from agentfs_host import xattrs
+
 _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
-_NO_XATTR = (errno.ENOTSUP, errno.ENODATA, errno.EPERM, errno.EACCES)
 
 
-class Attributes(Protocol):
+class KeptAttributes(Protocol):
     """*mode* includes the type."""
 
     @property
@@ -29,26 +30,7 @@ class Attributes(Protocol):
     def xattrs(self) -> dict[bytes, bytes]: ...
 
 
-def read_xattrs(where: bytes | int) -> dict[bytes, bytes]:
-    """All that may be read; ACLs are among them. *where*: a path, whose last name is not followed, or a descriptor."""
-    is_open = isinstance(where, int)
-    try:
-        names = os.listxattr(where, follow_symlinks=is_open)
-    except OSError as exc:
-        if exc.errno in _NO_XATTR:
-            return {}
-        raise
-    found = {}
-    for name in names:
-        try:
-            found[os.fsencode(name)] = os.getxattr(where, name, follow_symlinks=is_open)
-        except OSError as exc:
-            if exc.errno not in _NO_XATTR:
-                raise
-    return found
-
-
-def settle(fd: int, wanted: Attributes) -> None:
+def settle(fd: int, wanted: KeptAttributes) -> None:
     """Gives what *fd* (also one of O_PATH) stands for owner, xattrs, mode and time, as far as that is permitted.
 
     In this order, since a new owner clears setuid bits and capabilities.
@@ -66,20 +48,11 @@ def settle(fd: int, wanted: Attributes) -> None:
 
 
 def _settle_xattrs(where: bytes, wanted: dict[bytes, bytes]) -> None:
-    present = {os.fsencode(name) for name in _list_xattrs(where)}
+    present = set(xattrs.names(where, follow=True))
     for name in present - wanted.keys():
         _if_permitted(lambda name=name: os.removexattr(where, name))  # type: ignore[misc]
     for name, value in wanted.items():
         _if_permitted(lambda name=name, value=value: _set_xattr(where, name, value))  # type: ignore[misc]
-
-
-def _list_xattrs(where: bytes) -> list[str]:
-    try:
-        return os.listxattr(where)
-    except OSError as exc:
-        if exc.errno in _NO_XATTR:
-            return []
-        raise
 
 
 def _set_xattr(where: bytes, name: bytes, value: bytes) -> None:

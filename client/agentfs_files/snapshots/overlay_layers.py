@@ -15,10 +15,11 @@ from agentfs_files.filesystem.filesystem_errors import SnapshotError
 from agentfs_files.snapshots import overlay_mounts as mounts
 from agentfs_files.snapshots.index import write_file
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.snapshot_tree import Entry, horizon, make_entry, opened
-from agentfs_files.snapshots.swap import remove_tree
-from agentfs_host import kernel_calls
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, horizon, make_entry
+from agentfs_host import syscalls
+from agentfs_host.descent import opened
 from agentfs_host.mount_table import Mounted, is_within, mount_at, mount_of
+from agentfs_host.removal import remove_tree
 
 _MOST_LAYERS = 200  # in a page of mount options, each as /proc/self/fd/NNN
 _LOWEST = ""  # the directory itself
@@ -27,7 +28,7 @@ _OPTIONS = (
 )
 
 
-class State(msgspec.Struct):
+class LayerState(msgspec.Struct):
     """What is mounted on *root*, or was until the machine was restarted: frozen *layers*, the lowest first, and the *upper* that
     is written to. *token*: the mount's source, to know it by. *ref*: whatever the caller knows the frozen layers by."""
 
@@ -45,11 +46,11 @@ class Stack:
         self._home, self._root = home, root
         self._base = os.path.join(home, "base")  # where the directory itself can still be reached
 
-    def load(self) -> State | None:
+    def load(self) -> LayerState | None:
         """None while nothing is covered. SnapshotError where it is another directory."""
         try:
             with open(os.path.join(self._home, "state"), "rb") as file:
-                state = msgspec.json.decode(file.read(), type=State)
+                state = msgspec.json.decode(file.read(), type=LayerState)
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError as exc:
@@ -58,13 +59,13 @@ class Stack:
             raise SnapshotError(f"the layers in {self._home} belong to {state.root}")
         return state
 
-    def save(self, state: State) -> None:
+    def save(self, state: LayerState) -> None:
         write_file(os.path.join(self._home, "state"), msgspec.json.encode(state))
 
-    def is_mounted(self, state: State) -> bool:
+    def is_mounted(self, state: LayerState) -> bool:
         return _top(self._root, state.token) is not None
 
-    def top_entry(self) -> Entry:
+    def top_entry(self) -> SnapshotEntry:
         """The root's own attributes."""
         with opened(self._root) as beneath:
             fd = beneath.fd(b"")
@@ -76,19 +77,19 @@ class Stack:
 
     # -- changing what is mounted
 
-    def cover(self) -> State:
+    def cover(self) -> LayerState:
         """Begins: the directory itself is the lowest layer."""
-        state = State(self._root, f"agentfs-{uuid4().hex}", [_LOWEST], self._make(self.top_entry()))
+        state = LayerState(self._root, f"agentfs-{uuid4().hex}", [_LOWEST], self._make(self.top_entry()))
         self._begin(state)
         return state
 
-    def freeze(self, state: State) -> State:
+    def freeze(self, state: LayerState) -> LayerState:
         """Has what was written since become a layer."""
         if len(state.layers) >= _MOST_LAYERS:
             raise SnapshotError(f"there are {_MOST_LAYERS} layers, and no room for more: clean up, and begin anew")
         return self._replace(state, msgspec.structs.replace(state, layers=[*state.layers, state.upper]), self.top_entry())
 
-    def show(self, state: State, layers: Sequence[str], top: Entry) -> State:
+    def show(self, state: LayerState, layers: Sequence[str], top: SnapshotEntry) -> LayerState:
         """Shows *layers* with nothing written to them. *top*: the attributes of the root."""
         new = msgspec.structs.replace(state, layers=list(layers))
         if self.is_mounted(state):
@@ -98,7 +99,7 @@ class Stack:
         return new
 
     @contextlib.contextmanager
-    def uncovered(self, state: State) -> Iterator[list[str]]:
+    def uncovered(self, state: LayerState) -> Iterator[list[str]]:
         """The directory itself under its name for a while, and all layers of the state; after an error it is covered again."""
         self._detach(state)
         try:
@@ -126,7 +127,7 @@ class Stack:
             try:
                 yield view
             finally:
-                kernel_calls.unmount(os.fsencode(view))
+                syscalls.unmount(os.fsencode(view))
         finally:
             os.rmdir(view)
 
@@ -139,14 +140,14 @@ class Stack:
 
     # -- mounting
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: LayerState) -> None:
         self._refuse_others()
         base = os.fsencode(self._base)
         os.makedirs(self._base, mode=0o700, exist_ok=True)
         with _explained(f"{self._root} cannot be mounted elsewhere"):
-            kernel_calls.mount(os.fsencode(self._root), base, None, kernel_calls.MS_BIND)
+            syscalls.mount(os.fsencode(self._root), base, None, syscalls.MS_BIND)
         try:
-            kernel_calls.mount(b"none", base, None, kernel_calls.MS_PRIVATE)
+            syscalls.mount(b"none", base, None, syscalls.MS_PRIVATE)
             self._mount(state)
         except BaseException:
             self._uncover_base()
@@ -156,9 +157,9 @@ class Stack:
 
     def _uncover_base(self) -> None:
         if mount_at(self._base) is not None:
-            kernel_calls.unmount(os.fsencode(self._base))
+            syscalls.unmount(os.fsencode(self._base))
 
-    def _replace(self, state: State, new: State, top: Entry) -> State:
+    def _replace(self, state: LayerState, new: LayerState, top: SnapshotEntry) -> LayerState:
         new.upper = self._make(top)
         try:
             self._detach(state)
@@ -173,7 +174,7 @@ class Stack:
         self.save(new)
         return new
 
-    def _mount(self, state: State) -> None:
+    def _mount(self, state: LayerState) -> None:
         self._mount_layers(self._root, state.token, state.layers, state.upper)
 
     def _mount_layers(self, where: str, source: str, layers: Sequence[str], upper: str | None) -> None:
@@ -189,27 +190,27 @@ class Stack:
             options += b"follow" if upper is None else b"on"
             if upper is not None:
                 options += b",upperdir=%s,workdir=%s" % (name(self._tree(upper)), name(self._work(upper)))
-            flags = kernel_calls.MS_RDONLY if upper is None else 0
+            flags = syscalls.MS_RDONLY if upper is None else 0
             with _explained(f"an overlayfs cannot have its layers in {self._home}"):
-                kernel_calls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
+                syscalls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
 
-    def _detach(self, state: State) -> None:
+    def _detach(self, state: LayerState) -> None:
         """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
         mount = _top(self._root, state.token)
         if mount is None:
             raise SnapshotError(f"the layers are not what is mounted on {self._root}")
         root = os.fsencode(self._root)
-        held = kernel_calls.pick_mount(root)
+        held = syscalls.copy_mount(root)
         try:
             try:
-                kernel_calls.unmount(root)
+                syscalls.unmount(root)
             except OSError as exc:
                 if exc.errno != errno.EBUSY:
                     raise
                 raise SnapshotError(f"it is in use: {mounts.user_of(self._root) or 'something is mounted in it'}") from exc
             process = next((process for process, other in mounts.everybodys_mounts() if other.device == mount.device), None)
             if process is not None:
-                kernel_calls.place_mount(held, root)
+                syscalls.place_mount(held, root)
                 raise SnapshotError(f"it is also mounted in another mount namespace, that of process {process}")
         finally:
             os.close(held)
@@ -231,7 +232,7 @@ class Stack:
 
     # -- directories of layers
 
-    def _make(self, top: Entry) -> str:
+    def _make(self, top: SnapshotEntry) -> str:
         """A new, empty one, with the attributes that the root is to have."""
         layer = uuid4().hex
         os.makedirs(self._work(layer), mode=0o700)

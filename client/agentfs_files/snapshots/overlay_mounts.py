@@ -6,13 +6,6 @@ from collections.abc import Iterator
 from agentfs_host.mount_table import Mounted, is_within, mount_table
 
 
-def mounts_beneath(root_fd: int) -> set[bytes]:
-    """Paths beneath a directory at which something is mounted in this process's view."""
-    root = os.readlink(f"/proc/self/fd/{root_fd}")
-    points = (mount.mountpoint for mount in mount_table())
-    return {os.fsencode(os.path.relpath(point, root)) for point in points if point != root and is_within(point, root)}
-
-
 def everybodys_mounts() -> Iterator[tuple[str, Mounted]]:
     """Of every mount namespace with a process in it that we may look at; with the number of one such process."""
     seen = set()

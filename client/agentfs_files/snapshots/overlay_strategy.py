@@ -24,12 +24,13 @@ from agentfs_files.filesystem.filesystem_errors import SnapshotCreationError, Sn
 from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index, write_file
-from agentfs_files.snapshots.overlay_layers import Stack, State
+from agentfs_files.snapshots.overlay_layers import LayerState, Stack
 from agentfs_files.snapshots.places import all_places, new_place, read_manifest, remove_place, write_manifest
 from agentfs_files.snapshots.restore import restore
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, opened
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry
 from agentfs_files.snapshots.strategy import Strategy
 from agentfs_files.snapshots.tree_strategy import fill_from, is_same_in, kept
+from agentfs_host.descent import Descent, opened
 
 _NOW = ""  # the ref of what is in the directory at present
 
@@ -42,9 +43,9 @@ class OverlayStrategy(Strategy):
         self.home = home
         self._stack = Stack(home, root)
         self._shown: dict[str, str] = {}  # ref -> a directory that shows it
-        self._now: list[Entry] = []
+        self._now: list[SnapshotEntry] = []
 
-    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[Entry]]:
+    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
         state = self._stack.load()
         if state is None:
             state = self._stack.cover()
@@ -90,11 +91,11 @@ class OverlayStrategy(Strategy):
 
     # -- contents
 
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, SnapshotEntry]:
         state = self._stack.load()
         return {} if state is None else self._known(state)
 
-    def load(self, ref: str) -> list[Entry]:
+    def load(self, ref: str) -> list[SnapshotEntry]:
         return self._now if ref == _NOW else read_manifest(self.home, ref)
 
     @contextlib.contextmanager
@@ -103,13 +104,13 @@ class OverlayStrategy(Strategy):
             self._shown[ref] = tree
             yield
 
-    def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
+    def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
         fill_from(self._shown[ref], files, into)
 
-    def holds(self, ref: str, entry: Entry, fd: int) -> bool:
+    def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
         return is_same_in(self._shown[ref], entry, fd)
 
-    def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
+    def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
         with kept(self._shown[other_ref], other) as fd:
             return self.holds(ref, entry, fd)
 
@@ -132,13 +133,13 @@ class OverlayStrategy(Strategy):
                 kept += self._layers_of(ref)
         self._stack.drop_all_but(kept)
 
-    def _has_changed(self, state: State) -> bool:
+    def _has_changed(self, state: LayerState) -> bool:
         known = self._known(state)
         return not (
             known and self._stack.is_empty(state.upper) and known[b""].attributes() == self._stack.top_entry().attributes()
         )
 
-    def _known(self, state: State) -> dict[bytes, Entry]:
+    def _known(self, state: LayerState) -> dict[bytes, SnapshotEntry]:
         """What the frozen layers hold."""
         try:
             return {entry.path: entry for entry in self.load(state.ref)} if state.ref else {}
@@ -146,7 +147,7 @@ class OverlayStrategy(Strategy):
             return {}
 
 
-def _numbered(entries: Iterable[Entry], snapshot_id: UUID) -> list[Entry]:
+def _numbered(entries: Iterable[SnapshotEntry], snapshot_id: UUID) -> list[SnapshotEntry]:
     """With names for contents that have none yet."""
     done = []
     for number, entry in enumerate(entries):

@@ -9,8 +9,8 @@ import msgspec
 
 from agentfs_files.filesystem.filesystem_errors import SnapshotNotFoundError, SnapshotRestoreError
 from agentfs_files.snapshots.index import decode, encode, write_file
-from agentfs_files.snapshots.snapshot_tree import Entry
-from agentfs_files.snapshots.swap import remove_tree
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
+from agentfs_host.removal import remove_tree
 
 
 @contextlib.contextmanager
@@ -25,12 +25,12 @@ def new_place(home: str, snapshot_id: UUID) -> Iterator[str]:
         raise
 
 
-def write_manifest(place: str, entries: list[Entry]) -> None:
+def write_manifest(place: str, entries: list[SnapshotEntry]) -> None:
     """Comes last: without one there is no snapshot."""
     write_file(os.path.join(place, "manifest"), encode(entries))
 
 
-def read_manifest(home: str, place: str) -> list[Entry]:
+def read_manifest(home: str, place: str) -> list[SnapshotEntry]:
     """SnapshotNotFoundError where there is none in *home*; SnapshotRestoreError for a damaged one."""
     if not is_place(home, place):
         raise SnapshotNotFoundError(f"there is no snapshot {place} in {home}")

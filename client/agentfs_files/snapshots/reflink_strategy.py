@@ -4,8 +4,8 @@ import errno
 
 from agentfs_files.filesystem.filesystem_errors import SnapshotCreationError
 from agentfs_files.filesystem.records import SnapshotStrategy
-from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.tree_strategy import TreeStrategy
+from agentfs_host import copying
 
 
 class ReflinkStrategy(TreeStrategy):
@@ -13,13 +13,13 @@ class ReflinkStrategy(TreeStrategy):
 
     def clone(self, source: int, target: int) -> None:
         try:
-            file_contents.share(source, target)
+            copying.share(source, target)
         except OSError as exc:
-            if exc.errno in file_contents.NO_REFLINK:
+            if exc.errno in copying.NO_REFLINK:
                 raise SnapshotCreationError(
                     f"files cannot be shared with {self.home}: it must be on the same file system as the root, "
                     f"and one with reflinks ({errno.errorcode[exc.errno]})"
                 ) from exc
-            if exc.errno not in file_contents.NOT_THIS_FILE:
+            if exc.errno not in copying.NOT_THIS_FILE:
                 raise
-            file_contents.copy(source, target)
+            copying.copy(source, target)

@@ -13,15 +13,16 @@ from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
 from agentfs_files.snapshots.build import Builder
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.restore_plan import Plan, make_plan
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, horizon, is_settled, open_file
+from agentfs_files.snapshots.restore_plan import RestorePlan, make_plan
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, horizon, is_settled, open_file
 from agentfs_files.snapshots.swap import HalfDoneError, Stage, swap
+from agentfs_host.descent import Descent
 
 if TYPE_CHECKING:
     from agentfs_files.snapshots.strategy import Strategy
 
 
-def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> list[Entry]:
+def restore(beneath: Descent, strategy: "Strategy", ref: str, index: Index) -> list[SnapshotEntry]:
     """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
@@ -47,10 +48,10 @@ def restore(beneath: Beneath, strategy: "Strategy", ref: str, index: Index) -> l
 class Comparison:
     """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
 
-    def __init__(self, beneath: Beneath, strategy: "Strategy", ref: str) -> None:
+    def __init__(self, beneath: Descent, strategy: "Strategy", ref: str) -> None:
         self._beneath, self._strategy, self._ref = beneath, strategy, ref
 
-    def is_same(self, wanted: Entry, present: Entry) -> bool:
+    def is_same(self, wanted: SnapshotEntry, present: SnapshotEntry) -> bool:
         if present.content and present.content == wanted.content:
             return True
         if present.content and self._strategy.is_exact:
@@ -67,7 +68,7 @@ class Comparison:
             os.close(fd)
 
 
-def _refuse_mounts(plan: Plan, foreign: set[bytes]) -> None:
+def _refuse_mounts(plan: RestorePlan, foreign: set[bytes]) -> None:
     for path in (*plan.replace, *plan.remove):
         for mount in foreign:
             if mount == path or mount.startswith(path + b"/"):
@@ -76,18 +77,20 @@ def _refuse_mounts(plan: Plan, foreign: set[bytes]) -> None:
                 )
 
 
-def _prepare(stage: Stage, strategy: "Strategy", ref: str, plan: Plan) -> dict[bytes, os.stat_result]:
+def _prepare(stage: Stage, strategy: "Strategy", ref: str, plan: RestorePlan) -> dict[bytes, os.stat_result]:
     """Builds every topmost path of the plan in the stage, under its number. Files as they were when they were complete."""
     if not plan.replace:
         return {}
     places = {entry.path: stage.name(top) + entry.path[len(top) :] for top, entries in plan.replace.items() for entry in entries}
-    with Beneath(stage.fd) as target:
+    with Descent(stage.fd) as target:
         builder = Builder(target, places.__getitem__)
         builder.build([entry for entries in plan.replace.values() for entry in entries], partial(strategy.fill, ref))
     return builder.made
 
 
-def _known_after(wanted: list[Entry], present: dict[bytes, Entry], plan: Plan, made: dict[bytes, os.stat_result]) -> list[Entry]:
+def _known_after(
+    wanted: list[SnapshotEntry], present: dict[bytes, SnapshotEntry], plan: RestorePlan, made: dict[bytes, os.stat_result]
+) -> list[SnapshotEntry]:
     """Signatures from before the swap: whatever happens to a file later shows as another change time."""
     settled_before = horizon()
     adjusted = {entry.path for entry, _ in plan.adjust}

@@ -4,30 +4,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agentfs_files.snapshots.snapshot_tree import Entry
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 
-Same = Callable[[Entry, Entry], bool]  # (wanted, present): whether two regular files have the same content
+Same = Callable[[SnapshotEntry, SnapshotEntry], bool]  # (wanted, present): whether two regular files have the same content
 
 
 @dataclass(slots=True)
-class Plan:
+class RestorePlan:
     """``replace``: the topmost paths that are made anew, each with the entries it then consists of, itself first. ``remove``: the
     topmost paths that go. ``adjust``: (wanted, present) of what stays, but with other attributes; directories too."""
 
-    replace: dict[bytes, list[Entry]] = field(default_factory=dict)
+    replace: dict[bytes, list[SnapshotEntry]] = field(default_factory=dict)
     remove: list[bytes] = field(default_factory=list)
-    adjust: list[tuple[Entry, Entry]] = field(default_factory=list)
+    adjust: list[tuple[SnapshotEntry, SnapshotEntry]] = field(default_factory=list)
 
     def touched(self) -> set[bytes]:
         """Directories in which a name changes."""
         return {path.rpartition(b"/")[0] for path in (*self.replace, *self.remove)}
 
 
-def make_plan(wanted: Iterable[Entry], present: Mapping[bytes, Entry], unreadable: set[bytes], is_same: Same) -> Plan:
+def make_plan(
+    wanted: Iterable[SnapshotEntry], present: Mapping[bytes, SnapshotEntry], unreadable: set[bytes], is_same: Same
+) -> RestorePlan:
     """Both in the order of a scan: a directory before what is in it, and all of that before its next sibling."""
     entries = list(wanted)
     staying = _files_that_stay(entries, present, is_same)
-    plan = Plan()
+    plan = RestorePlan()
     top = b""
     for entry in entries:
         if top and entry.path.startswith(top + b"/"):
@@ -52,13 +54,13 @@ def make_plan(wanted: Iterable[Entry], present: Mapping[bytes, Entry], unreadabl
     return plan
 
 
-def _stays(entry: Entry, there: Entry, staying: set[bytes], unreadable: set[bytes]) -> bool:
+def _stays(entry: SnapshotEntry, there: SnapshotEntry, staying: set[bytes], unreadable: set[bytes]) -> bool:
     if entry.is_dir:
         return there.is_dir and there.path not in unreadable
     return entry.path in staying
 
 
-def is_same_file(entry: Entry, there: Entry, is_same: Same) -> bool:
+def is_same_file(entry: SnapshotEntry, there: SnapshotEntry, is_same: Same) -> bool:
     """Whether two entries that are no directories hold the same: type, content, target, device."""
     if entry.mode >> 12 != there.mode >> 12:
         return False
@@ -67,10 +69,10 @@ def is_same_file(entry: Entry, there: Entry, is_same: Same) -> bool:
     return entry.target == there.target and entry.rdev == there.rdev
 
 
-def _files_that_stay(entries: list[Entry], present: Mapping[bytes, Entry], is_same: Same) -> set[bytes]:
+def _files_that_stay(entries: list[SnapshotEntry], present: Mapping[bytes, SnapshotEntry], is_same: Same) -> set[bytes]:
     """Paths whose file is right as it is. All names of a file stay together or not at all; no file serves two."""
-    names: dict[int, list[Entry]] = {}
-    groups: list[list[Entry]] = []
+    names: dict[int, list[SnapshotEntry]] = {}
+    groups: list[list[SnapshotEntry]] = []
     for entry in entries:
         if entry.is_dir:
             continue
@@ -95,11 +97,11 @@ def _files_that_stay(entries: list[Entry], present: Mapping[bytes, Entry], is_sa
     return staying
 
 
-def _is_one_file(there: list[Entry]) -> bool:
+def _is_one_file(there: list[SnapshotEntry]) -> bool:
     return all(entry.group and entry.inode == there[0].inode for entry in there)
 
 
-def _is_ours(group: list[Entry], there: list[Entry], inside: Counter[int], claimed: set[int]) -> bool:
+def _is_ours(group: list[SnapshotEntry], there: list[SnapshotEntry], inside: Counter[int], claimed: set[int]) -> bool:
     """A file with several names may stay for one group only, and may get other attributes only when all of its names are here."""
     first = there[0]
     if first.inode in claimed:

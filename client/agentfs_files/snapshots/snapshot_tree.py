@@ -3,7 +3,6 @@
 It knows nothing of snapshots: what is done with the entries is its callers' business.
 """
 
-import contextlib
 import errno
 import os
 import stat
@@ -13,18 +12,17 @@ from typing import Final
 
 import msgspec
 
-from agentfs_files.snapshots.kept_attributes import read_xattrs
-from agentfs_files.snapshots.overlay_mounts import mounts_beneath
+from agentfs_host import xattrs
+from agentfs_host.descent import Descent, join
+from agentfs_host.mount_table import mounts_beneath
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
 _SETTLED_NS: Final = 100_000_000  # a change time moves at least this often, whatever the kernel's clock tick
 _SECOND_NS: Final = 1_000_000_000
-_OPEN_WAY: Final = 200  # descriptors kept for the way to one directory
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
 
     *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together are a signature: a file that still has them is the same in content
@@ -77,71 +75,6 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return (self.mode, self.uid, self.gid, self.mtime_ns, self.xattrs)
 
 
-class Beneath:
-    """Directories beneath one root, by path; no step follows a symlink. The way to the last one stays open.
-
-    What ``fd`` returns is good until it is asked for another one. The root's own descriptor is the caller's.
-    """
-
-    def __init__(self, root_fd: int) -> None:
-        self._root_fd = root_fd
-        self._way: list[tuple[bytes, int]] = []  # (name, descriptor; -1 when it was closed for there being too many)
-
-    def fd(self, path: bytes) -> int:
-        if not path:
-            return self._root_fd
-        names = path.split(b"/")
-        kept = 0
-        while kept < min(len(names), len(self._way)) and self._way[kept][0] == names[kept]:
-            kept += 1
-        if kept and self._way[kept - 1][1] < 0:
-            kept = 0
-        self._close_after(kept)
-        for name in names[kept:]:
-            parent = self._way[-1][1] if self._way else self._root_fd
-            self._way.append((name, os.open(name, _DIRECTORY, dir_fd=parent)))
-            self._close_oldest()
-        return self._way[-1][1]
-
-    def where(self, path: bytes) -> bytes:
-        """A path for calls that take no descriptor of a directory; its last name must not be followed."""
-        directory, _, name = path.rpartition(b"/")
-        return b"/proc/self/fd/%d/%s" % (self.fd(directory), name or b".")
-
-    def forget(self) -> None:
-        """Opens every directory anew from here on: names may have moved."""
-        self._close_after(0)
-
-    def _close_oldest(self) -> None:
-        place = len(self._way) - _OPEN_WAY - 1
-        if place >= 0 and self._way[place][1] >= 0:
-            os.close(self._way[place][1])
-            self._way[place] = (self._way[place][0], -1)
-
-    def _close_after(self, kept: int) -> None:
-        while len(self._way) > kept:
-            fd = self._way.pop()[1]
-            if fd >= 0:
-                os.close(fd)
-
-    def __enter__(self) -> "Beneath":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._close_after(0)
-
-
-@contextlib.contextmanager
-def opened(path: str) -> Iterator[Beneath]:
-    """A directory that is there, and what is beneath it."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with Beneath(fd) as beneath:
-            yield beneath
-    finally:
-        os.close(fd)
-
-
 class Scan:
     """The entries of a tree as they are now: a directory before what is in it, siblings by name.
 
@@ -149,7 +82,7 @@ class Scan:
     subvolume begins; these are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
     """
 
-    def __init__(self, beneath: Beneath, known: Mapping[bytes, Entry] | None = None, *, is_lenient: bool = False) -> None:
+    def __init__(self, beneath: Descent, known: Mapping[bytes, SnapshotEntry] | None = None, *, is_lenient: bool = False) -> None:
         self._beneath, self._known, self._is_lenient = beneath, known or {}, is_lenient
         root = os.fstat(beneath.fd(b""))
         self._device = root.st_dev
@@ -158,7 +91,7 @@ class Scan:
         self.unreadable: set[bytes] = set()
         self._root = self._entry(b"", root, b"/proc/self/fd/%d/." % beneath.fd(b""))
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[SnapshotEntry]:
         stack = [iter([self._root])]
         while stack:
             entry = next(stack[-1], None)
@@ -170,7 +103,7 @@ class Scan:
                 yield entry
                 stack.append(iter(children))
 
-    def _children(self, directory: Entry) -> list[Entry] | None:
+    def _children(self, directory: SnapshotEntry) -> list[SnapshotEntry] | None:
         try:
             return self._list(directory.path)
         except PermissionError as exc:
@@ -183,7 +116,7 @@ class Scan:
                 return None
             raise named(exc, directory.path) from exc
 
-    def _list(self, path: bytes) -> list[Entry]:
+    def _list(self, path: bytes) -> list[SnapshotEntry]:
         fd = self._beneath.fd(path)
         found = []
         with os.scandir(fd) as names:
@@ -207,19 +140,19 @@ class Scan:
                 continue
         return entries
 
-    def _entry(self, path: bytes, info: os.stat_result, where: bytes) -> Entry:
+    def _entry(self, path: bytes, info: os.stat_result, where: bytes) -> SnapshotEntry:
         known = self._known.get(path)
         if known is not None and is_signature(known, info) and not known.is_dir:
             return known
         return make_entry(path, info, where, self.horizon_ns)
 
 
-def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> Entry:
+def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> SnapshotEntry:
     """*where*: a path to read what stat does not say, or the descriptor of a file. What was changed after *horizon_ns* gets no
     signature."""
     is_file = stat.S_ISREG(info.st_mode)
     is_node = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
-    return Entry(
+    return SnapshotEntry(
         path, info.st_mode, info.st_uid, info.st_gid,
         info.st_size if is_file else 0,
         info.st_mtime_ns, info.st_ino,
@@ -227,7 +160,7 @@ def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns
         info.st_nlink,
         info.st_rdev if is_node else 0,
         os.readlink(where) if stat.S_ISLNK(info.st_mode) and isinstance(where, bytes) else b"",
-        read_xattrs(where),
+        xattrs.read_all(where, follow=False),
         is_sparse=is_file and info.st_blocks * 512 < info.st_size,
     )  # fmt: skip
 
@@ -242,7 +175,7 @@ def is_settled(ctime_ns: int, horizon_ns: int) -> bool:
     return ctime_ns < horizon_ns - (0 if ctime_ns % _SECOND_NS else 2 * _SECOND_NS)
 
 
-def is_signature(entry: Entry, info: os.stat_result) -> bool:
+def is_signature(entry: SnapshotEntry, info: os.stat_result) -> bool:
     return (
         entry.ctime_ns == info.st_ctime_ns != 0
         and entry.inode == info.st_ino
@@ -252,7 +185,7 @@ def is_signature(entry: Entry, info: os.stat_result) -> bool:
     )
 
 
-def open_file(beneath: Beneath, path: bytes) -> int | None:
+def open_file(beneath: Descent, path: bytes) -> int | None:
     """A descriptor for reading; None when there is no regular file any more. Never waits for a FIFO."""
     directory, _, name = path.rpartition(b"/")
     try:
@@ -268,8 +201,8 @@ def open_file(beneath: Beneath, path: bytes) -> int | None:
 
 
 def capture(
-    beneath: Beneath, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
-) -> Entry | None:
+    beneath: Descent, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
+) -> SnapshotEntry | None:
     """A regular file as it is while *read* reads it by descriptor, and says its content's name and size; None when it is gone.
 
     *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a
@@ -297,10 +230,6 @@ def capture(
 def named(exc: OSError, path: bytes) -> OSError:
     """The same error with the path beneath the root, which calls with a directory's descriptor do not know."""
     return type(exc)(exc.errno, exc.strerror, os.fsdecode(path) or ".")
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name
 
 
 def _first(item: tuple[bytes, os.stat_result]) -> bytes:

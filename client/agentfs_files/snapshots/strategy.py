@@ -10,7 +10,8 @@ from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index, load_index, save_index
 from agentfs_files.snapshots.restore import restore
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, opened
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
+from agentfs_host.descent import Descent, opened
 
 
 class Strategy(ABC):
@@ -24,7 +25,7 @@ class Strategy(ABC):
     home: str
 
     @abstractmethod
-    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[Entry]]:
+    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
         """The new snapshot's ref and what it holds. An error leaves nothing behind."""
 
     @abstractmethod
@@ -32,11 +33,11 @@ class Strategy(ABC):
         """SnapshotRestoreError or OSError, and the root is as it was, unless the message says otherwise."""
 
     @abstractmethod
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, SnapshotEntry]:
         """What is known of the root from when it was last looked at."""
 
     @abstractmethod
-    def load(self, ref: str) -> list[Entry]:
+    def load(self, ref: str) -> list[SnapshotEntry]:
         """SnapshotNotFoundError where it is not kept here (any more)."""
 
     def reading(self, ref: str) -> contextlib.AbstractContextManager[None]:
@@ -44,15 +45,15 @@ class Strategy(ABC):
         return contextlib.nullcontext()
 
     @abstractmethod
-    def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
+    def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
         """Writes the content of each of *files*, in any order. SnapshotRestoreError or OSError where it is damaged."""
 
     @abstractmethod
-    def holds(self, ref: str, entry: Entry, fd: int) -> bool:
+    def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
         """Whether an entry's content is that of an open file of the same size, which stands at its beginning."""
 
     @abstractmethod
-    def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
+    def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
         """Whether two files of the same size in two snapshots have the same content."""
 
     @abstractmethod
@@ -66,7 +67,7 @@ class Strategy(ABC):
 class IndexedStrategy(Strategy):
     """Works on the directory as it stands, and remembers in an index what was in it."""
 
-    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[Entry]]:
+    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
         with opened(root) as beneath:
             index = load_index(self.home, beneath.fd(b""))
             ref, entries = self.keep(beneath, snapshot_id, tag, index)
@@ -80,9 +81,9 @@ class IndexedStrategy(Strategy):
                 entries = restore(beneath, self, ref, index)
             save_index(self.home, Index(index.root, ref, entries))
 
-    def known(self, beneath: Beneath) -> dict[bytes, Entry]:
+    def known(self, beneath: Descent) -> dict[bytes, SnapshotEntry]:
         return load_index(self.home, beneath.fd(b"")).known()
 
     @abstractmethod
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         """Takes a snapshot of an open directory."""

@@ -12,10 +12,11 @@ from functools import partial
 
 from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
 from agentfs_files.snapshots.kept_attributes import settle
-from agentfs_files.snapshots.overlay_mounts import mounts_beneath
-from agentfs_files.snapshots.restore_plan import Plan
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, join, named
-from agentfs_host import kernel_calls
+from agentfs_files.snapshots.restore_plan import RestorePlan
+from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, named
+from agentfs_host import syscalls
+from agentfs_host.descent import Descent
+from agentfs_host.removal import remove_at
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
@@ -31,7 +32,7 @@ class Stage:
     What is new lies in it under numbers, and afterwards what was there before.
     """
 
-    def __init__(self, beneath: Beneath, home: str) -> None:
+    def __init__(self, beneath: Descent, home: str) -> None:
         self._beneath, self._home = beneath, home
         self._directory = f".agentfs-restore-{uuid.uuid4().hex[:12]}"
         self._parent = self._made = -1
@@ -85,7 +86,9 @@ def _mount_number(fd: int) -> bytes:
         return next(line for line in lines if line.startswith(b"mnt_id:"))
 
 
-def swap(beneath: Beneath, stage: Stage, plan: Plan, present: dict[bytes, Entry], wanted: dict[bytes, Entry]) -> None:
+def swap(
+    beneath: Descent, stage: Stage, plan: RestorePlan, present: dict[bytes, SnapshotEntry], wanted: dict[bytes, SnapshotEntry]
+) -> None:
     """HalfDoneError when an undo failed as well."""
     swapping = _Swap(beneath, stage, present)
     touched = plan.touched()
@@ -108,7 +111,7 @@ def swap(beneath: Beneath, stage: Stage, plan: Plan, present: dict[bytes, Entry]
 
 
 class _Swap:
-    def __init__(self, beneath: Beneath, stage: Stage, present: dict[bytes, Entry]) -> None:
+    def __init__(self, beneath: Descent, stage: Stage, present: dict[bytes, SnapshotEntry]) -> None:
         self._beneath, self._stage, self._present = beneath, stage, present
         self._opened: set[bytes] = set()
         self._undo: list[tuple[bytes, Callable[[], None]]] = []
@@ -126,7 +129,7 @@ class _Swap:
             return
         self._undo.append((path, partial(self._move_in, path)))
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: SnapshotEntry) -> None:
         path = entry.path
         self._permit(path)
         self._note_directory(path)
@@ -155,7 +158,7 @@ class _Swap:
         if there is not None and there.is_dir:
             self.note(path)
 
-    def adjust(self, entry: Entry, there: Entry) -> None:
+    def adjust(self, entry: SnapshotEntry, there: SnapshotEntry) -> None:
         self._undo.append((entry.path, partial(self._settle, there)))
         self._settle(entry)
 
@@ -187,7 +190,7 @@ class _Swap:
         directory, name = self._split(path)
         staged = self._stage.name(path)
         try:
-            self._rename(self._stage.fd, staged, directory, name, kernel_calls.EXCHANGE, path)
+            self._rename(self._stage.fd, staged, directory, name, syscalls.EXCHANGE, path)
         except OSError as exc:
             if exc.errno not in _NO_EXCHANGE:
                 raise
@@ -205,7 +208,7 @@ class _Swap:
 
     def _rename(self, source: int, name: bytes, target: int, new_name: bytes, flags: int, path: bytes) -> None:
         try:
-            kernel_calls.rename(source, name, target, new_name, flags)
+            syscalls.rename(source, name, target, new_name, flags)
         except OSError as exc:
             raise named(exc, path) from exc
 
@@ -215,7 +218,7 @@ class _Swap:
 
     # -- attributes
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: SnapshotEntry) -> None:
         if entry.is_dir:
             settle(self._beneath.fd(entry.path), entry)
             return
@@ -247,59 +250,3 @@ class _Swap:
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode))
         finally:
             os.close(fd)
-
-
-def remove_tree(path: str) -> None:
-    """Removes a directory with all that is in it, whatever the modes inside, but nothing that is mounted there."""
-    parent, name = os.path.split(path)
-    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        remove_at(fd, os.fsencode(name))
-    finally:
-        os.close(fd)
-
-
-def remove_at(directory: int, name: bytes) -> None:
-    """Likewise by the descriptor of the directory that it is in; also a file."""
-    try:
-        os.unlink(name, dir_fd=directory)
-        return
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            raise
-    _permit_entering(directory, name)
-    fd = os.open(name, _DIRECTORY, dir_fd=directory)
-    try:
-        _empty(fd)
-    finally:
-        os.close(fd)
-    os.rmdir(name, dir_fd=directory)
-
-
-def _empty(root: int) -> None:
-    if mounts := mounts_beneath(root):
-        raise OSError(errno.EBUSY, "something is mounted there", os.fsdecode(min(mounts)))
-    with Beneath(root) as tree:
-        stack, directories = [b""], []
-        while stack:
-            path = stack.pop()
-            directories.append(path)
-            fd = tree.fd(path)
-            with os.scandir(fd) as names:
-                for item in names:
-                    name = os.fsencode(item.name)
-                    if item.is_dir(follow_symlinks=False):
-                        _permit_entering(fd, name)
-                        stack.append(join(path, name))
-                    else:
-                        os.unlink(name, dir_fd=fd)
-        for path in reversed(directories[1:]):
-            parent, _, name = path.rpartition(b"/")
-            os.rmdir(name, dir_fd=tree.fd(parent))
-
-
-def _permit_entering(directory: int, name: bytes) -> None:
-    if os.geteuid() != 0:
-        os.chmod(name, 0o700, dir_fd=directory)

@@ -17,8 +17,10 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Builder, Into
 from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.places import is_place, new_place, read_manifest, remove_place, write_manifest
-from agentfs_files.snapshots.snapshot_tree import Beneath, Entry, Scan, capture, open_file, opened
+from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture, open_file
 from agentfs_files.snapshots.strategy import IndexedStrategy
+from agentfs_host import copying
+from agentfs_host.descent import Descent, opened
 
 
 class TreeStrategy(IndexedStrategy):
@@ -31,7 +33,7 @@ class TreeStrategy(IndexedStrategy):
     def clone(self, source: int, target: int) -> None:
         """Fills an empty file of the storage with one of the root."""
 
-    def keep(self, beneath: Beneath, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[Entry]]:
+    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         with new_place(self.home, snapshot_id) as place:
             tree = os.path.join(place, "tree")
             os.mkdir(tree, 0o700)
@@ -40,14 +42,14 @@ class TreeStrategy(IndexedStrategy):
             write_manifest(place, entries)
             return place, entries
 
-    def load(self, ref: str) -> list[Entry]:
+    def load(self, ref: str) -> list[SnapshotEntry]:
         return read_manifest(self.home, ref)
 
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
         remove_place(self.home, ref)
 
     @contextlib.contextmanager
-    def _base(self, index: Index) -> Iterator[Beneath | None]:
+    def _base(self, index: Index) -> Iterator[Descent | None]:
         """The tree of the snapshot that the index is about."""
         tree = os.path.join(index.ref, "tree")
         if not is_place(self.home, index.ref) or not os.path.isdir(tree):
@@ -56,13 +58,13 @@ class TreeStrategy(IndexedStrategy):
         with opened(tree) as base:
             yield base
 
-    def fill(self, ref: str, files: Sequence[Entry], into: Into) -> None:
+    def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
         fill_from(os.path.join(ref, "tree"), files, into)
 
-    def holds(self, ref: str, entry: Entry, fd: int) -> bool:
+    def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
         return is_same_in(os.path.join(ref, "tree"), entry, fd)
 
-    def is_same(self, ref: str, entry: Entry, other_ref: str, other: Entry) -> bool:
+    def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
         with kept(os.path.join(other_ref, "tree"), other) as source:
             return self.holds(ref, entry, source)
 
@@ -71,16 +73,16 @@ class _Taking:
     """One snapshot while it is taken."""
 
     def __init__(
-        self, strategy: TreeStrategy, beneath: Beneath, target: Beneath, base: Beneath | None, index: Index, snapshot_id: UUID
+        self, strategy: TreeStrategy, beneath: Descent, target: Descent, base: Descent | None, index: Index, snapshot_id: UUID
     ) -> None:
         self._strategy, self._beneath, self._target, self._base = strategy, beneath, target, base
         self._scan = Scan(beneath, index.known())
         self._builder = Builder(target)
         self._number = 0
         self._prefix = snapshot_id.bytes
-        self._firsts: dict[int, Entry] = {}
+        self._firsts: dict[int, SnapshotEntry] = {}
 
-    def run(self) -> list[Entry]:
+    def run(self) -> list[SnapshotEntry]:
         entries = []
         for found in self._scan:
             entry = self._keep(found)
@@ -89,7 +91,7 @@ class _Taking:
         self._builder.settle_directories(entries)
         return entries
 
-    def _keep(self, entry: Entry) -> Entry | None:
+    def _keep(self, entry: SnapshotEntry) -> SnapshotEntry | None:
         if not entry.path:
             return entry
         if entry.is_dir or entry.is_link:
@@ -105,7 +107,7 @@ class _Taking:
             self._firsts[kept.group] = kept
         return kept
 
-    def _link(self, entry: Entry) -> bool:
+    def _link(self, entry: SnapshotEntry) -> bool:
         if self._base is None:
             return False
         directory, _, name = entry.path.rpartition(b"/")
@@ -115,7 +117,7 @@ class _Taking:
             return False
         return True
 
-    def _copy(self, entry: Entry) -> Entry | None:
+    def _copy(self, entry: SnapshotEntry) -> SnapshotEntry | None:
         """The entry as it was while it was copied."""
         fd = self._builder.create(entry)
         try:
@@ -136,30 +138,30 @@ class _Taking:
         return self._prefix + self._number.to_bytes(4, "big"), os.fstat(target).st_size
 
 
-def fill_from(tree: str, files: Sequence[Entry], into: Into) -> None:
+def fill_from(tree: str, files: Sequence[SnapshotEntry], into: Into) -> None:
     """Has files share their blocks with those of a tree, or copies them."""
     with opened(tree) as beneath:
         for entry in files:
             with into(entry) as target, _kept(beneath, entry) as source:
-                file_contents.share_or_copy(source, target)
+                copying.share_or_copy(source, target)
                 if os.fstat(target).st_size != entry.size:
                     raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is damaged in {tree}")
 
 
-def is_same_in(tree: str, entry: Entry, fd: int) -> bool:
+def is_same_in(tree: str, entry: SnapshotEntry, fd: int) -> bool:
     """Whether a tree's file has the content of an open one."""
     with kept(tree, entry) as source:
         return file_contents.is_same(source, fd)
 
 
 @contextlib.contextmanager
-def kept(tree: str, entry: Entry) -> Iterator[int]:
+def kept(tree: str, entry: SnapshotEntry) -> Iterator[int]:
     with opened(tree) as beneath, _kept(beneath, entry) as fd:
         yield fd
 
 
 @contextlib.contextmanager
-def _kept(tree: Beneath, entry: Entry) -> Iterator[int]:
+def _kept(tree: Descent, entry: SnapshotEntry) -> Iterator[int]:
     fd = open_file(tree, entry.path)
     if fd is None:
         raise SnapshotRestoreError(f"{os.fsdecode(entry.path)} is missing in the snapshot")

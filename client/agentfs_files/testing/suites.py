@@ -6,7 +6,7 @@
             return MyFilesystem(tmp_path)
 
 Each test gets an empty file system. Further fixtures, ``read_only_fs`` and ``mounted_fs``, and the class attributes of
-`settings.Settings` are the subclass's to override; tests of what a backend does not have are skipped, and say why.
+`suite_settings.Settings` are the subclass's to override; tests of what a backend does not have are skipped, and say why.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +23,13 @@ _TOPICS = (
     "globbing",
     "grepping",
     "limits",
-    "looking",
+    "listing",
     "memory_use",
     "moving",
     "paths",
 )
 _MORE_TOPICS = ("reading", "readonly", "settings", "snapshots", "text_streams", "wording", "writing")
-pytest.register_assert_rewrite(*(f"agentfs_files.testing.{topic}" for topic in (*_TOPICS, *_MORE_TOPICS)))
+pytest.register_assert_rewrite(*(f"agentfs_files.testing.suite_{topic}" for topic in (*_TOPICS, *_MORE_TOPICS)))
 
 from agentfs_files.filesystem.filesystem_protocol import Filesystem  # noqa: E402 - after the registration that it must not precede
 from agentfs_files.testing.suite_archives import ArchiveTests  # noqa: E402

@@ -10,7 +10,7 @@ import msgspec
 
 from agentfs_files.tools.catalogue import FILESYSTEM_TOOLS
 from agentfs_files.tools.context import ToolContext, ToolResult, failed
-from agentfs_files.tools.handling import EXPECTED, READ_ONLY, Refused, refusal_of
+from agentfs_files.tools.handling import EXPECTED, READ_ONLY, ToolRefused, refusal_of
 from agentfs_files.tools.tool import Tool
 
 Arguments = str | bytes | Mapping[str, Any]
@@ -34,7 +34,7 @@ def call_tool(
         return failed(f"{name} does not take that: {exc}. {_takes(tool)}")
     try:
         return tool.handler(params, context=context)
-    except (Refused, *EXPECTED) as exc:
+    except (ToolRefused, *EXPECTED) as exc:
         return refusal_of(exc, context.filesystem, str(getattr(params, "path", "")))
 
 

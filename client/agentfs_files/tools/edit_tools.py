@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.tools.context import ToolResult
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.parameters import EditFileParams
 from agentfs_files.tools.result_text import count, numbered
 from agentfs_files.tools.tool_limits import ToolLimits
@@ -25,7 +25,7 @@ _AROUND = 3
 
 def edit_file(params: EditFileParams, filesystem: Filesystem, limits: ToolLimits) -> ToolResult[EditFileResult]:
     if not params.old_string:
-        raise Refused(
+        raise ToolRefused(
             "old_string is empty. Give the text to replace; write_file writes a whole file or, with mode=append, adds to it."
         )
     check_length(params.new_string, limits)
@@ -33,7 +33,7 @@ def edit_file(params: EditFileParams, filesystem: Filesystem, limits: ToolLimits
     text = _decoded(read.path, read.content)
     edited = replaced(text, params, read.path)
     if edited.text == text:
-        raise Refused(f"old_string and new_string are the same, so {read.path} would stay as it is.")
+        raise ToolRefused(f"old_string and new_string are the same, so {read.path} would stay as it is.")
     filesystem.write_bytes(params.path, edited.text.encode())
     done = f"Replaced {count(edited.count, 'occurrence')} in {read.path}" if edited.count > 1 else f"Edited {read.path}"
     result = EditFileResult(read.path, edited.count, edited.lines)
@@ -44,9 +44,9 @@ def _decoded(path: str, content: bytes) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError as exc:
-        raise Refused(f"{path} is no UTF-8 text (byte {exc.start:,}), and edit_file edits only such.") from exc
+        raise ToolRefused(f"{path} is no UTF-8 text (byte {exc.start:,}), and edit_file edits only such.") from exc
     if "\0" in text:
-        raise Refused(f"{path} is binary, and edit_file edits only text.")
+        raise ToolRefused(f"{path} is binary, and edit_file edits only text.")
     return text
 
 
@@ -60,7 +60,7 @@ class Edited:
 
 
 def replaced(text: str, params: EditFileParams, path: str = "the file") -> Edited:
-    """*text* with the one occurrence of ``old_string``, or all of them, replaced. Refused when there is none, or several.
+    """*text* with the one occurrence of ``old_string``, or all of them, replaced. ToolRefused when there is none, or several.
 
     ``\\n`` in ``old_string`` stands for any line ending, and in ``new_string`` for the one in use at that place.
     """
@@ -69,9 +69,9 @@ def replaced(text: str, params: EditFileParams, path: str = "the file") -> Edite
     if not places:
         from agentfs_files.tools.misses import explain_miss
 
-        raise Refused(explain_miss(plain, old, path))
+        raise ToolRefused(explain_miss(plain, old, path))
     if len(places) > 1 and not params.replace_all:
-        raise Refused(_ambiguous(plain, places, path))
+        raise ToolRefused(_ambiguous(plain, places, path))
     return _replace(text, plain, places, old, params)
 
 

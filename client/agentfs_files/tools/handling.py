@@ -31,7 +31,7 @@ READ_ONLY = (
 )
 
 
-class Refused(Exception):
+class ToolRefused(Exception):
     """A tool does not do what it was asked for. The message is for the model."""
 
 
@@ -46,7 +46,7 @@ def on_filesystem(work: Work[P, R], *, writes: bool = False, limits: ToolLimits 
             return failed(READ_ONLY)
         try:
             return work(params, filesystem, limits)
-        except (Refused, *EXPECTED) as exc:
+        except (ToolRefused, *EXPECTED) as exc:
             return refusal_of(exc, filesystem, params.path)
 
     return handle
@@ -56,7 +56,7 @@ def refusal_of(exc: Exception, filesystem: Filesystem | None, path: str) -> Tool
     """The result for what was raised about *path*. What no model can have caused is raised again."""
     if isinstance(exc, NotImplementedError | RecursionError):
         raise exc
-    return failed(str(exc) if isinstance(exc, Refused) else _explained(exc, filesystem, path))
+    return failed(str(exc) if isinstance(exc, ToolRefused) else _explained(exc, filesystem, path))
 
 
 def _explained(exc: Exception, filesystem: Filesystem | None, path: str) -> str:

@@ -3,7 +3,7 @@
 from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.tools.context import ToolResult
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.lines import Line, NotTextError, Window, window
 from agentfs_files.tools.parameters import LsParams, ReadFileParams
 from agentfs_files.tools.result_text import count, fitting, numbered
@@ -14,7 +14,7 @@ from agentfs_files.tools.tool_results import LsResult, ReadFileResult
 def ls(params: LsParams, filesystem: Filesystem, limits: ToolLimits) -> ToolResult[LsResult]:
     found = filesystem.stat(params.path)
     if not found.is_directory:
-        raise Refused(f"{found.path} is a file of {count(found.size_bytes, 'byte')}, not a directory. read_file shows it.")
+        raise ToolRefused(f"{found.path} is a file of {count(found.size_bytes, 'byte')}, not a directory. read_file shows it.")
     entries = sorted(filesystem.list(params.path), key=lambda entry: (not entry.is_directory, entry.name))
     shown, _ = fitting(map(_entry_line, entries[: limits.entries]), limits.result_characters)
     result = LsResult(found.path, tuple(entries[: len(shown)]), len(entries))
@@ -38,11 +38,11 @@ def read_file(params: ReadFileParams, filesystem: Filesystem, limits: ToolLimits
     try:
         found = window(filesystem, params.path, [(params.offset + 1, params.offset + most)], limits.line_characters)
     except NotTextError as exc:
-        raise Refused(
+        raise ToolRefused(
             f"{exc}. read_file shows UTF-8 text alone; take another file, or a program that knows this format."
         ) from exc
     if params.offset and params.offset >= found.total:
-        raise Refused(f"{found.path} has {count(found.total, 'line')}; offset={params.offset} is behind its end.")
+        raise ToolRefused(f"{found.path} has {count(found.total, 'line')}; offset={params.offset} is behind its end.")
     shown, _ = fitting(map(_line, found.lines), limits.result_characters)
     lines = found.lines[: len(shown)]
     end = params.offset + len(lines)

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from agentfs_files.filesystem.file_results import GlobMatch, GrepMatch
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.tools.context import ToolResult
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.ignoring import without_ignored
 from agentfs_files.tools.lines import NotTextError, Range, window
 from agentfs_files.tools.parameters import GlobParams, GrepParams
 from agentfs_files.tools.result_text import count, excerpt, fitting
 from agentfs_files.tools.tool_limits import ToolLimits
-from agentfs_files.tools.tool_results import FileCount, GlobResult, GrepResult
+from agentfs_files.tools.tool_results import GlobResult, GrepResult, MatchCount
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def glob(params: GlobParams, filesystem: Filesystem, limits: ToolLimits) -> Tool
 def _directory(path: str, filesystem: Filesystem) -> str:
     found = filesystem.stat(path)
     if not found.is_directory:
-        raise Refused(f"{found.path} is a file. Give a directory as path, and what to look for beneath it as pattern.")
+        raise ToolRefused(f"{found.path} is a file. Give a directory as path, and what to look for beneath it as pattern.")
     return found.path
 
 
@@ -67,7 +67,7 @@ def grep(params: GrepParams, filesystem: Filesystem, limits: ToolLimits) -> Tool
     if base.is_directory and not params.include_ignored:
         searched = _searched(filesystem, base.path, params.glob)
     found = _matches(params, searched, filesystem, most + 1)
-    counts = tuple(FileCount(path, len(list(group))) for path, group in groupby(found[:most], lambda match: match.path))
+    counts = tuple(MatchCount(path, len(list(group))) for path, group in groupby(found[:most], lambda match: match.path))
     matches = tuple(found[:most]) if with_lines else ()
     result = GrepResult(params.pattern, base.path, matches, counts, len(found) > most, searched.left_out)
     lines = _content(params, result, filesystem, limits) if with_lines else _per_file(params, result)

@@ -57,7 +57,7 @@ class GlobResult:
 
 
 @dataclass(slots=True, frozen=True)
-class FileCount:
+class MatchCount:
     path: str
     lines: int
 
@@ -70,7 +70,7 @@ class GrepResult:
     pattern: str
     path: str
     matches: tuple[GrepMatch, ...]
-    counts: tuple[FileCount, ...]
+    counts: tuple[MatchCount, ...]
     truncated: bool
     left_out: int = 0
 

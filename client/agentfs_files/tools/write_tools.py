@@ -2,7 +2,7 @@
 
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.tools.context import ToolResult
-from agentfs_files.tools.handling import Refused
+from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.parameters import RmParams, WriteFileParams
 from agentfs_files.tools.result_text import count
 from agentfs_files.tools.tool_limits import ToolLimits
@@ -20,7 +20,7 @@ def write_file(params: WriteFileParams, filesystem: Filesystem, limits: ToolLimi
 
 def check_length(text: str, limits: ToolLimits) -> None:
     if len(text) > limits.write_characters:
-        raise Refused(
+        raise ToolRefused(
             f"The text has {len(text):,} characters; one call takes {limits.write_characters:,}. Write the first part with "
             "write_file, and each further one with write_file and mode=append."
         )
@@ -29,14 +29,16 @@ def check_length(text: str, limits: ToolLimits) -> None:
 def rm(params: RmParams, filesystem: Filesystem, limits: ToolLimits) -> ToolResult[RmResult]:
     where = _path_of(params.path, filesystem)
     if where in ("", "."):
-        raise Refused("The root of the workspace cannot be removed; name something inside it.")
+        raise ToolRefused("The root of the workspace cannot be removed; name something inside it.")
     try:
         filesystem.delete(where)  # also a symlink to a directory, of which stat() says that it is a directory
         return ToolResult(f"Removed {where}.", RmResult(where, 1))
     except IsADirectoryError:
         files = len(filesystem.glob("**/*", path=where))
     if not params.recursive:
-        raise Refused(f"{where} is a directory with {count(files, 'file')} in it. recursive=true removes it with all of them.")
+        raise ToolRefused(
+            f"{where} is a directory with {count(files, 'file')} in it. recursive=true removes it with all of them."
+        )
     filesystem.delete(where, recursive=True)
     return ToolResult(f"Removed the directory {where} with {count(files, 'file')} in it.", RmResult(where, files))
 

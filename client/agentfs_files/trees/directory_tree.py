@@ -1,17 +1,16 @@
 """A directory as a source: types, modes, owners, times, xattrs, ACLs, hard links and holes, read without following a symlink."""
 
-import errno
 import os
 import stat
 from collections.abc import Callable
 from types import TracebackType
 
-from agentfs_files.trees.descent import Descent
-from agentfs_files.trees.tree_source import Chunks, Entry, join
+from agentfs_files.trees.tree_source import Chunks, TreeEntry
+from agentfs_host import xattrs
+from agentfs_host.descent import Descent, join
 from agentfs_host.extents import extents
 
 CHUNK = 1 << 20
-_NO_XATTRS = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
 
 
 class Directory:
@@ -37,10 +36,10 @@ class Directory:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def root(self) -> Entry:
+    def root(self) -> TreeEntry:
         return self._entry(b"", os.fstat(self._fd), self._fd)
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         fd = self._way.fd(directory.path)
         found = []
         for name in sorted(os.fsencode(name) for name in os.listdir(fd)):
@@ -52,7 +51,7 @@ class Directory:
                 continue  # a live directory: it has just gone
         return found
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # it may have become a FIFO
         fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
         try:
@@ -61,11 +60,11 @@ class Directory:
         finally:
             os.close(fd)
 
-    def _entry(self, path: bytes, info: os.stat_result, parent_fd: int) -> Entry:
+    def _entry(self, path: bytes, info: os.stat_result, parent_fd: int) -> TreeEntry:
         where = b"/proc/self/fd/%d/%s" % (parent_fd, path.rpartition(b"/")[2] or b".")
         is_link = stat.S_ISLNK(info.st_mode)
         linked = info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode) and info.st_dev == self._device
-        return Entry(
+        return TreeEntry(
             path, info.st_mode, info.st_uid, info.st_gid,
             size=info.st_size if stat.S_ISREG(info.st_mode) else 0,
             mtime_ns=info.st_mtime_ns,
@@ -82,21 +81,8 @@ def count(root: str) -> int:
 
 
 def read_xattrs(where: bytes) -> dict[str, bytes]:
-    """All that may be read; ACLs are among them."""
-    found = {}
-    try:
-        names = os.listxattr(where, follow_symlinks=False)
-    except OSError as exc:
-        if exc.errno in _NO_XATTRS:
-            return {}
-        raise
-    for name in names:
-        try:
-            found[name] = os.getxattr(where, name, follow_symlinks=False)
-        except OSError as exc:
-            if exc.errno not in _NO_XATTRS:
-                raise
-    return found
+    """Return the extended attributes that may be read, ACLs among them; a symlink's own."""
+    return {os.fsdecode(name): value for name, value in xattrs.read_all(where, follow=False).items()}
 
 
 def _read(fd: int, start: int, end: int) -> Chunks:

@@ -9,9 +9,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from agentfs_files.trees.descent import Descent
 from agentfs_files.trees.directory_tree import CHUNK, read_xattrs
-from agentfs_files.trees.tree_source import Chunks, Entry, Step, Tree, join
+from agentfs_files.trees.tree_source import Chunks, Step, TreeEntry, TreeSource
+from agentfs_host.descent import Descent, join
 from agentfs_host.extents import extents
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,7 +20,7 @@ _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
 
 def make_equal(
     target: str | bytes,
-    source: Tree,
+    source: TreeSource,
     step: Step = lambda done, total: None,
     total: int = 0,
     keep: Callable[[bytes], bool] = lambda path: False,
@@ -42,7 +42,7 @@ def make_equal(
 
 
 class _Writer:
-    def __init__(self, root_fd: int, source: Tree, keep: Callable[[bytes], bool]) -> None:
+    def __init__(self, root_fd: int, source: TreeSource, keep: Callable[[bytes], bool]) -> None:
         self._way, self._source, self._keep = Descent(root_fd), source, keep
         self._groups: dict[int, bytes] = {}  # group -> its first name, which is in place
         self._claimed: dict[int, bytes] = {}  # inode with several names -> the name that keeps it
@@ -70,7 +70,7 @@ class _Writer:
 
     # -- directories
 
-    def _make_directory(self, entry: Entry) -> bool:
+    def _make_directory(self, entry: TreeEntry) -> bool:
         """True when there was none."""
         info = self._look(entry)
         if info is not None and stat.S_ISDIR(info.st_mode):
@@ -80,7 +80,7 @@ class _Writer:
         os.mkdir(entry.name, stat.S_IMODE(entry.mode) if entry.loose else 0o700, dir_fd=self._way.fd(entry.parent))
         return True
 
-    def _enter(self, entry: Entry, is_new: bool) -> Iterator[Entry]:
+    def _enter(self, entry: TreeEntry, is_new: bool) -> Iterator[TreeEntry]:
         children = []
         for child in self._source.children(entry):
             if self._keep(child.path):
@@ -98,7 +98,7 @@ class _Writer:
 
     # -- other entries
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: TreeEntry) -> None:
         info = self._look(entry)
         if entry.group and self._join_group(entry, info):
             return
@@ -115,7 +115,7 @@ class _Writer:
         if entry.group:
             self._groups[entry.group] = entry.path
 
-    def _join_group(self, entry: Entry, info: os.stat_result | None) -> bool:
+    def _join_group(self, entry: TreeEntry, info: os.stat_result | None) -> bool:
         """Makes an entry another name of a file that is in place; False when it is the first."""
         first = self._groups.get(entry.group)
         if first is None:
@@ -133,7 +133,7 @@ class _Writer:
             os.close(fd)
         return True
 
-    def _usable(self, entry: Entry, info: os.stat_result) -> bool:
+    def _usable(self, entry: TreeEntry, info: os.stat_result) -> bool:
         """Whether what is there may stay and be changed: of the same type, and no other name relies on it."""
         if stat.S_IFMT(info.st_mode) != stat.S_IFMT(entry.mode):
             return False
@@ -141,7 +141,7 @@ class _Writer:
             return bool(entry.group) and self._claimed.setdefault(info.st_ino, entry.path) == entry.path
         return entry.is_file or entry.is_link or info.st_rdev == entry.rdev
 
-    def _put_file(self, entry: Entry, info: os.stat_result | None) -> None:
+    def _put_file(self, entry: TreeEntry, info: os.stat_result | None) -> None:
         fd = self._way.fd(entry.parent)
         if info is not None and info.st_size == entry.size and self._has_content(fd, entry, info):
             return
@@ -160,7 +160,7 @@ class _Writer:
         finally:
             os.close(file)
 
-    def _has_content(self, dir_fd: int, entry: Entry, info: os.stat_result) -> bool:
+    def _has_content(self, dir_fd: int, entry: TreeEntry, info: os.stat_result) -> bool:
         """A time with a fraction of a second is no accident; whole seconds are what build tools set, so then we read."""
         if entry.mtime_ns == info.st_mtime_ns and info.st_mtime_ns % 1_000_000_000:
             return True
@@ -171,7 +171,7 @@ class _Writer:
         finally:
             os.close(file)
 
-    def _put_symlink(self, entry: Entry, info: os.stat_result | None) -> None:
+    def _put_symlink(self, entry: TreeEntry, info: os.stat_result | None) -> None:
         fd = self._way.fd(entry.parent)
         if info is not None:
             if os.readlink(self._way.where(entry.path)) == entry.target:
@@ -179,7 +179,7 @@ class _Writer:
             os.unlink(entry.name, dir_fd=fd)
         os.symlink(entry.target, entry.name, dir_fd=fd)
 
-    def _make_special(self, entry: Entry) -> bool:
+    def _make_special(self, entry: TreeEntry) -> bool:
         try:
             os.mknod(entry.name, stat.S_IFMT(entry.mode) | 0o600, entry.rdev, dir_fd=self._way.fd(entry.parent))
         except PermissionError:
@@ -189,7 +189,7 @@ class _Writer:
 
     # -- attributes
 
-    def _settle(self, entry: Entry, is_new: bool) -> None:
+    def _settle(self, entry: TreeEntry, is_new: bool) -> None:
         """Owner, xattrs, mode, times: in this order, since a new owner clears setuid bits and capabilities."""
         where = self._way.where(entry.path)
         info = os.lstat(where)
@@ -203,7 +203,7 @@ class _Writer:
         if entry.mtime_ns is not None and info.st_mtime_ns != entry.mtime_ns:
             os.utime(where, ns=(info.st_atime_ns, entry.mtime_ns), follow_symlinks=False)
 
-    def _give_owner(self, entry: Entry, where: bytes, info: os.stat_result) -> None:
+    def _give_owner(self, entry: TreeEntry, where: bytes, info: os.stat_result) -> None:
         uid, gid = entry.uid, entry.gid
         if uid is None or gid is None or (uid, gid) == (info.st_uid, info.st_gid):
             return
@@ -214,7 +214,7 @@ class _Writer:
                 raise
             self._lacks(entry, f"it belongs to {uid}:{gid}, and giving it away is not permitted")
 
-    def _give_mode(self, entry: Entry, where: bytes, mode: int) -> None:
+    def _give_mode(self, entry: TreeEntry, where: bytes, mode: int) -> None:
         try:
             os.chmod(where, mode)
         except OSError as exc:
@@ -222,7 +222,7 @@ class _Writer:
                 raise
             self._lacks(entry, f"its mode {mode:o} cannot be set here")
 
-    def _give_xattrs(self, entry: Entry, where: bytes, info: os.stat_result) -> None:
+    def _give_xattrs(self, entry: TreeEntry, where: bytes, info: os.stat_result) -> None:
         wanted, present = entry.xattrs or {}, read_xattrs(where)
         if wanted == present:
             return
@@ -239,31 +239,19 @@ class _Writer:
                     raise
                 self._lacks(entry, f"its attribute {name} cannot be set here")
 
-    def _lacks(self, entry: Entry, what: str) -> None:
+    def _lacks(self, entry: TreeEntry, what: str) -> None:
         self.lacking.append(f"{entry.path.decode('utf-8', 'surrogateescape')}: {what}")
 
     # -- looking and removing
 
-    def _look(self, entry: Entry) -> os.stat_result | None:
+    def _look(self, entry: TreeEntry) -> os.stat_result | None:
         try:
             return os.lstat(self._way.where(entry.path))
         except FileNotFoundError:
             return None
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: TreeEntry) -> None:
         _remove_at(self._way.fd(entry.parent), entry.path, self._keep)
-
-
-def remove_tree(path: str) -> None:
-    """Removes a directory with all that is in it, whatever the modes inside; one that is not there is no error."""
-    directory, name = os.path.split(os.path.abspath(path))
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _remove_at(fd, os.fsencode(name), lambda path: False)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(fd)
 
 
 def _remove_at(dir_fd: int, path: bytes, keep: Callable[[bytes], bool]) -> None:
@@ -286,7 +274,7 @@ def _remove_at(dir_fd: int, path: bytes, keep: Callable[[bytes], bool]) -> None:
         os.rmdir(name, dir_fd=dir_fd)
 
 
-def _permissions(entry: Entry, info: os.stat_result, is_new: bool) -> int:
+def _permissions(entry: TreeEntry, info: os.stat_result, is_new: bool) -> int:
     if not entry.loose:
         return stat.S_IMODE(entry.mode)
     mode = stat.S_IMODE(info.st_mode)

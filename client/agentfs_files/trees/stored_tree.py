@@ -8,7 +8,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
-from agentfs_files.trees.tree_source import Chunks, Entry
+from agentfs_files.trees.tree_source import Chunks, TreeEntry
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
 HOLE = 1 << 16  # stretches of zeros of that size, aligned, become holes
@@ -41,7 +41,7 @@ class Stored(msgspec.Struct, omit_defaults=True):
         return base64.b64decode(self.raw, validate=True) if self.raw else self.path.encode("utf-8")
 
 
-def store(entry: Entry, path: bytes, name: str = "") -> Stored:
+def store(entry: TreeEntry, path: bytes, name: str = "") -> Stored:
     """*path*: as it is to be written down."""
     try:
         text, raw = path.decode("utf-8"), ""
@@ -54,10 +54,10 @@ def store(entry: Entry, path: bytes, name: str = "") -> Stored:
     )  # fmt: skip
 
 
-def restore(stored: Stored, path: bytes) -> Entry:
+def restore(stored: Stored, path: bytes) -> TreeEntry:
     """The entry at *path*; a symlink's target comes from elsewhere."""
     xattrs = {os.fsdecode(unquote_to_bytes(key)): value for key, value in stored.xattrs.items()}
-    return Entry(
+    return TreeEntry(
         path, stored.mode, stored.uid, stored.gid, stored.size, stored.mtime_ns, stored.rdev, b"",
         None if stored.loose else xattrs, stored.links, stored.loose,
     )  # fmt: skip

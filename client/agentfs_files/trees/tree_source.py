@@ -11,7 +11,7 @@ Chunks = Iterator[tuple[int, bytes]]  # (offset, data) in order; what lies betwe
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One name of a tree. None, and no xattrs as None, means: this form does not say, whatever is there may stay.
 
     ``path`` is relative to the root, b"" for the root itself; ``mode`` is st_mode. Entries with the same ``group`` (not 0)
@@ -53,21 +53,21 @@ class Entry:
         return self.path.rpartition(b"/")[0]
 
 
-class Tree(Protocol):
+class TreeSource(Protocol):
     """A tree that can be read, in whatever form."""
 
-    def root(self) -> Entry: ...
+    def root(self) -> TreeEntry: ...
 
-    def children(self, directory: Entry) -> list[Entry]:
+    def children(self, directory: TreeEntry) -> list[TreeEntry]:
         """What is in a directory, sorted by name."""
         ...
 
-    def chunks(self, entry: Entry) -> Chunks:
+    def chunks(self, entry: TreeEntry) -> Chunks:
         """The content of a regular file."""
         ...
 
 
-def walk(tree: Tree) -> Iterator[Entry]:
+def walk(tree: TreeSource) -> Iterator[TreeEntry]:
     """Every entry, a directory before what is in it; the root first."""
     stack = [iter([tree.root()])]
     while stack:
@@ -78,7 +78,3 @@ def walk(tree: Tree) -> Iterator[Entry]:
         yield entry
         if entry.is_dir:
             stack.append(iter(tree.children(entry)))
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentfs_files.integrations.mcp.mcp_tool import Refused
+from agentfs_files.integrations.mcp.mcp_tool import McpRefused
 
 _CRLF = "\r\n"
 _INDENT = re.compile(r"[ \t]*")
@@ -13,16 +13,16 @@ _SHOWN = 200  # characters of a text that was not found
 
 def apply(text: str, edits: Iterable[tuple[str, str]], path: str) -> str:
     """Each edit replaces the first place that holds its old text; where there is none, the first lines that are the same but for
-    white space at their ends. Refused when there are none either."""
+    white space at their ends. McpRefused when there are none either."""
     for number, (old, new) in enumerate(edits, 1):
         if not old:
-            raise Refused(f"the oldText of edit {number} is empty; write_file writes a whole file")
+            raise McpRefused(f"the oldText of edit {number} is empty; write_file writes a whole file")
         replaced = _replace_text(text, old, new)
         if replaced is None:
             replaced = _replace_lines(text, old, new)
         if replaced is None:
             shown = old if len(old) <= _SHOWN else f"{old[:_SHOWN]}…"
-            raise Refused(f"{path} does not hold the oldText of edit {number}, so nothing was changed:\n{shown}")
+            raise McpRefused(f"{path} does not hold the oldText of edit {number}, so nothing was changed:\n{shown}")
         text = replaced
     return text
 

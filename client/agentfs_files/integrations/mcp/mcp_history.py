@@ -10,7 +10,7 @@ from msgspec import Meta
 from agentfs_files.filesystem.filesystem_protocol import DiffableFilesystem, PatchingFilesystem, SnapshotableFilesystem
 from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_files.integrations.mcp.mcp_edits import fenced
-from agentfs_files.integrations.mcp.mcp_tool import Refused, Text, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
 
 _PREFIX_CHARACTERS = 6  # by which an id may be named
 _SHOWN_PATHS = 1_000
@@ -41,7 +41,7 @@ class DiffResult(Text, frozen=True):
     deleted: Sequence[str]
 
 
-class Snapshot(Tool, frozen=True):
+class TakeSnapshot(McpTool, frozen=True):
     """Fix the state of all files as it is now, so that restore can bring it back. Take one before a risky change."""
 
     name: ClassVar[str] = "snapshot"
@@ -57,7 +57,7 @@ class Snapshot(Tool, frozen=True):
         return SnapshotResult(f"Took snapshot {_line(taken)}", _taken(taken))
 
 
-class Restore(Tool, frozen=True):
+class RestoreSnapshot(McpTool, frozen=True):
     """Put all files back to a snapshot: what was made since goes, what was changed or deleted since is as it was."""
 
     name: ClassVar[str] = "restore"
@@ -77,7 +77,7 @@ class Restore(Tool, frozen=True):
         return SnapshotResult(f"All files are as they were in snapshot {_line(found)}", _taken(found))
 
 
-class ListSnapshots(Tool, frozen=True):
+class ListSnapshots(McpTool, frozen=True):
     """List the snapshots there are, the newest first: id, time, tag."""
 
     name: ClassVar[str] = "list_snapshots"
@@ -90,7 +90,7 @@ class ListSnapshots(Tool, frozen=True):
         return SnapshotsResult("\n".join(map(_line, found)) or "No snapshots yet", [_taken(snapshot) for snapshot in found])
 
 
-class Diff(Tool, frozen=True):
+class DiffSnapshot(McpTool, frozen=True):
     """Tell which files differ between two snapshots, or between a snapshot and now: a line for each with A (added), M (modified)
     or D (deleted)."""
 
@@ -110,7 +110,7 @@ class Diff(Tool, frozen=True):
         return DiffResult(_names(found) or "Nothing differs", found.added, found.modified, found.deleted)
 
 
-class DiffWithPatch(Tool, frozen=True):
+class DiffWithPatch(McpTool, frozen=True):
     """Show what changed between two snapshots, or up to now: a line for each file with A (added), M (modified) or D (deleted), or
     with patch=true a patch as git shows it. Without arguments: all that was ever changed in this workspace."""
 
@@ -146,7 +146,7 @@ def _line(snapshot: FilesystemSnapshot) -> str:
 def _newest(workspace: Workspace) -> FilesystemSnapshot:
     found = workspace.snapshots()
     if not found:
-        raise Refused("there is no snapshot to compare with yet; snapshot takes one")
+        raise McpRefused("there is no snapshot to compare with yet; snapshot takes one")
     return found[0]
 
 
@@ -158,7 +158,7 @@ def _find(workspace: Workspace, ref: str) -> FilesystemSnapshot:
     found = [snapshot for snapshot in known if len(ref) >= _PREFIX_CHARACTERS and snapshot.commit_ref.startswith(ref)]
     if len(found) != 1:
         what = "there is no snapshot" if not found else f"{len(found)} snapshots begin with"
-        raise Refused(f"{what} {ref}; list_snapshots shows those there are")
+        raise McpRefused(f"{what} {ref}; list_snapshots shows those there are")
     return found[0]
 
 

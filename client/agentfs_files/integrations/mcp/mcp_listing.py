@@ -9,7 +9,7 @@ from msgspec import Meta
 from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.search import path_matcher
 from agentfs_files.filesystem.virtual_paths import join
-from agentfs_files.integrations.mcp.mcp_tool import Text, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Text, Workspace
 
 DirectoryPath = Annotated[
     str, Meta(description="A directory: an absolute path, or one relative to the root of the workspace; `.` is the root.")
@@ -20,7 +20,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 Excluded = Callable[[str], bool]
 
 
-class ListDirectory(Tool, frozen=True):
+class ListDirectory(McpTool, frozen=True):
     """List what is in a directory, one name on a line after [DIR] or [FILE], sorted by name."""
 
     name: ClassVar[str] = "list_directory"
@@ -32,7 +32,7 @@ class ListDirectory(Tool, frozen=True):
         return Text("\n".join(f"{_mark(entry)} {entry.name}" for entry in workspace.filesystem.list(self.path)))
 
 
-class ListDirectoryWithSizes(Tool, frozen=True):
+class ListDirectoryWithSizes(McpTool, frozen=True):
     """List what is in a directory with the sizes of files, sorted by name or the largest first, and how much it is together."""
 
     name: ClassVar[str] = "list_directory_with_sizes"
@@ -55,7 +55,7 @@ class ListDirectoryWithSizes(Tool, frozen=True):
         return Text("\n".join(lines + summary))
 
 
-class DirectoryTree(Tool, frozen=True):
+class DirectoryTree(McpTool, frozen=True):
     """Show a directory with all that is beneath it, as a JSON array of {name, type: file or directory, children}. Files have no
     children. What is behind a symlink to a directory is not shown."""
 
@@ -73,7 +73,7 @@ class DirectoryTree(Tool, frozen=True):
         return Text(json.dumps(list(_tree(workspace, entries, "", _matching(widened))), indent=2, ensure_ascii=False))
 
 
-class SearchFiles(Tool, frozen=True):
+class SearchFiles(McpTool, frozen=True):
     """Find files and directories by a pattern of their paths, beneath a directory. `*.py` is about that directory alone,
     `**/*.py` about all beneath it. Returns absolute paths, one on a line."""
 
@@ -95,7 +95,7 @@ class SearchFiles(Tool, frozen=True):
         return Text("\n".join(found) or "No matches found")
 
 
-class GetFileInfo(Tool, frozen=True):
+class GetFileInfo(McpTool, frozen=True):
     """Tell what is known of a file or directory: size in bytes, times, kind, permissions."""
 
     name: ClassVar[str] = "get_file_info"
@@ -116,7 +116,7 @@ class GetFileInfo(Tool, frozen=True):
         return Text("\n".join(f"{key}: {value}" for key, value in known.items() if value is not None))
 
 
-class ListAllowedDirectories(Tool, frozen=True):
+class ListAllowedDirectories(McpTool, frozen=True):
     """Tell which directory all tools work in: the root that absolute paths begin with."""
 
     name: ClassVar[str] = "list_allowed_directories"

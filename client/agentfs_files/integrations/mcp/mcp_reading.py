@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from agentfs_files.filesystem.filesystem_protocol import ByteReader
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
-from agentfs_files.integrations.mcp.mcp_tool import CUT_AT_BYTES, Refused, Text, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import CUT_AT_BYTES, McpRefused, McpTool, Text, Workspace
 
 FilePath = Annotated[str, Meta(description="A file: an absolute path, or one relative to the root of the workspace.")]
 
@@ -31,7 +31,7 @@ _UNKNOWN_TYPE = "application/octet-stream"
 _BLOCK_BYTES = 1 << 16
 
 
-class ReadTextFile(Tool, frozen=True):
+class ReadTextFile(McpTool, frozen=True):
     """Read a text file: all of it, or its first lines (head) or its last ones (tail) without the newline behind them. Bytes that
     are no UTF-8 show as U+FFFD; a binary file is refused."""
 
@@ -44,7 +44,7 @@ class ReadTextFile(Tool, frozen=True):
 
     def run(self, workspace: Workspace) -> Text:
         if self.head and self.tail:
-            raise Refused("head and tail cannot both be given: ask for the first lines or for the last ones")
+            raise McpRefused("head and tail cannot both be given: ask for the first lines or for the last ones")
         return Text(_text(workspace, self.path, self.head or 0, self.tail or 0))
 
 
@@ -55,7 +55,7 @@ class ReadFile(ReadTextFile, frozen=True):
     title: ClassVar[str] = "Read a text file (older name)"
 
 
-class ReadMultipleFiles(Tool, frozen=True):
+class ReadMultipleFiles(McpTool, frozen=True):
     """Read several text files at once. Each comes after its path and a colon, with lines of three hyphens between them; for one
     that cannot be read there is the reason instead."""
 
@@ -76,7 +76,7 @@ class ReadMultipleFiles(Tool, frozen=True):
     def _part(self, workspace: Workspace, path: str) -> str:
         try:
             return f"{path}:\n{_text(workspace, path, 0, 0)}\n"
-        except (Refused, *EXPECTED) as exc:
+        except (McpRefused, *EXPECTED) as exc:
             return f"{path}: Error - {sentence(exc, path)}"
 
 
@@ -99,7 +99,7 @@ class MediaResult(msgspec.Struct, frozen=True):
     content: list[Block]
 
 
-class ReadMediaFile(Tool, frozen=True):
+class ReadMediaFile(McpTool, frozen=True):
     """Read a file of any kind: images and sounds as such, others as an embedded resource; always in base64, with the type."""
 
     name: ClassVar[str] = "read_media_file"
@@ -123,7 +123,7 @@ def _text(workspace: Workspace, path: str, head: int, tail: int) -> str:
     with workspace.filesystem.open_read(path) as reader:
         content = _last_lines(reader, tail) if tail else _first_lines(reader, head) if head else _all(reader)
     if b"\0" in content:
-        raise Refused(f"{path} is binary, not text; read_media_file returns such files")
+        raise McpRefused(f"{path} is binary, not text; read_media_file returns such files")
     return content.decode("utf-8", "replace")
 
 
@@ -162,5 +162,5 @@ def _check_room(reader: ByteReader, size: int) -> None:
         raise _too_much(reader.path, size)
 
 
-def _too_much(path: str, size: int) -> Refused:
-    return Refused(f"{path}: {size} bytes are more than is returned at once; head or tail shows a part, grep finds lines")
+def _too_much(path: str, size: int) -> McpRefused:
+    return McpRefused(f"{path}: {size} bytes are more than is returned at once; head or tail shows a part, grep finds lines")

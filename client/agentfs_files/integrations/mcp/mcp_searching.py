@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from agentfs_files.integrations.mcp.mcp_listing import DirectoryPath
-from agentfs_files.integrations.mcp.mcp_tool import Refused, Text, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
 from agentfs_files.tools.catalogue import glob_handler, grep_handler
 from agentfs_files.tools.context import ToolContext, ToolResult
 from agentfs_files.tools.parameters import GlobParams, GrepParams, OutputMode
@@ -13,7 +13,7 @@ from agentfs_files.tools.parameters import GlobParams, GrepParams, OutputMode
 _IncludeIgnored = Annotated[bool, Meta(description="Also what .gitignore and .ignore files exclude, and .git.")]
 
 
-class Glob(Tool, frozen=True):
+class Glob(McpTool, frozen=True):
     """Find files by a pattern of their paths; `**` stands for any number of directories. What .gitignore excludes is left out.
     Returns paths relative to the root, one on a line."""
 
@@ -29,7 +29,7 @@ class Glob(Tool, frozen=True):
         return _said(glob_handler(parameters, context=ToolContext(filesystem=workspace.filesystem)))
 
 
-class Grep(Tool, frozen=True):
+class Grep(McpTool, frozen=True):
     """Search the lines of text files for a regular expression. What .gitignore excludes is left out. Returns path, line number
     and line; paths are relative to the root."""
 
@@ -55,5 +55,5 @@ class Grep(Tool, frozen=True):
 
 def _said(result: ToolResult[Any]) -> Text:
     if not result.success:
-        raise Refused(result.message)
+        raise McpRefused(result.message)
     return Text(result.message)

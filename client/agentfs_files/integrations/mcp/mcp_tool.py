@@ -11,7 +11,7 @@ from agentfs_files.filesystem.records import FilesystemSnapshot
 CUT_AT_BYTES = 32 << 20  # what is returned at once
 
 
-class Refused(Exception):
+class McpRefused(Exception):
     """A tool does not do what it was asked for. The message is one sentence for the model."""
 
 
@@ -46,7 +46,7 @@ class Workspace:
         return self.filesystem.log() if isinstance(self.filesystem, PatchingFilesystem) else self._taken[::-1]
 
 
-class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class McpTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The docstring of a tool is its description for the model, its fields are the arguments.
 
     ``changes``: it writes something; ``destroys``: what was there before may be gone; ``repeatable``: doing it twice is the same
@@ -62,5 +62,5 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     result: ClassVar[type[Any]] = Text
 
     def run(self, workspace: Workspace) -> Any:
-        """An instance of ``result``. Refused, OSError, ValueError, RuntimeError."""
+        """An instance of ``result``. McpRefused, OSError, ValueError, RuntimeError."""
         raise NotImplementedError

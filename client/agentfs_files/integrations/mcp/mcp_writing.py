@@ -8,12 +8,12 @@ from msgspec import Meta
 from agentfs_files.filesystem.filesystem_protocol import MovableFilesystem
 from agentfs_files.integrations.mcp import mcp_edits
 from agentfs_files.integrations.mcp.mcp_reading import FilePath
-from agentfs_files.integrations.mcp.mcp_tool import Refused, Text, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
 
 _AnyPath = Annotated[str, Meta(description="An absolute path, or one relative to the root of the workspace.")]
 
 
-class WriteFile(Tool, frozen=True):
+class WriteFile(McpTool, frozen=True):
     """Write a text file: make it, or replace all that is in it. Its directory must be there already."""
 
     name: ClassVar[str] = "write_file"
@@ -35,7 +35,7 @@ class Edit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     new_text: Annotated[str, Meta(description="What to put in its place.")]
 
 
-class EditFile(Tool, frozen=True):
+class EditFile(McpTool, frozen=True):
     """Change pieces of a text file, one after the other; each edit replaces the first place that holds its oldText. Indentation
     may differ where whole lines are given. All edits are made, or none. Returns a patch of what changed (dryRun: of what would).
     """
@@ -54,14 +54,14 @@ class EditFile(Tool, frozen=True):
         try:
             text = found.content.decode()
         except UnicodeDecodeError as exc:
-            raise Refused(f"{self.path} is no UTF-8 text (byte {exc.start}), and only such can be edited") from exc
+            raise McpRefused(f"{self.path} is no UTF-8 text (byte {exc.start}), and only such can be edited") from exc
         edited = mcp_edits.apply(text, ((edit.old_text, edit.new_text) for edit in self.edits), self.path)
         if edited != text and not self.dry_run:
             workspace.filesystem.write(self.path, edited)
         return Text(mcp_edits.fenced(mcp_edits.patch(found.path, text, edited)))
 
 
-class CreateDirectory(Tool, frozen=True):
+class CreateDirectory(McpTool, frozen=True):
     """Make a directory and those above it that are missing. One that is there already is left as it is."""
 
     name: ClassVar[str] = "create_directory"
@@ -76,7 +76,7 @@ class CreateDirectory(Tool, frozen=True):
         return Text(f"Successfully created directory {self.path}")
 
 
-class MoveFile(Tool, frozen=True):
+class MoveFile(McpTool, frozen=True):
     """Move or rename a file or directory. Nothing is replaced: there must be nothing at the destination, whose directory must be
     there already."""
 

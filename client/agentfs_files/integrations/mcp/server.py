@@ -16,7 +16,7 @@ import msgspec
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
-from agentfs_files.integrations.mcp.mcp_history import Diff, DiffWithPatch, ListSnapshots, Restore, Snapshot
+from agentfs_files.integrations.mcp.mcp_history import DiffSnapshot, DiffWithPatch, ListSnapshots, RestoreSnapshot, TakeSnapshot
 from agentfs_files.integrations.mcp.mcp_listing import (
     DirectoryTree,
     GetFileInfo,
@@ -27,7 +27,7 @@ from agentfs_files.integrations.mcp.mcp_listing import (
 )
 from agentfs_files.integrations.mcp.mcp_reading import ReadFile, ReadMediaFile, ReadMultipleFiles, ReadTextFile
 from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
-from agentfs_files.integrations.mcp.mcp_tool import Refused, Tool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Workspace
 from agentfs_files.integrations.mcp.mcp_writing import CreateDirectory, EditFile, MoveFile, WriteFile
 from agentfs_files.tools.tool import json_schema
 
@@ -41,10 +41,10 @@ _ENDED_BY = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
 
-_TOOLS: tuple[type[Tool], ...] = (
+_TOOLS: tuple[type[McpTool], ...] = (
     ReadTextFile, ReadMediaFile, ReadMultipleFiles, WriteFile, EditFile, CreateDirectory, ListDirectory, ListDirectoryWithSizes,
     DirectoryTree, MoveFile, SearchFiles, GetFileInfo, ListAllowedDirectories, ReadFile,
-    Glob, Grep, Snapshot, Restore, ListSnapshots, Diff, DiffWithPatch,
+    Glob, Grep, TakeSnapshot, RestoreSnapshot, ListSnapshots, DiffSnapshot, DiffWithPatch,
 )  # fmt: skip
 
 
@@ -125,13 +125,13 @@ def make_server(
     )
 
 
-def _offered(filesystem: Filesystem) -> Iterable[type[Tool]]:
+def _offered(filesystem: Filesystem) -> Iterable[type[McpTool]]:
     return (tool for tool in _TOOLS if isinstance(filesystem, tool.needs) and not (tool.changes and filesystem.read_only))
 
 
 def _instructions(workspace: Workspace, tools: Iterable[str]) -> str:
     parts = [f"All paths are beneath {workspace.root}; they may be given relative to it."]
-    if Restore.name in tools:
+    if RestoreSnapshot.name in tools:
         parts.append(
             "snapshot fixes the state of all files in an instant and restore brings it back: use them around risky steps."
         )
@@ -140,7 +140,7 @@ def _instructions(workspace: Workspace, tools: Iterable[str]) -> str:
     return " ".join(parts)
 
 
-def _description(tool: type[Tool]) -> "types.Tool":
+def _description(tool: type[McpTool]) -> "types.Tool":
     from mcp import types
 
     schema, result = json_schema(tool), json_schema(tool.result)
@@ -156,16 +156,16 @@ def _description(tool: type[Tool]) -> "types.Tool":
     )
 
 
-def _call(tool: type[Tool], given: dict[str, Any], workspace: Workspace, with_snapshot: bool) -> "types.CallToolResult":
+def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with_snapshot: bool) -> "types.CallToolResult":
     path = str(given.get("path") or given.get("destination") or "")
     try:
         asked = msgspec.convert(given, tool, strict=False)
-        if with_snapshot and tool.changes and tool not in (Snapshot, Restore):
+        if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
         return _answer(asked.run(workspace))
     except msgspec.ValidationError as exc:
         return _failure(f"{tool.name} cannot be called so: {exc}")
-    except (Refused, *EXPECTED) as exc:
+    except (McpRefused, *EXPECTED) as exc:
         return _failure(sentence(exc, path))
     except Exception as exc:  # noqa: BLE001 - the server goes on, whatever a tool does
         _log.exception("%s failed", tool.name)

@@ -5,20 +5,12 @@ be written through. And nobody learns from a descriptor where the file lies: the
 go with their descriptor. Source: open_tree(2), mount_setattr(2); Linux 5.12.
 """
 
-import ctypes
 import errno
 import os
 import socket
-import struct
 
-_SYS_OPEN_TREE, _SYS_MOUNT_SETATTR = 428, 442
-_CLONE, _EMPTY_PATH = 1, 0x1000
-_ATTR = struct.Struct("=QQQQ")  # to set, to clear, propagation, user namespace
-_RDONLY, _NOSUID, _NODEV = 1, 2, 4
-_NEWUSER, _NEWNS = 0x10000000, 0x00020000
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+from agentfs_host import syscalls
+from agentfs_host.syscalls import CLONE_NEWNS, CLONE_NEWUSER, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY
 
 
 def views(*places: tuple[str, bool]) -> list[int]:
@@ -37,9 +29,9 @@ def _make(places: tuple[tuple[str, bool], ...]) -> list[int]:
     made: list[int] = []
     try:
         for path, writable in places:
-            made.append(_check(_libc.syscall(_SYS_OPEN_TREE, -100, os.fsencode(path), _CLONE | os.O_CLOEXEC)))
-            attributes = _ATTR.pack(_NOSUID | _NODEV | (0 if writable else _RDONLY), 0, 0, 0)
-            _check(_libc.syscall(_SYS_MOUNT_SETATTR, made[-1], b"", _EMPTY_PATH, attributes, len(attributes)))
+            made.append(syscalls.copy_mount(os.fsencode(path)))
+            readonly = 0 if writable else MOUNT_ATTR_RDONLY
+            syscalls.set_mount_attributes(made[-1], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | readonly)
     except BaseException:
         for fd in made:
             os.close(fd)
@@ -53,7 +45,7 @@ def _made_by_child(places: tuple[tuple[str, bool], ...]) -> list[int]:
         child = os.fork()
         if child == 0:
             try:
-                _check(_libc.unshare(_NEWUSER | _NEWNS))
+                syscalls.unshare(CLONE_NEWUSER | CLONE_NEWNS)
                 socket.send_fds(theirs, [b"\0"], _make(places))
             except OSError as exc:
                 theirs.send(bytes([exc.errno or errno.EIO]))
@@ -68,10 +60,3 @@ def _made_by_child(places: tuple[tuple[str, bool], ...]) -> list[int]:
     for fd in made:
         os.set_inheritable(fd, False)
     return made
-
-
-def _check(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

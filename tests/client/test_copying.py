@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd import copying
+from agentfs_host import copying
 
 MIB = 1 << 20
 

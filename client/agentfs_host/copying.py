@@ -16,34 +16,74 @@ from agentfs_host.extents import extents
 _FICLONE = 0x40049409
 _CHUNK = 64 << 20
 _HAND_CHUNK = 1 << 20
-_NEVER = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # from there to here it will not work next time either
-_NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)
+NO_REFLINK = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # from there to here it will not work next time either
+NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)  # a swap file, one without copy-on-write
+
+
+def share(source_fd: int, target_fd: int) -> None:
+    """Have an empty file share the blocks of another. See FICLONE in ioctl_ficlone(2).
+
+    Raises:
+        OSError: one of NO_REFLINK or NOT_THIS_FILE where the two cannot share blocks.
+    """
+    fcntl.ioctl(target_fd, _FICLONE, source_fd)
+
+
+def share_or_copy(source_fd: int, target_fd: int) -> None:
+    """Fill an empty file by sharing the source's blocks where possible, else by copying them."""
+    try:
+        share(source_fd, target_fd)
+    except OSError as exc:
+        if exc.errno not in (*NO_REFLINK, *NOT_THIS_FILE):
+            raise
+        copy(source_fd, target_fd)
+
+
+def can_share(source_directory: str, target_directory: str) -> bool:
+    """Try, with files that never have a name, whether files of two directories can share blocks."""
+    unnamed = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+    try:
+        with (
+            open(os.open(source_directory, unnamed, 0o600), "wb", buffering=0) as source,
+            open(os.open(target_directory, unnamed, 0o600), "wb", buffering=0) as target,
+        ):
+            source.write(bytes(mmap.PAGESIZE))
+            share(source.fileno(), target.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def reflink_error(directory: str) -> str:
-    """Why files of a directory cannot share blocks, found by having two without names do it; "" when they can."""
+    """Return why files of a directory cannot share blocks, as two temporary ones show; "" when they can."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as source, tempfile.TemporaryFile(dir=directory) as target:
             with contextlib.suppress(OSError):  # on a full disk an empty file has to do
                 source.write(bytes(mmap.PAGESIZE))
-            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+            share(source.fileno(), target.fileno())
     except OSError as exc:
         return exc.strerror or "failed"
     return ""
 
 
 def _go_on() -> None:
-    """Between two parts."""
+    """Do nothing between two parts."""
 
 
 def copy_content(
     source_fd: int, target_fd: int, no_reflink: set[int] | None, max_copy_bytes: int | None = None,
     *, between: Callable[[], object] = _go_on,
 ) -> None:  # fmt: skip
-    """Fills an empty file by sharing the source's blocks, else by copying them. EFBIG for more than *max_copy_bytes* to copy.
+    """Fill an empty file by sharing the source's blocks, else by copying them.
 
-    *no_reflink* holds the devices (st_dev) whose files cannot share blocks with the target's; one found out here is added.
-    None: blocks are not to be shared at all. *between*: called after each part that is copied; what it raises ends the copying.
+    Args:
+        no_reflink: the devices (st_dev) whose files cannot share blocks with the target's; one found out here is added. None:
+            blocks are not to be shared at all.
+        max_copy_bytes: the most that may be copied.
+        between: called after each part that is copied; what it raises ends the copying.
+
+    Raises:
+        OSError: EFBIG when more than *max_copy_bytes* would have to be copied.
     """
     if no_reflink is not None and _reflink(source_fd, target_fd, no_reflink):
         return
@@ -57,20 +97,22 @@ def _reflink(source_fd: int, target_fd: int, no_reflink: set[int]) -> bool:
     if device in no_reflink:
         return False
     try:
-        fcntl.ioctl(target_fd, _FICLONE, source_fd)
+        share(source_fd, target_fd)
     except OSError as exc:
-        if exc.errno in _NEVER:
+        if exc.errno in NO_REFLINK:
             no_reflink.add(device)
-        elif exc.errno not in _NOT_THIS_FILE:
+        elif exc.errno not in NOT_THIS_FILE:
             raise
         return False
     return True
 
 
 def copy(source_fd: int, target_fd: int, *, share: bool = True, between: Callable[[], object] = _go_on) -> None:
-    """Fills an empty file with the source's data, hole by hole. The file offset of the source is not kept.
+    """Fill an empty file with the source's data; holes stay holes. The file offset of the source is not kept.
 
-    *share*: where the kernel can, it may have the two share blocks; copy_file_range(2) does so by itself.
+    Args:
+        share: the kernel may have the two share blocks; copy_file_range(2) does so by itself.
+        between: called after each part that is copied.
     """
     size = os.fstat(source_fd).st_size
     for start, end in extents(source_fd, 0, size):
@@ -80,29 +122,30 @@ def copy(source_fd: int, target_fd: int, *, share: bool = True, between: Callabl
 
 
 def data_bytes(fd: int) -> int:
-    """Whole pages of memory that a copy would need. st_blocks does not say: compressed and delayed blocks count less."""
+    """Return the bytes of whole pages that a copy needs. st_blocks would leave out compressed and delayed blocks."""
     return sum(round_up(end) - start // mmap.PAGESIZE * mmap.PAGESIZE for start, end in extents(fd, 0, os.fstat(fd).st_size))
 
 
 def round_up(size: int) -> int:
+    """Return *size* in bytes, rounded up to whole pages."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def copy_part(source_fd: int, target_fd: int, from_offset: int, to_offset: int, length: int, *, share: bool) -> int:
-    """copy_file_range(2), or without *share* some of it by hand: bytes copied, perhaps fewer than *length*."""
+    """Copy by copy_file_range(2), or without *share* by hand; return the bytes copied, perhaps fewer than *length*."""
     if share:
         return os.copy_file_range(source_fd, target_fd, length, from_offset, to_offset)
     return write_all(target_fd, os.pread(source_fd, min(_HAND_CHUNK, length), from_offset), to_offset)
 
 
 def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: bool) -> Iterator[int]:
-    """Yields after each part where it ended."""
+    """Yield after each part the offset at which it ended."""
     offset = start
     while offset < end:
         try:
             done = copy_part(source_fd, target_fd, offset, offset, min(_CHUNK, end - offset), share=share)
         except OSError as exc:
-            if exc.errno not in (*_NEVER, *_NOT_THIS_FILE):
+            if exc.errno not in (*NO_REFLINK, *NOT_THIS_FILE):
                 raise
             done = 0
         if done == 0:  # it also says 0 where it cannot (files of /proc), or the source was cut meanwhile
@@ -114,7 +157,7 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: boo
 
 
 def touch_atime(fd: int) -> bool:
-    """Has the kernel move the access time of a file that is open with O_NOATIME; utime() would move ctime as well."""
+    """Have the kernel move the access time of a file that is open with O_NOATIME; utime() would move ctime as well."""
     before = os.fstat(fd).st_atime_ns
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_NOATIME)
@@ -126,7 +169,11 @@ def touch_atime(fd: int) -> bool:
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> int:
-    """Bytes written, as write(2) has it: fewer than asked when the room ran out midway; an error when nothing fitted."""
+    """Write at an offset and return the bytes written: fewer than asked when the room ran out midway.
+
+    Raises:
+        OSError: nothing could be written.
+    """
     done = os.pwrite(fd, data, offset)
     if done == len(data):
         return done

@@ -1,0 +1,82 @@
+"""The status of a daemon: what is mounted where and how, what it takes, and what is not over yet."""
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.backstore.free_space import is_full
+from agentfsd.control.branch_listing import wire_bindings, wire_branches
+from agentfsd.control.handler_services import Services
+from agentfsd.errors import Refusal
+from agentfsd.lower import commit_writer
+from agentfsd.telemetry.slow_requests import SlowOperation
+
+
+async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
+    """Gather what the daemon says of itself and its branches.
+
+    It may take long with many files and branches; nobody else waits for it.
+
+    Args:
+        services: The parts of the daemon.
+        bound_to: The id of the branch that the caller is bound to, which then hears of no other; None: it hears of all.
+    """
+    info, usage = services.info, await trio.to_thread.run_sync(services.overlay.backstore.usage)
+    branches = await wire_branches(services)
+    damage = [] if bound_to else await trio.to_thread.run_sync(services.overlay.damage_notes)
+    return wire.StatusReply(
+        daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
+        session=info.session, backstore=info.backstore, started_ns=info.started_ns,
+        branch=services.branch_name(bound_to), bound=bound_to is not None,
+        branches=[branch for branch in branches if bound_to in (None, branch.id)],
+        bindings=[] if bound_to else wire_bindings(services),
+        usage=services.overlay.usage(usage), resources=_resources(services), session_why=info.capabilities.get("session.why", ""),
+        fd_forwarding=forwarding_kind(services),
+        cap_backstore=info.capabilities.get("cap.backstore", info.backstore),
+        backstore_why=info.capabilities.get("backstore.why", ""),
+        connections=_connections(services, bound_to), pending_commit=None if bound_to else _pending(services),
+        slow=[_wire_slow(slow) for slow in services.traffic.slow.recent if bound_to in (None, slow.branch_id)],
+        audit=services.audit is not None and services.audit.is_on, metrics=info.metrics, damage=damage,
+    )  # fmt: skip
+
+
+def _resources(services: Services) -> dict[str, int]:
+    room = services.overlay.backstore.statvfs()
+    return {
+        **services.measure(), "disk_free_bytes": room.f_bavail * room.f_frsize,
+        "disk_total_bytes": room.f_blocks * room.f_frsize,
+        "disk_full": int(services.overlay.backstore.persistent and is_full(room)),
+        "garbage_objects": len(services.overlay.layers.garbage()),
+        "slow_requests": services.traffic.slow.count, "requests": sum(tally.count for tally in services.traffic.tallies.values()),
+        "lag_us": int(max(services.traffic.lags_s) * 1e6),
+    }  # fmt: skip
+
+
+def _connections(services: Services, bound_to: str | None) -> list[wire.Connection]:
+    return [
+        wire.Connection(branch=services.branch_name(branch_id) if branch_id else "", session=session, io=io)
+        for branch_id, session, io in services.connections()
+        if bound_to is None or branch_id in ("", bound_to)
+    ]
+
+
+def _pending(services: Services) -> wire.PendingCommit | None:
+    try:
+        found = commit_writer.pending(services.info.state)
+    except Refusal:
+        return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=services.commit_turn.is_taken)
+    if found is None:
+        return None
+    branch = services.identify.branch_name(found.note.get("branch", ""))
+    return wire.PendingCommit(branch=branch, phase=found.phase, paths=found.paths, running=services.commit_turn.is_taken)
+
+
+def forwarding_kind(services: Services) -> str:
+    """Return the capability cap.fd_forwarding: "off", or how real descriptors are given out."""
+    return services.forwarding.kind if services.forwarding is not None else "off"
+
+
+def _wire_slow(slow: SlowOperation) -> wire.SlowRequest:
+    return wire.SlowRequest(
+        time_ns=slow.time_ns, took_ns=slow.took_ns, request=slow.op, where=slow.where, branch=slow.branch, pid=slow.pid,
+        command=slow.command,
+    )  # fmt: skip

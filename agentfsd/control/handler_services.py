@@ -1,0 +1,148 @@
+"""What the handlers of control requests work with: one frozen record of services. It never knows a request."""
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentfsd.binding.table import Bindings
+from agentfsd.control.audit_notes import AuditNote
+from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core.branch_events import BranchEvent, EventKind
+from agentfsd.core.overlay import Overlay
+from agentfsd.errors import Refusal
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.telemetry.audit_trail import AuditTrail
+from agentfsd.telemetry.process_identity import ProcessIdentifier
+from agentfsd.telemetry.request_counters import RequestCounters
+from agentfsd.types import DEFAULT_BRANCH, BranchView
+
+log = logging.getLogger(__name__)
+
+_LOGGED_AT_INFO = ("restore", "merge", "commit", "undo", "discard", "branch-renamed", "branch-deleted")  # somebody may ask later
+_GONE = "(deleted)"
+
+
+class Flush(Protocol):
+    """Brings the kernel's dirty pages of one branch (None: of all) to the daemon before a state is fixed."""
+
+    async def __call__(self, branch_id: str | None = None) -> None: ...
+
+
+class CommitTurn:
+    """One commit into the real directory at a time. ``is_taken`` while one is under way."""
+
+    def __init__(self) -> None:
+        self.is_taken = False
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold the turn for the block.
+
+        Raises:
+            Refusal: Another commit is under way.
+        """
+        if self.is_taken:
+            raise Refusal(errno.EBUSY, "commit-under-way", "another commit into the real directory is under way", "wait for it")
+        self.is_taken = True
+        try:
+            yield
+        finally:
+            self.is_taken = False
+
+
+async def _do_nothing(branch_id: str | None = None) -> None:
+    return
+
+
+async def _stay(force: bool) -> None:
+    return
+
+
+def _no_connections() -> list[tuple[str, str, str]]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of a daemon that handlers use. The defaults are those of a daemon without a mount.
+
+    Attributes:
+        overlay: The branches and snapshots.
+        bindings: Which process is bound to which branch.
+        info: What the daemon says of itself.
+        flush: See Flush.
+        settle: Returns when the kernel has dropped what a request made stale.
+        write_back: Likewise, and the kernel has written back what was dirty.
+        shutdown: Asks the daemon to unmount and end; True also while the mount is in use.
+        measure: The daemon's own use of resources: see wire.StatusReply.
+        open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
+        connections: Branch id, session and io of each connection of the kernel.
+        traffic: Counters of requests.
+        identify: Command and user of a process.
+        audit: The audit trail; None: there is none.
+        follow_policy: Applies a setting that has changed.
+        forwarding: Gives out real descriptors; None: this daemon does not.
+        interpose_path: The socket of the preloaded library; "" for none.
+        descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
+        commit_turn: Who may commit into the real directory now.
+    """
+
+    overlay: Overlay
+    bindings: Bindings
+    info: DaemonInfo
+    flush: Flush = _do_nothing
+    settle: Callable[[], Awaitable[None]] = _do_nothing
+    write_back: Callable[[], Awaitable[None]] = _do_nothing
+    shutdown: Callable[[bool], Awaitable[None]] = _stay
+    measure: Callable[[], dict[str, int]] = dict
+    open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
+    connections: Callable[[], list[tuple[str, str, str]]] = _no_connections
+    traffic: RequestCounters = field(default_factory=RequestCounters)
+    identify: ProcessIdentifier
+    audit: AuditTrail | None = None
+    follow_policy: Callable[[], None] = lambda: None
+    forwarding: Forwarding | None = None
+    interpose_path: str = ""
+    descriptor_ioctl: int = 0
+    commit_turn: CommitTurn = field(default_factory=CommitTurn)
+
+    def branch_name(self, branch_id: str | None) -> str:
+        """Name a branch by its id; None is the default branch.
+
+        A process can outlive its branch: it then sees nothing at all, and never another branch.
+        """
+        if branch_id is None:
+            return DEFAULT_BRANCH
+        return self.identify.branch_name(branch_id) or _GONE
+
+    def pin(self, ref: str | None) -> str | None:
+        """Return the id that *ref* means now: what was authorized is what is done, though names may move while we wait."""
+        return None if ref is None else self.overlay.refs.find(ref).id
+
+    def tell(self, kind: EventKind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
+        """Tell the listeners and the log what has happened in a branch. Call it before anything is awaited.
+
+        Args:
+            kind: What has happened.
+            branch_id: The branch in which.
+            pid: The process that did it, or that was bound.
+            branch: The branch's name, needed where the branch is gone.
+            name: See BranchEvent.
+            by: Likewise.
+        """
+        self.overlay.events.publish(BranchEvent(kind, branch_id, pid, branch=branch, name=name, by=by))
+        level = logging.INFO if kind in _LOGGED_AT_INFO else logging.DEBUG
+        if log.isEnabledFor(level):
+            of = branch or (self.overlay.refs.branch(branch_id).name if self.overlay.refs.exists(branch_id) else branch_id)
+            log.log(level, "%s: %s%s, by process %d", of, kind, f" {name}" if name else "", pid, extra={"branch": of})
+
+    def note(self, note: AuditNote | None, context: RequestContext) -> None:
+        """Write a note to the audit trail, where there is one. None: there is nothing to note."""
+        if note is None or self.audit is None:
+            return
+        branch_id = context.bound_to or "" if note.branch is None else self.overlay.refs.branch(note.branch).id
+        self.audit.note(note.kind, context.caller, branch_id, note.name)

@@ -1,0 +1,83 @@
+"""Requests about branches: made, listed, renamed, deleted, discarded."""
+
+import errno
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    told_as_event,
+)
+from agentfsd.control.authorization import (
+    own_branch,
+    unbound_only,
+)
+from agentfsd.control.branch_listing import wire_branch, wire_branches
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.request_context import RequestContext
+from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.errors import Refusal
+from agentfsd.metadata.rows import BranchRow
+
+
+@control_operation(wire.BranchCreate, permission=unbound_only, note=told_as_event, refs=SnapshotRefs(("source",)))
+async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
+    source = services.pin(request.source)
+    await services.flush()
+    made = services.overlay.branches.create(request.name, source, temporary=request.temporary)
+    context.peer.temporary |= {made.id} if request.temporary else set()
+    services.tell("branch-created", made.id, context.caller.pid, name=made.base)
+    return wire.BranchReply(branch=wire_branch(services, made))
+
+
+@control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)
+async def list_branches(services: Services, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
+    return wire.BranchesReply(branches=await wire_branches(services))
+
+
+@control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)
+async def show_branch(services: Services, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
+    info = services.overlay.branches.info(request.ref or context.branch)
+    busy = sum(binding.branch_id == info.id for binding in services.bindings.bindings())
+    return wire.BranchReply(branch=wire_branch(services, info, busy))
+
+
+@control_operation(wire.BranchRename, permission=unbound_only, note=told_as_event)
+async def rename_branch(services: Services, request: wire.BranchRename, context: RequestContext) -> wire.BranchReply:
+    old = services.overlay.refs.branch(request.ref).name
+    renamed = services.overlay.branches.rename(request.ref, request.new_name)
+    services.tell("branch-renamed", renamed.id, context.caller.pid, name=old)
+    return wire.BranchReply(branch=wire_branch(services, renamed))
+
+
+@control_operation(wire.BranchDelete, permission=unbound_only, note=told_as_event)
+async def delete_branch(services: Services, request: wire.BranchDelete, context: RequestContext) -> wire.Done:
+    row = _unused(services, request.ref)
+    services.overlay.branches.delete(row.id)
+    services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
+    await services.settle()
+    return wire.Done(message=f"deleted branch {request.ref}")
+
+
+@control_operation(wire.Discard, permission=unbound_only, note=told_as_event)
+async def discard_branch(services: Services, request: wire.Discard, context: RequestContext) -> wire.Done:
+    row = _unused(services, request.ref)
+    services.overlay.branches.discard(row.id, keep=request.keep)
+    services.tell("discard", row.id, context.caller.pid, branch=row.name)
+    if not services.overlay.refs.exists(row.id):
+        services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
+    await services.settle()
+    return wire.Done(message=f"discarded {request.ref}")
+
+
+def _unused(services: Services, ref: str) -> BranchRow:
+    """Find a branch in which no process is. Refusal where there is one."""
+    row = services.overlay.refs.branch(ref)
+    pids = [binding.pid for binding in services.bindings.bindings() if binding.branch_id == row.id]
+    if pids:
+        shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")
+        raise Refusal(
+            errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {len(pids)} processes ({shown})",
+            "end them, or unbind them with `agentfsd unbind PID`",
+        )  # fmt: skip
+    return row

@@ -1,0 +1,184 @@
+"""Requests that read and write the content of files, for clients that see no mount.
+
+They never write content where somebody sees it half done.
+"""
+
+import errno
+from typing import TypeVar
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    told_as_event,
+)
+from agentfsd.control.authorization import (
+    own_handle,
+    own_history,
+)
+from agentfsd.control.client_paths import (
+    check_changeable,
+    check_permissions,
+    check_regular,
+    find_path,
+    path_of,
+    place_of,
+    tell_file,
+)
+from agentfsd.control.conversation_files import OpenedFile, StagedFile
+from agentfsd.control.cooperative import Steps, drive
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import info_of
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core import copyup, data, permissions
+from agentfsd.core.inode import Inode
+from agentfsd.core.path_resolution import ResolvedPath, existing
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff.descriptor_forwarding import copy_up
+
+_F = TypeVar("_F", OpenedFile, StagedFile)
+
+
+@control_operation(wire.FileOpen, permission=own_history("branch"), note=changes_nothing)
+async def open_file(services: Services, request: wire.FileOpen, context: RequestContext) -> wire.FileOpened:
+    _check_size(request.read_bytes)
+    found = existing(place_of(services, request, context, follow=True))
+    check_regular(found)
+    permissions.check(found, READ, context.peer.credentials())
+    reading = OpenedFile(found)
+    try:
+        attributes = found.tree.attributes(found)
+        head = reading.read(request.read_bytes, 0) if request.read_bytes else b""
+    except BaseException:
+        reading.close()
+        raise
+    handle = 0
+    if request.read_bytes and len(head) >= attributes.size:
+        reading.close()
+    else:
+        handle = context.peer.enter(reading)
+    return wire.FileOpened(handle=handle, file=info_of(path_of(request.path, request.raw_path), attributes), data=head)
+
+
+@control_operation(wire.FileRead, permission=own_handle, note=changes_nothing)
+async def read_file(services: Services, request: wire.FileRead, context: RequestContext) -> wire.FileData:
+    _check_size(request.size)
+    if not 0 <= request.offset < 1 << 63:
+        raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
+    return wire.FileData(data=_opened(context, request.handle, OpenedFile).read(request.size, request.offset))
+
+
+@control_operation(wire.FileClose, permission=own_handle, note=changes_nothing)
+async def close_file(services: Services, request: wire.FileClose, context: RequestContext) -> wire.Done:
+    found = context.peer.files.pop(request.handle, None)
+    if found is None:
+        raise _no_handle(request.handle)
+    found.close()
+    return wire.Done()
+
+
+@control_operation(wire.FileCreate, permission=own_history("branch"), note=changes_nothing)
+async def create_file(services: Services, request: wire.FileCreate, context: RequestContext) -> wire.FileOpened:
+    check_permissions(request.permissions)
+    path = path_of(request.path, request.raw_path)
+    place = place_of(services, request, context, follow=request.mode != "create")
+    _check_writable(services, place, request.mode, context.peer.credentials())
+    staged = StagedFile(place.directory.tree, path, request.mode, request.permissions)
+    return wire.FileOpened(handle=context.peer.enter(staged))
+
+
+def _check_writable(services: Services, place: ResolvedPath, mode: str, who: Credentials) -> None:
+    check_changeable(services, place)
+    if place.inode is None:
+        permissions.check(place.directory, WRITE | EXECUTE, who)
+    elif mode == "create":
+        raise FileExistsError(errno.EEXIST, "file exists")
+    else:
+        check_regular(place.inode)
+        permissions.check(place.inode, WRITE, who)
+
+
+@control_operation(wire.FileWrite, permission=own_handle, note=changes_nothing)
+async def write_file(services: Services, request: wire.FileWrite, context: RequestContext) -> wire.Done:
+    _check_size(len(request.data))
+    _opened(context, request.handle, StagedFile).write(request.data)
+    return wire.Done()
+
+
+@control_operation(wire.FileCommit, permission=own_handle, note=told_as_event)
+async def commit_file(services: Services, request: wire.FileCommit, context: RequestContext) -> wire.FileReply:
+    staged = _opened(context, request.handle, StagedFile)
+    del context.peer.files[request.handle]
+    try:
+        _check_size(len(request.data))
+        staged.write(request.data)
+        written = await _put(services, staged, context)
+    finally:
+        staged.close()
+    await services.settle()
+    return wire.FileReply(file=info_of(staged.path, written.tree.attributes(written)))
+
+
+async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:
+    """Where the path leads now, if the caller may still write there."""
+    who = context.peer.credentials()
+    place = _place_of(services, staged, who)
+    if place.inode is not None:
+        services.overlay.events.file_changed(
+            place.inode, data=True
+        )  # what was written through a mapping comes before this, not after
+        await services.write_back()
+        place = _place_of(services, staged, who)
+    while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
+        await copy_up(place.inode)
+        place = _place_of(services, staged, who)  # which may be another file by now, or the branch another state
+    if place.inode is None:
+        made = staged.become(place.directory, place.name, context.peer.creator())
+        tell_file(services, "created", made, context)
+        services.overlay.events.names_changed(place.directory, place.name)
+        return made
+    found = place.inode
+    if staged.mode == "append":
+        await _pour(services, staged.append(found, who), found, context)
+    elif found in found.tree.external_writers:  # who writes it past us cannot be moved to another object
+        await _pour(services, staged.overwrite(found, who), found, context)
+    else:
+        staged.replace(found, who)
+    tell_file(services, "modified", found, context)
+    services.overlay.events.file_changed(found, data=True)
+    return found
+
+
+async def _pour(services: Services, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
+    """What failed may have changed something, too."""
+    try:
+        await drive(steps, context)
+    except BaseException:
+        services.overlay.events.file_changed(inode, data=True)
+        raise
+
+
+def _place_of(services: Services, staged: StagedFile, who: Credentials) -> ResolvedPath:
+    place = find_path(services, services.overlay.trees.by_id(staged.tree_id), staged.path, who, follow=staged.mode != "create")
+    _check_writable(services, place, staged.mode, who)
+    return place
+
+
+def _opened(context: RequestContext, handle: int, kind: type[_F]) -> _F:
+    found = context.peer.files.get(handle)
+    if not isinstance(found, kind):
+        raise _no_handle(handle)
+    return found
+
+
+def _no_handle(handle: int) -> Refusal:
+    return Refusal(
+        errno.EBADF, "no-such-handle", f"this conversation has nothing of that kind open as {handle}",
+        "file.open gives what can be read, file.create what can be written",
+    )  # fmt: skip
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size <= wire.MAX_DATA_BYTES:
+        raise invalid(f"{size} bytes cannot be had in one message", f"at most {wire.MAX_DATA_BYTES}")

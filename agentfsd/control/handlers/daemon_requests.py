@@ -1,0 +1,82 @@
+"""Requests about the daemon itself: its greeting, contents, settings, checks, and its end."""
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    noted_by_handler,
+    noted_collection,
+    noted_setting,
+    noted_shutdown,
+)
+from agentfsd.control.authorization import (
+    everybody,
+    unbound_only,
+)
+from agentfsd.control.backstore_usage import backstore_status
+from agentfsd.control.cooperative import drive
+from agentfsd.control.daemon_status import forwarding_kind
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.request_context import RequestContext
+
+
+@control_operation(wire.Hello, permission=everybody, note=changes_nothing)
+async def hello(services: Services, request: wire.Hello, context: RequestContext) -> wire.HelloOk:
+    return wire.HelloOk(
+        version=wire.PROTOCOL_VERSION, daemon=services.info.version, branch=context.branch, bound=context.bound_to is not None
+    )
+
+
+@control_operation(wire.Capabilities, permission=everybody, note=changes_nothing)
+async def capabilities(services: Services, request: wire.Capabilities, context: RequestContext) -> wire.CapabilitiesReply:
+    return wire.CapabilitiesReply(capabilities=services.info.capabilities | {"cap.fd_forwarding": forwarding_kind(services)})
+
+
+@control_operation(wire.BackstoreStatus, permission=unbound_only, note=changes_nothing)
+async def show_backstore(services: Services, request: wire.BackstoreStatus, context: RequestContext) -> wire.BackstoreReply:
+    return await backstore_status(services.overlay, services.info)
+
+
+@control_operation(wire.Fsck, permission=unbound_only, note=changes_nothing, cancellable=True)
+async def check(services: Services, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
+    return wire.ProblemsReply(problems=await drive(services.overlay.fsck_in_steps(scrub=request.scrub), context))
+
+
+@control_operation(wire.Shutdown, permission=unbound_only, note=noted_shutdown)
+async def shut_down(services: Services, request: wire.Shutdown, context: RequestContext) -> wire.Done:
+    await services.shutdown(request.force)
+    return wire.Done(message="unmounting")
+
+
+@control_operation(wire.CollectGarbage, permission=unbound_only, note=noted_collection, cancellable=True)
+async def collect_garbage(services: Services, request: wire.CollectGarbage, context: RequestContext) -> wire.FreedReply:
+    before = await trio.to_thread.run_sync(services.overlay.backstore.usage)
+    if request.forget_undo:
+        services.overlay.undo_log.forget_all()
+    await drive(services.overlay.layers.reap_in_steps(), context)
+    after = await trio.to_thread.run_sync(services.overlay.backstore.usage)
+    freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
+    return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])
+
+
+_noted_policy = noted_setting("policy")
+
+
+@control_operation(wire.PolicyGet, permission=unbound_only, note=changes_nothing)
+async def get_policy(services: Services, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
+    return wire.PolicyReply(policy=services.overlay.policy.values())
+
+
+@control_operation(wire.PolicySet, permission=unbound_only, note=noted_by_handler)
+async def set_policy(services: Services, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
+    """A setting that begins the audit trail is its first entry, one that ends it the last."""
+    services.overlay.policy.set(request.name, request.value)
+    reply, is_on = wire.PolicyReply(policy=services.overlay.policy.values()), services.audit is not None and services.audit.is_on
+    if not is_on:
+        services.follow_policy()
+    services.note(_noted_policy(request, reply), context)
+    if is_on:
+        services.follow_policy()
+    return reply

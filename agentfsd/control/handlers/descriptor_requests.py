@@ -1,0 +1,205 @@
+"""Requests for real descriptors, which go along with the reply, and the settings for them. It never knows how they are made."""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    noted_setting,
+    told_as_event,
+)
+from agentfsd.control.authorization import (
+    everybody,
+    own_history,
+    unbound_only,
+)
+from agentfsd.control.client_paths import check_changeable, check_permissions, path_of, place_of, tell_file
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import info_of
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core.directory_entries import Owner
+from agentfsd.core.inode import Inode
+from agentfsd.core.path_resolution import ResolvedPath
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.errors import Refusal, invalid
+from agentfsd.handoff import forwarding_settings
+from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined
+
+_ASK_S = 2.0
+_LOOKERS = trio.CapacityLimiter(16)  # descriptors of a file system that does not answer keep as many threads, and no others
+_NEEDED = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
+
+
+def _forwarding(services: Services, context: RequestContext) -> Forwarding:
+    if services.forwarding is None:
+        raise declined("this daemon gives out no descriptors")
+    if context.channel is None:
+        raise declined("the control file carries no descriptors", "use the socket")
+    services.forwarding.check_possible()
+    return services.forwarding
+
+
+@control_operation(wire.FdOpen, permission=own_history("branch"), note=told_as_event)
+async def open_descriptor(services: Services, request: wire.FdOpen, context: RequestContext) -> wire.FdReply:
+    forwarding, flags = _forwarding(services, context), request.flags
+    _check_flags(flags)
+    check_permissions(request.permissions)
+    follow = not flags & os.O_NOFOLLOW and flags & (os.O_CREAT | os.O_EXCL) != os.O_CREAT | os.O_EXCL
+    place = place_of(services, request, context, follow=follow)
+    wanted = WantedDescriptor(flags, request.require_reflink, not request.no_copy)
+    found = place.inode
+    if found is None:
+        forwarding.check_possible(wanted)
+        found = _create(services, place, request, context)
+    else:
+        _open_existing(services, found, place, flags, context.peer.credentials())
+        forwarding.check(found, wanted)
+        if flags & os.O_TRUNC:
+            await _empty(services, found, context)
+    given = await forwarding.give(found, wanted, context.caller.pid)
+    context.peer.outgoing.append(given.fd)
+    await services.settle()
+    shown = info_of(path_of(request.path, request.raw_path), found.tree.attributes(found))
+    return wire.FdReply(source=given.source, file=shown)
+
+
+def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, context: RequestContext) -> Inode:
+    if not request.flags & os.O_CREAT:
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory")
+    check_changeable(services, place)
+    check_mode(request.permissions)
+    who = context.peer.creator()
+    permissions.check(place.directory, WRITE | EXECUTE, who)
+    mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
+    owner = Owner(who.uid, who.gid, who.umask)
+    made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
+    tell_file(services, "created", made, context)
+    services.overlay.events.names_changed(place.directory, place.name)
+    return made
+
+
+def _open_existing(services: Services, found: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
+    writes = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC
+    if flags & os.O_CREAT and flags & os.O_EXCL:
+        raise FileExistsError(errno.EEXIST, "file exists")
+    if stat.S_ISLNK(found.mode):
+        raise OSError(errno.ELOOP, "it is a symlink, which was not to be followed")
+    if found.is_dir:
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if not found.is_file:
+        raise invalid("only a regular file's content has a descriptor", "open it on the mount", "not-a-file")
+    if writes:
+        check_changeable(services, place)
+    permissions.check(found, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
+
+
+async def _empty(services: Services, inode: Inode, context: RequestContext) -> None:
+    """O_TRUNC, as of somebody who writes."""
+    services.overlay.events.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
+    await services.write_back()
+    copyup.check_writable(inode.tree)
+    inode_attributes.truncate(inode, 0)
+    inode_attributes.drop_capabilities(inode)
+    if not context.peer.credentials().privileged:
+        inode_attributes.drop_setid(inode)
+    tell_file(services, "modified", inode, context)
+    services.overlay.events.file_changed(inode, data=True)
+
+
+@control_operation(wire.FdDup, permission=everybody, note=changes_nothing)
+async def duplicate_descriptor(services: Services, request: wire.FdDup, context: RequestContext) -> wire.FdReply:
+    forwarding = _forwarding(services, context)
+    inode, flags = await _file_of(services, forwarding, context)
+    given = await forwarding.give(
+        inode, WantedDescriptor(flags, request.require_reflink, not request.no_copy), context.caller.pid
+    )
+    context.peer.outgoing.append(given.fd)
+    return wire.FdReply(source=given.source, file=info_of(inode.path, inode.tree.attributes(inode)))
+
+
+@control_operation(wire.FdSync, permission=everybody, note=changes_nothing)
+async def sync_descriptor(services: Services, request: wire.FdSync, context: RequestContext) -> wire.Done:
+    inode, _ = await _file_of(services, _forwarding(services, context), context)
+    await trio.to_thread.run_sync(data.sync_later(inode, data_only=request.data_only))
+    return wire.Done()
+
+
+async def _file_of(services: Services, forwarding: Forwarding, context: RequestContext) -> tuple[Inode, int]:
+    """The file of a branch that a descriptor stands for, and its flags. A bound process names its own branch's only."""
+    if not context.descriptors:
+        raise Refusal(errno.EINVAL, "no-descriptor", "no descriptor came along", "send one with the request")
+    if not _LOOKERS.available_tokens:
+        raise declined("too many descriptors are being looked at", "try again")
+    fd = context.descriptors.pop(0)
+    token, flags, found = forwarding.expect(), os.O_PATH, None
+    try:
+        with trio.move_on_after(_ASK_S):
+            flags, found = await trio.to_thread.run_sync(
+                _look, fd, services.descriptor_ioctl, token, abandon_on_cancel=True, limiter=_LOOKERS
+            )
+    finally:
+        inode = forwarding.heard(token)
+    if inode is None and found is not None:
+        inode = forwarding.behind(found)
+    if inode is None or flags & os.O_PATH:
+        raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
+    bound = context.bound_to
+    if bound not in (None, inode.tree.id) and not (
+        inode.tree.read_only and services.overlay.snapshots.in_history(bound, inode.tree.id)
+    ):
+        raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
+    return inode, flags
+
+
+@control_operation(wire.InterposeGet, permission=everybody, note=changes_nothing)
+async def get_interpose_settings(services: Services, request: wire.InterposeGet, context: RequestContext) -> wire.InterposeReply:
+    return _interpose_reply(services)
+
+
+@control_operation(wire.InterposeSet, permission=unbound_only, note=noted_setting("interpose"))
+async def set_interpose_setting(services: Services, request: wire.InterposeSet, context: RequestContext) -> wire.InterposeReply:
+    if services.forwarding is None:
+        raise declined("this daemon gives out no descriptors")
+    services.forwarding.set(request.name, request.value)
+    return _interpose_reply(services)
+
+
+def _interpose_reply(services: Services) -> wire.InterposeReply:
+    forwarding = services.forwarding
+    why = "this daemon gives out no descriptors" if forwarding is None else forwarding.why_not
+    return wire.InterposeReply(
+        settings=forwarding_settings.texts(services.overlay.store), possible=not why, why=why,
+        socket=services.interpose_path, open=len(forwarding) if forwarding is not None else 0,
+    )  # fmt: skip
+
+
+def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None]:
+    """Its flags, and what stat shows where it is none of the mount's. In a thread: asks whoever serves it, and closes it."""
+    try:
+        flags, found = fcntl.fcntl(fd, fcntl.F_GETFL), os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return flags, None
+        try:
+            fcntl.ioctl(fd, command, struct.pack("=Q", token))
+        except OSError:
+            return flags, found
+        return flags, None
+    finally:
+        os.close(fd)
+
+
+def _check_flags(flags: int) -> None:
+    if flags < 0 or flags & os.O_ACCMODE not in _NEEDED:
+        raise invalid(f"{flags} are no flags of open(2)", "give such as os.O_RDWR | os.O_CREAT")
+    if flags & (os.O_PATH | os.O_DIRECTORY):
+        raise invalid(
+            "only a regular file's content has a descriptor", "leave O_PATH, O_DIRECTORY and O_TMPFILE out", "not-a-file"
+        )

@@ -1,0 +1,62 @@
+"""Requests about what differs between two states."""
+
+from contextlib import nullcontext
+
+from agentfs_client import wire
+from agentfsd.control import diff_patches, file_differences
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+)
+from agentfsd.control.authorization import (
+    own_history,
+)
+from agentfsd.control.client_paths import requested_paths
+from agentfsd.control.cooperative import drive
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import wire_change
+from agentfsd.control.request_context import RequestContext
+from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.history.paths import among, parse
+
+
+@control_operation(wire.Diff, permission=own_history("a", "b"), note=changes_nothing, refs=SnapshotRefs(("a", "b"), ("b", "a")))
+async def diff(services: Services, request: wire.Diff, context: RequestContext) -> wire.ChangesReply:
+    wanted = parse(requested_paths(request))
+    a, b = services.pin(request.a), services.pin(request.b or context.branch)
+    await services.flush()
+    with (
+        services.overlay.trees.made_from(b)
+        if request.own and b is not None
+        else nullcontext(services.overlay.trees.side(a)) as old
+    ):
+        found = await drive(services.overlay.comparison.diff_in_steps(old, services.overlay.trees.side(b)), context)
+    return wire.ChangesReply(changes=[wire_change(change) for change in among(found, wanted)])
+
+
+@control_operation(
+    wire.DiffFiles,
+    permission=own_history("a", "b"),
+    note=changes_nothing,
+    cancellable=True,
+    refs=SnapshotRefs(("a", "b"), ("b", "a")),
+)
+async def diff_files(services: Services, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
+    a, b = services.pin(request.a), services.pin(request.b or context.branch)
+    await services.flush()
+    with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
+        return await drive(file_differences.files(services.overlay.parts, old, new, count=request.count), context)
+
+
+@control_operation(
+    wire.DiffPatch,
+    permission=own_history("a", "b"),
+    note=changes_nothing,
+    cancellable=True,
+    refs=SnapshotRefs(("a", "b"), ("b", "a")),
+)
+async def diff_patch(services: Services, request: wire.DiffPatch, context: RequestContext) -> wire.PatchesReply:
+    diff_patches.check(request)
+    a, b = services.pin(request.a), services.pin(request.b or context.branch)
+    await services.flush()
+    return wire.PatchesReply(patches=await diff_patches.make(services.overlay, a, b, request, context, services.info.state))

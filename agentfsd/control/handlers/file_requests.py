@@ -1,0 +1,195 @@
+"""Requests about names and attributes of files, for clients that see no mount: a container, a sandbox.
+
+What the kernel does for a program on the mount is done here: walking the path and checking permissions.
+"""
+
+import errno
+import stat
+
+import trio
+
+from agentfs_client import wire
+from agentfsd.control import file_differences
+from agentfsd.control.audit_notes import changes_nothing, told_as_event
+from agentfsd.control.authorization import own_history
+from agentfsd.control.client_paths import (
+    check_changeable,
+    check_not_root,
+    check_permissions,
+    find_path,
+    path_of,
+    place_of,
+    place_to_change,
+    tell_file,
+)
+from agentfsd.control.cooperative import Steps, drive
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import info_of, typed_info
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core import directory_entries, permissions
+from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
+from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.path_resolution import ResolvedPath, existing
+from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.tree import Tree, join
+from agentfsd.types import CONTROL_DIR
+
+
+@control_operation(wire.FileStat, permission=own_history("branch"), note=changes_nothing)
+async def stat_file(services: Services, request: wire.FileStat, context: RequestContext) -> wire.FileReply:
+    found = existing(place_of(services, request, context, follow=False))
+    is_link = stat.S_ISLNK(found.mode)
+    target = found.tree.readlink(found) if is_link else b""
+    if is_link and request.follow:
+        found = existing(place_of(services, request, context, follow=True))
+    attributes = found.tree.attributes(found)
+    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), attributes, is_link, target))
+
+
+@control_operation(wire.FileList, permission=own_history("branch"), note=changes_nothing)
+async def list_directory(services: Services, request: wire.FileList, context: RequestContext) -> wire.FilesReply:
+    directory = existing(place_of(services, request, context, follow=True))
+    if not directory.is_dir:
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+    permissions.check(directory, READ, context.peer.credentials())
+    listing = _names(directory) if request.names_only else _listing(services, directory, context.peer.credentials())
+    return wire.FilesReply(files=await drive(listing, context))
+
+
+@control_operation(wire.FileCount, permission=own_history("branch"), note=changes_nothing, cancellable=True)
+async def count_files(services: Services, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
+    directory = existing(place_of(services, request, context, follow=True))
+    with services.overlay.trees.frozen(directory.tree.id) as tree:
+        return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
+
+
+def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
+    names, found = sorted(directory.tree.names(directory)), []
+    may_search = permissions.allows(directory, EXECUTE, who)
+    for number, name in enumerate(names):
+        if name == CONTROL_DIR and directory.parent is None:
+            continue
+        shown = _listed(services, directory, name, who, may_search)
+        if shown is not None:
+            found.append(shown)
+        yield number, len(names), "listing"
+    return found
+
+
+def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
+    """None for what went since the names were read."""
+    try:
+        looked = directory.tree.look(directory, name)
+    except OSError:
+        return None
+    if looked is None:
+        return None
+    inode, attributes = looked
+    if not may_search:
+        return typed_info(name, inode.mode)
+    is_link = stat.S_ISLNK(attributes.mode)
+    if is_link:
+        attributes = _behind(services, join(directory.path, name), directory.tree, who) or attributes
+    return info_of(name, attributes, is_link)
+
+
+def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> Attributes | None:
+    """What a symlink leads to; None for nothing that the caller can reach."""
+    try:
+        found = find_path(services, tree, path, who, follow=True).inode
+        return tree.attributes(found) if found is not None else None
+    except OSError:
+        return None
+
+
+@control_operation(wire.FileMkdir, permission=own_history("branch"), note=told_as_event)
+async def make_directory(services: Services, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
+    check_permissions(request.permissions)
+    place, who = place_to_change(services, request, context), context.peer.creator()
+    directory, mode = place.directory, stat.S_IFDIR | request.permissions
+    if place.inode is not None:
+        raise FileExistsError(errno.EEXIST, "file exists")
+    permissions.check(directory, WRITE | EXECUTE, who)
+    made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
+    tell_file(services, "created", made, context)
+    services.overlay.events.names_changed(directory, place.name)
+    await services.settle()
+    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
+
+
+@control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)
+async def rename_file(services: Services, request: wire.FileRename, context: RequestContext) -> wire.Done:
+    old, who = place_to_change(services, request, context), context.peer.credentials()
+    tree, source = old.directory.tree, existing(old)
+    new = find_path(services, tree, path_of(request.to, request.raw_to), who, follow=False)
+    check_changeable(services, new)
+    check_not_root(old, new)
+    permissions.check_removal(old.directory, source, who)
+    if new.inode is not None:
+        permissions.check_removal(new.directory, new.inode, who)
+    else:
+        permissions.check(new.directory, WRITE | EXECUTE, who)
+    if source.is_dir and old.directory is not new.directory:
+        permissions.check(source, WRITE, who)  # its .. changes
+    paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
+    flags = 0 if request.replace else RENAME_NOREPLACE
+    directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+    if new.inode is not source:
+        tell_file(services, "renamed", source, context, paths[1], paths[0])
+    services.overlay.events.names_changed(old.directory, old.name)
+    services.overlay.events.names_changed(new.directory, new.name)
+    if new.inode is not None:
+        services.overlay.events.file_changed(new.inode, data=False)
+    await services.settle()
+    return wire.Done()
+
+
+@control_operation(wire.FileDelete, permission=own_history("branch"), note=told_as_event, cancellable=True)
+async def delete_file(services: Services, request: wire.FileDelete, context: RequestContext) -> wire.Done:
+    place = place_to_change(services, request, context)
+    existing(place)
+    check_not_root(place)
+    try:
+        await drive(deleting(services, place, request.recursive, context), context)
+    finally:
+        with trio.CancelScope(shield=True):
+            await services.settle()
+    return wire.Done()
+
+
+def deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
+    """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
+    todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
+    while todo:
+        directory, name, enters = todo.pop()
+        found = directory.tree.find(directory, name)
+        if found is not None:
+            permissions.check_removal(directory, found, who)
+            if found.is_dir and enters and not found.tree.is_empty(found):
+                permissions.check(found, READ | EXECUTE, who)
+                todo += [(directory, name, False), *((found, child, True) for child in found.tree.names(found))]
+                continue
+            _remove(services, directory, name, found, context)
+        done += 1
+        yield done, 0, "deleting"
+
+
+def _remove(services: Services, directory: Inode, name: bytes, found: Inode, context: RequestContext) -> None:
+    if found.is_dir:
+        directory_entries.rmdir(found.tree, directory, name)
+    else:
+        directory_entries.unlink(found.tree, directory, name)
+    tell_file(services, "deleted", found, context, join(directory.path, name))
+    services.overlay.events.names_changed(directory, name)
+    if not found.is_dir:
+        services.overlay.events.file_changed(found, data=False)
+
+
+def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
+    found = []
+    for name, mode in sorted(directory.tree.kinds(directory)):
+        if name != CONTROL_DIR or directory.parent is not None:
+            found.append(typed_info(name, mode))
+        yield len(found), 0, "listing"
+    return found

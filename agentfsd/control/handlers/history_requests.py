@@ -1,0 +1,80 @@
+"""Requests that change a branch by its history or another's: merge, restore, undo."""
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    told_as_event,
+)
+from agentfsd.control.authorization import (
+    all_of,
+    own_branch,
+    own_history,
+    unbound_only,
+)
+from agentfsd.control.client_paths import requested_paths
+from agentfsd.control.cooperative import drive
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import author_of, merge_reply
+from agentfsd.control.request_context import RequestContext
+from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.history import merging, paths
+from agentfsd.history.merge import Rules
+
+
+@control_operation(
+    wire.Merge, permission=unbound_only, note=told_as_event, cancellable=True, refs=SnapshotRefs(("sources",), ("target",))
+)
+async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
+    target = services.overlay.refs.branch(request.target or context.branch)
+    sources = [services.overlay.refs.find(source).id for source in request.sources]
+    names = [services.overlay.refs.find(source).name for source in sources]
+    rules = Rules(request.favor, request.whole_files, request.markers)
+    await services.flush()
+    steps = merging.merge_branches(services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run)
+    merged = await drive(steps, context)
+    if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
+        services.tell("merge", target.id, context.caller.pid, name=" ".join(names))
+    await services.settle()
+    return merge_reply(merged, target.name)
+
+
+@control_operation(
+    wire.Restore,
+    permission=all_of(own_branch("branch"), own_history("ref")),
+    note=told_as_event,
+    cancellable=True,
+    refs=SnapshotRefs(("ref",), ("branch",)),
+)
+async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
+    found, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
+    author, wanted = author_of(context), paths.parse(requested_paths(request))
+    await services.flush()
+    if wanted:
+        steps = merging.restore_paths(services.overlay, branch.id, found.id, wanted, author)
+        changed = await drive(steps, context)
+        if changed:
+            services.tell("restore", branch.id, author.pid, name=found.name)
+        message = f"as in {found.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
+    else:
+        services.overlay.branches.restore(branch.id, found.id, author.pid, author.command)
+        services.tell("restore", branch.id, author.pid, name=found.name)
+        message = f"{branch.name} is at {found.name} again"
+    await services.settle()
+    return wire.Done(message=message)
+
+
+@control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
+async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.DeedsReply:
+    author = author_of(context)
+    await services.flush()
+    undone = services.overlay.undo_log.undo(author.pid, author.command)
+    services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
+    await services.settle()
+    return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
+
+
+@control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
+async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.DeedsReply:
+    found = services.overlay.undo_log.entries()
+    return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])

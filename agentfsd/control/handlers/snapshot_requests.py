@@ -1,0 +1,91 @@
+"""Requests about snapshots: made, listed, deleted, pruned, and the history that they form."""
+
+from agentfs_client import wire
+from agentfsd.control.audit_notes import (
+    changes_nothing,
+    noted_prune,
+    told_as_event,
+)
+from agentfsd.control.authorization import (
+    own_branch,
+    own_made_snapshot,
+    own_snapshot,
+    unbound_only,
+)
+from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import author_of, wire_snapshot
+from agentfsd.control.request_context import RequestContext
+from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.core.overlay_snapshots import KEPT, RUN
+from agentfsd.core.policy_settings import parse_age
+from agentfsd.core.retention import Retention
+
+
+@control_operation(wire.SnapshotCreate, permission=own_branch("branch"), note=told_as_event)
+async def create_snapshot(services: Services, request: wire.SnapshotCreate, context: RequestContext) -> wire.SnapshotReply:
+    branch = services.overlay.refs.branch(request.branch or context.branch).id
+    await services.flush(branch)
+    author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
+    made = services.overlay.snapshots.create(
+        branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
+    )
+    context.peer.temporary |= {made.id} if request.temporary else set()
+    services.overlay.retention.apply(branch)
+    services.tell("snapshot", branch, author.pid, name=made.name)
+    context.peer.made.add(made.id)
+    return wire.SnapshotReply(snapshot=wire_snapshot(made))
+
+
+@control_operation(wire.SnapshotList, permission=own_branch("branch"), note=changes_nothing)
+async def list_snapshots(services: Services, request: wire.SnapshotList, context: RequestContext) -> wire.SnapshotsReply:
+    branch = request.branch if context.bound_to is None else context.branch
+    found = services.overlay.snapshots.all(branch)
+    return wire.SnapshotsReply(snapshots=[wire_snapshot(services.overlay.snapshots.count(info.id)) for info in found])
+
+
+@control_operation(
+    wire.SnapshotShow, permission=own_snapshot, note=changes_nothing, refs=SnapshotRefs(("ref",), snapshots_only=True)
+)
+async def show_snapshot(services: Services, request: wire.SnapshotShow, context: RequestContext) -> wire.SnapshotReply:
+    return wire.SnapshotReply(snapshot=wire_snapshot(services.overlay.snapshots.count(request.ref)))
+
+
+@control_operation(
+    wire.SnapshotDelete, permission=own_made_snapshot, note=told_as_event, refs=SnapshotRefs(("ref",), snapshots_only=True)
+)
+async def delete_snapshot(services: Services, request: wire.SnapshotDelete, context: RequestContext) -> wire.Done:
+    row = services.overlay.refs.snapshot(request.ref)
+    services.overlay.snapshots.delete(row.id)
+    branch = "" if services.overlay.refs.exists(row.branch_id) else row.branch
+    services.tell("snapshot-deleted", row.branch_id, context.caller.pid, branch=branch, name=row.name)
+    await services.settle()
+    return wire.Done(message=f"deleted snapshot {row.name}")
+
+
+@control_operation(wire.TemporaryKeep, permission=unbound_only, note=changes_nothing)
+async def keep_temporary(services: Services, request: wire.TemporaryKeep, context: RequestContext) -> wire.Done:
+    services.overlay.temporary.keep(context.peer.temporary)
+    context.peer.temporary.clear()
+    return wire.Done()
+
+
+@control_operation(wire.Log, permission=own_branch("ref"), note=changes_nothing, refs=SnapshotRefs(("ref",)))
+async def log(services: Services, request: wire.Log, context: RequestContext) -> wire.SnapshotsReply:
+    return wire.SnapshotsReply(
+        snapshots=[wire_snapshot(info) for info in services.overlay.snapshots.log(request.ref or context.branch)]
+    )
+
+
+@control_operation(wire.Prune, permission=unbound_only, note=noted_prune)
+async def prune(services: Services, request: wire.Prune, context: RequestContext) -> wire.SnapshotsReply:
+    policy = services.overlay.policy.retention
+    retention = Retention(
+        policy.max_count if request.max_count is None else request.max_count,
+        policy.max_age_s if request.max_age is None else parse_age(request.max_age),
+        policy.keep_tagged if request.keep_tagged is None else request.keep_tagged,
+        policy.keep_named if request.keep_named is None else request.keep_named,
+    )
+    pruned = services.overlay.retention.prune(retention, request.branch, dry_run=request.dry_run)
+    await services.settle()
+    return wire.SnapshotsReply(snapshots=[wire_snapshot(info) for info in pruned])

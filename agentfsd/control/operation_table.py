@@ -1,0 +1,43 @@
+"""Every operation of the control protocol, by the type of its request: gathered from the declarations in ``handlers/``.
+
+A new operation takes a message in ``agentfs_client/requests.py``, a declared handler in one of these modules, and a command.
+"""
+
+from typing import Any
+
+from agentfs_client import wire
+from agentfsd.control.handlers import (
+    binding_requests,
+    branch_requests,
+    commit_requests,
+    content_requests,
+    daemon_requests,
+    descriptor_requests,
+    diff_requests,
+    file_requests,
+    history_requests,
+    observation_requests,
+    snapshot_requests,
+)
+from agentfsd.control.operation_declaration import ControlOperation
+
+_MODULES = (
+    binding_requests,
+    branch_requests,
+    commit_requests,
+    content_requests,
+    daemon_requests,
+    descriptor_requests,
+    diff_requests,
+    file_requests,
+    history_requests,
+    observation_requests,
+    snapshot_requests,
+)
+
+OPERATIONS: dict[type[wire.Request], ControlOperation[Any]] = {
+    operation.request: operation
+    for module in _MODULES
+    for operation in vars(module).values()
+    if isinstance(operation, ControlOperation)
+}

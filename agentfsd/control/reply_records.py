@@ -1,0 +1,85 @@
+"""Records of the daemon in the shape in which replies carry them."""
+
+import stat
+from typing import Literal
+
+from agentfs_client import wire
+from agentfsd.control.request_context import RequestContext
+from agentfsd.core.inode import Attributes
+from agentfsd.history import merging
+from agentfsd.history.merge import Conflict
+from agentfsd.history.merging import Author
+from agentfsd.linux import process_info
+from agentfsd.types import Change, SnapshotInfo
+
+
+def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
+    if stat.S_ISREG(mode):
+        return "file"
+    return "directory" if stat.S_ISDIR(mode) else "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def typed_info(name: bytes, mode: int) -> wire.FileInfo:
+    """Describe a name in a directory by its kind alone."""
+    shown = wire.path_fields(name)
+    return wire.FileInfo(
+        kind=_kind(mode),
+        mode=stat.S_IFMT(mode),
+        is_link=stat.S_ISLNK(mode),
+        path=shown["path"],
+        raw_path=shown.get("raw_path", ""),
+    )
+
+
+def info_of(path: bytes, attributes: Attributes, is_link: bool = False, target: bytes = b"") -> wire.FileInfo:
+    """Describe a file.
+
+    Args:
+        path: From the root of the branch, or a name in a directory.
+        attributes: The attributes to show: of the file, or of what a symlink leads to.
+        is_link: *path* is a symlink.
+        target: The text of that symlink.
+    """
+    shown = wire.path_fields(path) | wire.path_fields(target, "target")
+    return wire.FileInfo(
+        path=shown["path"], raw_path=shown.get("raw_path", ""), kind=_kind(attributes.mode), size=attributes.size,
+        mode=attributes.mode, uid=attributes.uid, gid=attributes.gid, nlink=attributes.nlink, ino=attributes.ino,
+        mtime_ns=attributes.mtime_ns, ctime_ns=attributes.ctime_ns, created_ns=attributes.btime_ns, is_link=is_link,
+        target=shown["target"], raw_target=shown.get("raw_target", ""),
+    )  # fmt: skip
+
+
+def author_of(context: RequestContext) -> Author:
+    """Return who is to be named as the author of a snapshot."""
+    return Author(context.caller.pid, process_info.command_of(context.caller.pid) if context.caller.pid else "")
+
+
+def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
+    """Describe a merge or commit into the branch or directory *into*."""
+    return wire.MergeReply(
+        how=merged.how,
+        into=into,
+        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed))],
+        conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+    )
+
+
+def _wire_conflict(conflict: Conflict) -> wire.Conflict:
+    return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
+
+
+def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
+    """Describe a snapshot."""
+    return wire.Snapshot(
+        name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
+        author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
+        author=info.author, merged=info.merged,
+    )  # fmt: skip
+
+
+def wire_change(change: Change) -> wire.Change:
+    """Describe a change of a diff."""
+    return wire.Change(
+        status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,
+        what=change.what, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Waiting until directories and file systems are on the disk, and finding out who else has a file open."""
+
+import fcntl
+import os
+
+from agentfs_host.syscalls import sync_filesystem
+
+_F_SETLEASE = 1024  # fcntl(2)
+
+
+def sync_directory(path: str, dir_fd: int | None = None) -> None:
+    """Wait until the names of new files in a directory would survive a loss of power. See fsync(2)."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_mount(mountpoint: str) -> None:
+    """Write the dirty pages of the file system mounted there, and wait. See syncfs(2)."""
+    fd = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_filesystem(fd)
+    finally:
+        os.close(fd)
+
+
+def is_open_elsewhere(fd: int) -> bool:
+    """Tell by a write lease whether a file is open or mapped through any other open than this one.
+
+    Whoever opens the file in that instant has SIGIO sent to this process: ignore that signal.
+
+    Args:
+        fd: open for writing, too.
+
+    Returns:
+        True also where the file system knows no leases.
+    """
+    try:
+        fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        return True
+    fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_UNLCK)
+    return False
