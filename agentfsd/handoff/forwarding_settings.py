@@ -1,4 +1,4 @@
-"""How real descriptors are given out: settings that live with the overlay. It knows no file and no process."""
+"""The settings for real descriptors, which are stored with the overlay. It never knows a file or a process."""
 
 import fnmatch
 import os
@@ -82,5 +82,5 @@ def check(name: str, value: str) -> str:
 
 
 def write(store: Store, name: str, value: str) -> None:
-    """In the open transaction. Refusal like check()."""
+    """Store a setting in the open transaction. Refusal like check()."""
     store.put_value(f"interpose.{name}", check(name, value))

@@ -41,7 +41,7 @@ class Conversation:
         self.service = ControlService(services_for(opened.overlay, self.bindings, told))
         self.peer = Peer(Caller(os.getpid(), uid, gid), groups=groups)
 
-    def say(self, request: wire.Request) -> wire.AnyReply:
+    def say(self, request: wire.Request) -> wire.Reply:
         return wire.decode_reply(trio.run(self.service.answer, wire.encode(request), self.peer))
 
     def ask(self, request: wire.Request, expected: type[R]) -> R:
