@@ -12,6 +12,7 @@ from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
+CONFINE_PROFILES = ("off", "workspace", "strict")
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -90,6 +91,15 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _profiles_of_branches(value: str) -> str:
+    for rule in value.split():
+        pattern, equals, profile = rule.partition("=")
+        if not (pattern and equals and profile in CONFINE_PROFILES):
+            hint = f"write PATTERN=PROFILE, such as agent-*=strict; profiles are {', '.join(CONFINE_PROFILES)}"
+            raise invalid(f"{rule!r} is no profile for branches", hint)
+    return " ".join(value.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One named value that people can change while the overlay is mounted; it is stored with the overlay.
@@ -120,6 +130,12 @@ _DECLARED = (
     Setting("copyup.dir_mode", "755", _permissions, "the mode that fixed gives to directories, in octal"),
     Setting("copyup.acl_strategy", "clone", _one_of(*ACL_STRATEGIES),
             "its access list: clone; drop (as setfacl -b); or map-basic (dropped, and the group bits are what its entries gave)"),
+    Setting("confine", "workspace", _one_of(*CONFINE_PROFILES),
+            "how `run` confines a command where --confine is not given: off, workspace or strict"),
+    Setting("confine.branches", "", _profiles_of_branches,
+            "profiles for branches by name, the first that matches counts: PATTERN=PROFILE..., such as agent-*=strict"),
+    Setting("confine.home", "profile", _one_of("profile", "overlay", "ro", "hide", "rw"),
+            "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
     Setting("audit.enabled", "yes", _yes_or_no, "yes: the audit trail records who changes what (`agentfsd audit`)"),
     Setting("audit.max_bytes", "16M", _bytes, "how much space the audit trail takes, such as 64M; the oldest entries go"),
     Setting("log.slow_ms", "250", _milliseconds, "requests that take longer are logged, and counted in status; 0: none"),
