@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from agentfsd.core.transplant import FileAttributes, attributes_of
+from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import reading
@@ -25,7 +25,7 @@ class Decision(NamedTuple):
     stays: bool
     source: Inode | None = None
     content: bytes | None = None
-    look: FileAttributes | None = None
+    look: WantedAttributes | None = None
 
 
 class Checkout:
@@ -90,7 +90,7 @@ def _blob_id(data: bytes, entry: Entry) -> bytes:
     return made.hexdigest().encode()
 
 
-def _look(like: Inode, entry: Entry) -> FileAttributes:
+def _look(like: Inode, entry: Entry) -> WantedAttributes:
     """A new content's attributes: permissions as git has them, the rest as it was."""
     look = attributes_of(like)
     mode = look.mode | (look.mode & 0o444) >> 2 if entry.mode == b"100755" else look.mode & ~0o111

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.transplant import FileAttributes, attributes_of
+from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.lower.host_lower import HostLower
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: FileAttributes | None = None
+    look: WantedAttributes | None = None
 
 
 @dataclass(slots=True)
