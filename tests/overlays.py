@@ -6,9 +6,8 @@ from pathlib import Path
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.core import data, directory_entries
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 

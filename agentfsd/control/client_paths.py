@@ -8,10 +8,9 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, path_resolution
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.errors import Refusal, invalid
 
 

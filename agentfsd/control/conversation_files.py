@@ -8,10 +8,9 @@ from agentfsd.control.cooperative import Steps
 from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
 from agentfsd.core.content_objects import create_object
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.types import ContentFile
 
 _STEP_BYTES = 1 << 20

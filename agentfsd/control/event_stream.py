@@ -14,8 +14,8 @@ from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Inode
 from agentfsd.errors import Refusal
 
 LIMIT = 10_000  # events that wait for a slow reader

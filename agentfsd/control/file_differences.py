@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.cooperative import Steps
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import pairs_in_steps
 
 

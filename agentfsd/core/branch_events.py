@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 
 EventKind = Literal[
     "created", "modified", "deleted", "renamed", "attributes",

@@ -9,9 +9,10 @@ from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import checksum_rows, inspection, layer_rows
+from agentfsd.metadata import check_rows, checksum_rows, inspection, layer_rows
 from agentfsd.metadata.inspection import describe_pages
-from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.row_store import GARBAGE, Store
+from agentfsd.metadata.rows import is_whiteout
 
 _PAGE = 500  # objects that are looked at in one step
 _AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one step, for which everybody waits
@@ -50,9 +51,8 @@ def _check_database(trees: OpenTrees, total: int, alone: bool) -> Steps:
     """Its structure, or where that takes long the checksum of every page: with those it is as SQLite has made it."""
     store = trees.parts.store
     problems: list[str] = []
-    (size,) = store.db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
-    if alone or size <= _AT_ONCE_BYTES:
-        problems = [f"database: {row[0]}" for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    if alone or check_rows.size_bytes(store) <= _AT_ONCE_BYTES:
+        problems = [f"database: {problem}" for problem in check_rows.structural_problems(store)]
     elif trees.parts.backstore.persistent and (store.db.pages is None or not store.db.pages.is_sound):
         problems = ["database: its pages have no checksums (the disk was full), and it is too large for another check while "
                     "it is in use: unmount it, then 'agentfsd fsck --state DIR'"]  # fmt: skip
@@ -87,16 +87,15 @@ def _check_layers(trees: OpenTrees) -> list[str]:
         if row.layer and row.layer not in known
     ]
     alive = set(known) | set(layer_rows.dead(store))
-    for table in ("inode", "dentry", "object", "origin"):
-        found = {row[0] for row in store.db.execute(f"SELECT DISTINCT layer FROM {table}")}
-        problems += [f"{table}: rows of layer {layer}, which does not exist" for layer in found - alive - {0}]
+    for table, used in check_rows.layers_in_use(store).items():
+        problems += [f"{table}: rows of layer {layer}, which does not exist" for layer in used - alive - {GARBAGE}]
     return problems
 
 
 def _check_objects(trees: OpenTrees, total: int) -> Steps:
     store = trees.parts.store
-    rows = dict(store.db.execute("SELECT id, layer FROM object"))
-    dead = set(layer_rows.dead(store)) | {0}
+    rows = check_rows.object_layers(store)
+    dead = set(layer_rows.dead(store)) | {GARBAGE}
     held = set(trees.parts.backstore.ids())
     problems: list[str] = []
     last = 0
@@ -105,11 +104,10 @@ def _check_objects(trees: OpenTrees, total: int) -> Steps:
         problems += _look_at(trees, alive[at : at + _PAGE], last)
         last = alive[min(at + _PAGE, len(alive)) - 1]
         yield 1, total, "contents"
-    rows = dict(store.db.execute("SELECT id, layer FROM object"))
+    rows = check_rows.object_layers(store)
     problems += [f"object {number} belongs to nothing" for number in held.intersection(trees.parts.backstore.ids()) - set(rows)]
-    uses = "SELECT DISTINCT content, layer FROM inode WHERE content != 0 UNION SELECT base, layer FROM origin WHERE base != 0"
-    dead = set(layer_rows.dead(store)) | {0}
-    used = {number for number, layer in store.db.execute(uses) if layer not in dead}
+    dead = set(layer_rows.dead(store)) | {GARBAGE}
+    used = {number for number, layer in check_rows.objects_in_use(store) if layer not in dead}
     problems += [f"object {number} has no row" for number in used - set(rows)]
     problems += [
         f"object {number} is used by nothing" for number, layer in rows.items() if layer not in dead and number not in used
@@ -139,7 +137,7 @@ def _check_tree(store: Store, tree: Tree) -> list[str]:
     problems: list[str] = []
     links: dict[int, int] = {}
     for (directory, name), child in lost_contents.newest_names(store, tree).items():
-        if not child or newest.get(directory) is None or newest[directory].nlink == 0:
+        if is_whiteout(child) or newest.get(directory) is None or newest[directory].nlink == 0:
             continue
         row = newest.get(child)
         if row is None or row.nlink == 0:

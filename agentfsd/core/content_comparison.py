@@ -5,7 +5,7 @@ from collections.abc import Generator
 from typing import TypeVar
 
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 
 _CHUNK = 1 << 20
 

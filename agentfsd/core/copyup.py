@@ -13,8 +13,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from agentfsd.core import origin
 from agentfsd.core.content_objects import clone_object, create_object
-from agentfsd.core.inode import ROOT_ID, Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.inode import ROOT_ID
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.errors import NO_ROOM
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
@@ -74,7 +74,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     """Gives an unmodified lower object (and the directories above it) rows of its own; copies no data.
 
     Comes first in every change: afterwards the fields of *inode* are what stat shows. Not *itself*: a directory in which names
-    change, and whose mode and access list are nobody's business then (see core/copyup_policy.py).
+    change, and whose mode and access list are nobody's business then (see copyup_policy.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
@@ -84,7 +84,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
         materialize(tx, parent, itself=False)
     load_lower_attributes(tx, inode)
     if itself:
-        tree.copyup_policy.apply(tx, inode, change_time_ns(inode))
+        _apply_policy(tx, inode)
     if parent is None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)
@@ -93,6 +93,17 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     save(tx, inode)
     set_entry(tx, parent, inode.name, inode.id)
     tree.adopt(inode)
+
+
+def _apply_policy(tx: Transaction, inode: Inode) -> None:
+    """Give an inode that has the lower's mode and xattrs those that the policy says; a change moves its change time."""
+    if not (inode.is_file or inode.is_dir):
+        return
+    assert inode.xattrs is not None
+    mode, xattrs = inode.tree.copyup_policy.rules.initial(inode.mode, inode.xattrs)
+    if (mode, xattrs) != (inode.mode, inode.xattrs):
+        tx.set(inode, mode=mode, xattrs=xattrs, ctime_ns=change_time_ns(inode))
+        inode.tree.events.copied_up(inode)
 
 
 def _settle_times(tx: Transaction, inode: Inode) -> None:

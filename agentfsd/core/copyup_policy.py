@@ -5,12 +5,10 @@ attributes or a name. What the operation then asks for comes after, and wins.
 """
 
 import stat
-from collections.abc import Callable
 from typing import NamedTuple
 
 from agentfsd.core import acl, policy_settings
-from agentfsd.core.inode import Inode
-from agentfsd.metadata.row_store import Store, Transaction
+from agentfsd.metadata.row_store import Store
 
 _BITS = 0o777
 
@@ -44,30 +42,22 @@ class CopyUpRules(NamedTuple):
             return stat.S_IFMT(mode) | self.file_mode
         return mode
 
+    def initial(self, mode: int, xattrs: dict[bytes, bytes]) -> tuple[int, dict[bytes, bytes]]:
+        """Return mode and xattrs that a copied-up file or directory begins with, from those of the lower's."""
+        if self[:2] == ("clone", "clone"):
+            return mode, xattrs
+        mode, xattrs = _without_list(mode, xattrs, self.acl_strategy)
+        chosen = self.mode_of(mode)
+        if chosen != mode and acl.ACCESS in xattrs:
+            xattrs = xattrs | {acl.ACCESS: acl.encode(acl.with_mode(acl.decode(xattrs[acl.ACCESS]), chosen))}
+        return chosen, xattrs
+
 
 class CopyUpPolicy:
-    """What copied-up objects of an overlay begin with. ``listeners`` hear of each that is to show another mode or list than in
-    the lower.
-    """
+    """The rules that count now for an overlay: a transaction replaces them."""
 
     def __init__(self, store: Store) -> None:
         self.rules = CopyUpRules.stored(store)
-        self.listeners: list[Callable[[Inode], object]] = []
-
-    def apply(self, tx: Transaction, inode: Inode, ctime_ns: int) -> None:
-        """To an inode with the lower's mode and xattrs, which gets *ctime_ns* if either becomes another."""
-        rules = self.rules
-        if rules[:2] == ("clone", "clone") or not (inode.is_file or inode.is_dir):
-            return
-        assert inode.xattrs is not None
-        mode, xattrs = _without_list(inode.mode, inode.xattrs, rules.acl_strategy)
-        chosen = rules.mode_of(mode)
-        if chosen != mode and acl.ACCESS in xattrs:
-            xattrs = xattrs | {acl.ACCESS: acl.encode(acl.with_mode(acl.decode(xattrs[acl.ACCESS]), chosen))}
-        if (chosen, xattrs) != (inode.mode, inode.xattrs):
-            tx.set(inode, mode=chosen, xattrs=xattrs, ctime_ns=ctime_ns)
-            for listener in self.listeners:
-                listener(inode)
 
 
 def _without_list(mode: int, xattrs: dict[bytes, bytes], strategy: str) -> tuple[int, dict[bytes, bytes]]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 
 from agentfsd.core import copyup, inode_attributes
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.types import ContentFile
 
 _DAY_NS = 24 * 3600 * 10**9

@@ -20,10 +20,11 @@ from agentfsd.core.copyup import (
     save,
     set_entry,
 )
-from agentfsd.core.inode import NEW_INO_BASE, WHITEOUT, Inode
-from agentfsd.core.tree import Tree, exists_in, join
+from agentfsd.core.inode import NEW_INO_BASE
+from agentfsd.core.tree import Inode, Tree, exists_in, join
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.types import ContentFile
 
 RENAME_NOREPLACE = 1
@@ -250,7 +251,7 @@ def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[I
             else:
                 _drop_link(tx, target)
         _remove_entry(tx, old_dir, old)
-        if target is not None or new_dir.tree.entries(new_dir).get(new) == WHITEOUT:
+        if target is not None or is_whiteout(new_dir.tree.entries(new_dir).get(new)):
             origin.note(tx, new_dir, new, keep=source.is_file)
         set_entry(tx, new_dir, new, source.id)
         tx.set(source, parent=new_dir, name=new, ctime_ns=change_time_ns(source))
@@ -321,7 +322,7 @@ def _check_replaceable(tree: Tree, source: Inode, target: Inode) -> None:
 
 
 def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> None:
-    if directory.tree.entries(directory).get(name) == WHITEOUT:
+    if is_whiteout(directory.tree.entries(directory).get(name)):
         origin.note(tx, directory, name, keep=inode.is_file)
     set_entry(tx, directory, name, inode.id)
     if inode.is_dir:
@@ -333,7 +334,7 @@ def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     """Takes a name away: with a whiteout where the lower or an older layer would show it again."""
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
-    if older or (older is None and _lower_has(directory, name)):
+    if _lower_has(directory, name) if older is None else not is_whiteout(older):
         origin.note(tx, directory, name, keep=False)
         set_entry(tx, directory, name, WHITEOUT)
         return
@@ -342,7 +343,7 @@ def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
 
 
 def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
-    """What a name stands for beneath the head layer: an inode id, WHITEOUT, or None where no layer knows it."""
+    """What a name stands for beneath the head layer: an inode id, a whiteout, or None where no layer knows it."""
     if len(tree.chain) == 1:
         return None
     beneath = tree.chain - {tree.head}

@@ -6,9 +6,8 @@ sealed the writer keeps the object, which a clone replaces below (copyup.keep_or
 
 from collections.abc import Iterator
 
-from agentfsd.core.inode import Inode
 from agentfsd.core.open_trees import OpenTrees
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata import layer_rows
 

@@ -3,8 +3,8 @@
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
-from agentfsd.core.inode import ROOT_ID, Inode
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.inode import ROOT_ID
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import Lower
 
 

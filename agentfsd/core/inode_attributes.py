@@ -16,8 +16,8 @@ from agentfsd.core.copyup import (
     retry_with_reserve,
     save,
 )
-from agentfsd.core.inode import Attributes, Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.inode import Attributes
+from agentfsd.core.tree import Inode, Tree
 
 XATTR_NAME_MAX = 255
 XATTR_SIZE_MAX = 65536

@@ -7,7 +7,7 @@ from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree, join
 from agentfsd.escape import printable
 from agentfsd.metadata.row_store import Store
-from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.rows import InodeRow, is_whiteout
 
 _OBJECT = re.compile(r"object (\d+) (is lost|has|does not hold|cannot be read)")
 _SHOWN = 5  # branches and snapshots that are told
@@ -30,7 +30,9 @@ def _look(store: Store, tree: Tree, label: str, found: dict[int, Users]) -> None
     rows = [row for row in inodes.values() if row.content in found and row.nlink]
     if not rows:
         return
-    names = {child: key for key, child in newest_names(store, tree).items() if child and _is_there(inodes, key[0])}
+    names = {
+        child: key for key, child in newest_names(store, tree).items() if not is_whiteout(child) and _is_there(inodes, key[0])
+    }
     for row in rows:
         found[row.content].setdefault(_path(row, inodes, names), []).append(label)
 

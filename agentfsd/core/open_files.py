@@ -6,8 +6,7 @@ Without this, a process that has a file open would go on writing to a state that
 import stat
 
 from agentfsd.core import data
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 
 
 def carry_over(old: Tree, new: Tree) -> None:

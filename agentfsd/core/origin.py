@@ -7,11 +7,11 @@ import stat
 import time
 
 from agentfsd.core.content_objects import clone_object
-from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.inode import NO_LOWER, LowerIdentity
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import GARBAGE, Transaction
-from agentfsd.metadata.rows import OriginRow
+from agentfsd.metadata.rows import OriginRow, is_whiteout
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE, which file systems stamp with: a finer one would run ahead
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
@@ -105,7 +105,7 @@ def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
 def _first_change(directory: Inode, name: bytes) -> int:
     """When something in the directory that is *name* was first hidden or changed."""
     child = directory.tree.entries(directory).get(name)
-    return origin_rows.oldest(directory.tree.store, child or 0)
+    return 1 << 63 if child is None or is_whiteout(child) else origin_rows.oldest(directory.tree.store, child)
 
 
 def follow(tx: Transaction, inode: Inode, path: bytes) -> None:

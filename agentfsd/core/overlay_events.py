@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from agentfsd.core.branch_events import BranchEvent, Listener
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 
 
 class OverlayEvents:
@@ -16,6 +15,7 @@ class OverlayEvents:
         on_replaced: Called with each tree that has just been detached.
         on_names: Called with a directory and the names in it that changed: see names_changed().
         on_file: Called with a file, and whether its data changed: see file_changed().
+        on_copied_up: Called with an inode that shows another mode or access list since it was copied up.
         on_external_writer: Called with a file that will be written without asking the overlay from now on.
     """
 
@@ -25,6 +25,7 @@ class OverlayEvents:
         self.on_replaced: list[Callable[[Tree], None]] = []
         self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []
         self.on_file: list[Callable[[Inode, bool], object]] = []
+        self.on_copied_up: list[Callable[[Inode], object]] = []
         self.on_external_writer: list[Callable[[Inode], object]] = []
 
     def publish(self, event: BranchEvent) -> None:
@@ -45,6 +46,11 @@ class OverlayEvents:
         """Likewise for a file's attributes, and for its contents if *data* is true."""
         for listener in self.on_file:
             listener(inode, data)
+
+    def copied_up(self, inode: Inode) -> None:
+        """Tell that a copied-up inode shows another mode or access list than the lower's object: the policy says so."""
+        for listener in self.on_copied_up:
+            listener(inode)
 
     def tree_replaced(self, tree: Tree) -> None:
         """Tell that a tree was detached: its branch has another state now, or none."""

@@ -71,9 +71,10 @@ class OverlayState:
 
 def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState:
     """Read what the database says of branches and snapshots."""
+    events = OverlayEvents()
     return OverlayState(
-        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store)),
-        OverlayEvents(),
+        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store), events),
+        events,
         {row.id: row for row in layer_rows.branches(store)},
         {row.id: row for row in layer_rows.snapshots(store)},
         {row.id: row for row in layer_rows.undo_rows(store)},

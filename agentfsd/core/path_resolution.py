@@ -8,9 +8,8 @@ import stat
 from typing import NamedTuple
 
 from agentfsd.core import permissions
-from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import Credentials
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.errors import Refusal, invalid
 from agentfsd.types import CONTROL_DIR
 

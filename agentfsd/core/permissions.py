@@ -9,7 +9,8 @@ import stat
 from typing import NamedTuple
 
 from agentfsd.core import acl, inode_attributes
-from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.inode import Attributes
+from agentfsd.core.tree import Inode
 
 READ, WRITE, EXECUTE = 4, 2, 1  # EXECUTE: of a directory, to look names up in it
 

@@ -2,11 +2,11 @@
 
 import contextlib
 
-from agentfsd.core.inode import WHITEOUT
 from agentfsd.core.tree import Parts, Tree, exists_in, join
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Store, Transaction
+from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import Backstore
 
 
@@ -61,7 +61,7 @@ def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, l
     parts.store.delete_dentry(directory, name, layer)
     for tree in trees:
         inode = tree.known(directory) if layer in tree.chain else None
-        if inode is not None and inode.entries is not None and inode.entries.get(name) == WHITEOUT:
+        if inode is not None and inode.entries is not None and is_whiteout(inode.entries.get(name)):
             tx.put(inode.entries, name, None)
 
 

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, field
 
 from agentfsd.errors import DamagedContent
-from agentfsd.metadata import layer_rows
+from agentfsd.metadata import check_rows, layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.types import Backstore
 
@@ -31,7 +31,7 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
     found = Recovered(list(store.findings.notes))
     if not backstore.persistent:
         return found
-    rows = dict(store.db.execute("SELECT id, layer FROM object"))
+    rows = check_rows.object_layers(store)
     if store.findings.is_proven and store.findings.ended_cleanly and len(rows) > _MOST_OBJECTS:
         return found
     held = set(backstore.ids())

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from agentfsd.core import copyup, directory_entries
 from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import all_xattrs
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.types import ContentFile
 
 

@@ -1,4 +1,4 @@
-"""One branch's (or snapshot's) whole namespace: finding things in it. What changes it is in the modules beside this one.
+"""One branch's (or snapshot's) whole namespace, and the inodes in it: finding things. Other modules change them.
 
 A look-up takes one step however long the history is: the names of a directory are resolved once, when first needed.
 """
@@ -7,21 +7,164 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from agentfsd.core.copyup_policy import CopyUpPolicy
-from agentfsd.core.inode import NEW_INO_BASE, ROOT_ID, WHITEOUT, Attributes, Inode, LowerIdentity
+from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
 from agentfsd.errors import DamagedContent
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
-from agentfsd.metadata.rows import InodeRow
-from agentfsd.types import Backstore, Lower, LowerEntry
+from agentfsd.metadata.rows import InodeRow, is_whiteout
+from agentfsd.types import Backstore, ContentFile, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
 
 _FOREIGN_INO_BASE = 1 << 51  # numbers shown for lower objects on another device than the lower's root
+
+
+_XATTRS = msgspec.msgpack.Decoder(dict[bytes, bytes])
+
+
+class Inode:
+    """A node of a Tree. ``id`` is 0 until a row stands for it: until then all is read from the lower.
+
+    ``entries`` (directories) maps names to inode ids, a whiteout for a deleted one (see is_whiteout()); None: not loaded yet.
+    ``file`` is the open content object, ``lower_fd`` the open lower file, while ``opens`` is above 0.
+    ``content_layer`` is the layer that owns the object: it may be written in place only when that is the tree's head.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "anonymous",
+        "atime_ns",
+        "btime_ns",
+        "content",
+        "content_layer",
+        "ctime_ns",
+        "entries",
+        "file",
+        "gid",
+        "id",
+        "ino",
+        "linkable",
+        "linked",
+        "lower",
+        "lower_fd",
+        "lower_path",
+        "mode",
+        "mtime_ns",
+        "name",
+        "nlink",
+        "opens",
+        "parent",
+        "rdev",
+        "row_layer",
+        "target",
+        "tree",
+        "uid",
+        "xattrs",
+    )
+
+    def __init__(self, tree: "Tree", parent: "Inode | None", name: bytes) -> None:
+        self.tree = tree
+        self.parent = parent
+        self.name = name
+        self.id = 0
+        self.row_layer = 0
+        self.ino = 0
+        self.mode = 0
+        self.uid = self.gid = self.rdev = 0
+        self.nlink = 1
+        self.atime_ns = self.mtime_ns = self.ctime_ns = self.btime_ns = 0
+        self.content = 0
+        self.content_layer = 0
+        self.target: bytes | None = None
+        self.xattrs: dict[bytes, bytes] | None = None
+        self.lower_path: bytes | None = None
+        self.lower = NO_LOWER
+        self.linked = False
+        self.entries: dict[bytes, int] | None = None
+        self.file: ContentFile | None = None
+        self.lower_fd = -1
+        self.opens = 0
+        self.linkable = False  # made without a name, and never had one
+        self.anonymous = False  # content that no row refers to: it goes with the last close
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def path(self) -> bytes:
+        """Where it is now, relative to the root of its tree; for a file one of its names."""
+        parts = []
+        node: Inode | None = self
+        while node is not None and node.parent is not None:
+            parts.append(node.name)
+            node = node.parent
+        return b"/".join(reversed(parts))
+
+    @property
+    def has_own_data(self) -> bool:
+        """Whether its data is the overlay's; False while it is still read from the lower."""
+        return self.content != 0 or self.anonymous
+
+    @property
+    def has_open_data(self) -> bool:
+        return self.file is not None or self.lower_fd >= 0
+
+    @property
+    def has_live_times(self) -> bool:
+        """Whether size's companion times are the object's own; a row newer than its sealed object has its own times."""
+        return self.anonymous or (self.content != 0 and self.content_layer == self.row_layer)
+
+    def load(self, row: InodeRow, content_layer: int) -> None:
+        """Takes what a stored row says."""
+        self.id, self.row_layer, self.ino, self.mode = row.id, row.layer, row.ino, row.mode
+        self.uid, self.gid, self.nlink, self.rdev = row.uid, row.gid, row.nlink, row.rdev
+        self.atime_ns, self.mtime_ns, self.ctime_ns = row.atime_ns, row.mtime_ns, row.ctime_ns
+        self.btime_ns = row.btime_ns
+        self.content, self.content_layer = row.content, content_layer
+        self.target, self.lower_path, self.linked = row.target, row.lower_path, bool(row.linked)
+        self.xattrs = _XATTRS.decode(row.xattrs) if row.xattrs else {}
+        self.lower = LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
+
+    def row(self, layer: int) -> InodeRow:
+        """What to store for it in *layer*."""
+        xattrs = msgspec.msgpack.encode(self.xattrs) if self.xattrs else None
+        return InodeRow(
+            self.id, layer, self.ino, self.mode, self.uid, self.gid, self.nlink, self.rdev,
+            self.atime_ns, self.mtime_ns, self.ctime_ns, self.btime_ns, self.content, self.target, xattrs,
+            self.lower_path, *self.lower, int(self.linked),
+        )  # fmt: skip
+
+    def release_files(self) -> None:
+        """Closes what is open for its data."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        if self.lower_fd >= 0:
+            os.close(self.lower_fd)
+            self.lower_fd = -1
+
+    def __del__(self) -> None:
+        self.release_files()
+
+
+class TreeEvents(Protocol):
+    """Whom a tree tells of what happens to its inodes. OverlayEvents is the one that is used."""
+
+    def copied_up(self, inode: Inode) -> None:
+        """Tell that a copied-up inode shows another mode or access list than the lower's object."""
+        ...
 
 
 class Parts(NamedTuple):
@@ -32,13 +175,14 @@ class Parts(NamedTuple):
     backstore: Backstore
     root_dev: int
     copyup_policy: CopyUpPolicy
+    events: TreeEvents
 
 
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy, self.events = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
@@ -96,9 +240,9 @@ class Tree:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         entries = directory.entries
         child = (self.entries(directory) if entries is None else entries).get(name)
-        if child:
-            return self.inode(child, directory, name), None
-        if child == WHITEOUT or directory.lower_path is None:
+        if child is not None:
+            return None if is_whiteout(child) else (self.inode(child, directory, name), None)
+        if directory.lower_path is None:
             return None
         path = join(directory.lower_path, name)
         try:
@@ -118,7 +262,7 @@ class Tree:
     def names(self, directory: Inode) -> list[bytes]:
         """The merged listing, without ``.`` and ``..``."""
         entries = self.entries(directory)
-        names = [name for name, child in entries.items() if child]
+        names = [name for name, child in entries.items() if not is_whiteout(child)]
         if directory.lower_path is not None:
             names += [entry.name for entry in self._lower_names(directory.lower_path) if entry.name not in entries]
         return names
@@ -127,7 +271,7 @@ class Tree:
         """The merged listing with the type (S_IFMT) of each name, without looking at files of the lower one by one."""
         entries = self.entries(directory)
         for name, child in list(entries.items()):
-            if child:
+            if not is_whiteout(child):
                 yield name, stat.S_IFMT(self.inode(child, directory, name).mode)
         for entry in self._lower_names(directory.lower_path) if directory.lower_path is not None else ():
             if entry.name in entries:

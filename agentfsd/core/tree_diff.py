@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from agentfsd.core import hard_links, origin
 from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
-from agentfsd.core.inode import ROOT_ID, Attributes, Inode
+from agentfsd.core.inode import ROOT_ID, Attributes
 from agentfsd.core.inode_attributes import all_xattrs
-from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.metadata.layer_rows import names_in
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store

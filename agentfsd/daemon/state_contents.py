@@ -15,7 +15,7 @@ from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.errors import Refusal
-from agentfsd.metadata import clean_copy, inspection
+from agentfsd.metadata import check_rows, clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store
 from agentfsd.state.daemon_config import BackstoreKind, DaemonConfig
@@ -138,10 +138,8 @@ def count_lost(place: StateDirectory, found: Findings) -> int:
     """How many contents are missing in such a directory. 0 after a kill, when the next start has yet to settle what is there."""
     if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
         return 0
-    alive = "SELECT id FROM object WHERE layer != 0 AND layer NOT IN (SELECT id FROM layer WHERE dead = 1)"
     try:
-        with inspection.reading(place.metadata) as db:
-            wanted = {row[0] for row in db.execute(alive)}
+        wanted = check_rows.read_live_objects(place.metadata)
     except sqlite3.DatabaseError:  # of an older version
         return 0
     backstore = HostBackstore(place.objects, native_snapshots=False)

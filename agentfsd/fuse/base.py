@@ -11,13 +11,14 @@ import trio
 
 from agentfsd.core import copyup, data
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.core.inode import WHITEOUT, Attributes, Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.inode import Attributes
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.nodes import DirNode, FileNode, KernelNode, NodeTable, TreeView, VirtualNode
 from agentfsd.fuse.notifier import Notifier, Owed
 from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, AttributesReply, CallContext, LookupReply
+from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import Caller, ControlChannel
 
 
@@ -240,7 +241,7 @@ class Base:
             return NOT_THERE
         parent.names.add(name)
         lower = directory.lower_path
-        lasting = lower is None or parent.watched == lower or (directory.entries or {}).get(name) == WHITEOUT
+        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def _directory_s(self, node: DirNode, inode: Inode) -> float:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from agentfsd.core import copyup
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.lock_service import LockService
 from agentfsd.fuse.name_reservations import NameReservations
 from agentfsd.fuse.nodes import DirNode, TreeView
@@ -51,7 +50,7 @@ class Connections:
         self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
         overlay.events.on_replaced.append(self.tree_replaced)
         overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
-        overlay.parts.copyup_policy.listeners.append(self.copied_up)
+        overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.events.on_external_writer.append(self.passing)
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Awaitable
 
 from agentfsd.core import acl, data, inode_attributes
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.base import Base, FileHandle, TextHandle
 from agentfsd.fuse.control_directory import Virtual
 from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode

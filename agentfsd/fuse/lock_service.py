@@ -15,8 +15,7 @@ import trio
 
 from agentfsd.binding import procfs
 from agentfsd.core.file_locks import UNLOCK, Lock, LockRequest, LockTable, Waiter
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from agentfs_host import mount_table
-from agentfsd.core.inode import Inode
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.branch_connections import BranchConnections
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.connections import Connections

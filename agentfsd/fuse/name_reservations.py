@@ -10,7 +10,7 @@ import time
 
 import trio
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 
 KEPT_S = 0.1  # for a second try that never comes: the caller was killed, or may not make files there
 _FORGOTTEN_S = 1.0

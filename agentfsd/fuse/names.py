@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from agentfsd.core import data, directory_entries
 from agentfsd.core.directory_entries import RENAME_EXCHANGE, Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.base import Base, DirHandle
 from agentfsd.fuse.control_directory import DOTS, Virtual, dot_entry
 from agentfsd.fuse.name_reservations import stale

@@ -11,8 +11,7 @@ import errno
 import itertools
 from collections.abc import Iterator
 
-from agentfsd.core.inode import Inode
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 
 ROOT_NODE = 1
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 
 if TYPE_CHECKING:
     from agentfsd.fuse.base import Base

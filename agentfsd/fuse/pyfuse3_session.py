@@ -11,8 +11,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.tree import Inode
 from agentfsd.fuse import pyfuse3_entries
 from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.errno_map import errno_of

@@ -17,10 +17,9 @@ import trio
 from agentfsd.core import copyup, data, external_writers
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.copyup import Copy, is_owned
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import CAPABILITIES
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.errors import Refusal
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.forwarding_settings import ForwardingSettings

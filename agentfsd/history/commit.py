@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.core import copyup, hard_links, origin, tree_diff
-from agentfsd.core.inode import NO_LOWER, Inode, LowerIdentity
+from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches

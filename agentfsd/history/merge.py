@@ -16,9 +16,8 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
-from agentfsd.core.inode import Inode
 from agentfsd.core.transplant import FileAttributes, attributes_of
-from agentfsd.core.tree import Parts, Tree
+from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames
 from agentfsd.history.objects import Objects

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pygit2 import Oid
 from pygit2.enums import DeltaStatus, DiffFind, FileMode
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.objects import Objects
 

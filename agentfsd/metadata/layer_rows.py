@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from agentfsd.errors import Refusal
 from agentfsd.metadata.row_store import GARBAGE, Store
-from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata.rows import WHITEOUT, BranchRow, SnapshotRow, UndoRow, is_whiteout
 
 _PAGE = 500  # rows that are looked at in one step of what takes long
 _BRANCH = f"SELECT {', '.join(BranchRow._fields)} FROM branch"
@@ -64,7 +64,7 @@ def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
             found, last, rows = store.db.execute(_SOME_INODES, (layer, last, _PAGE)).fetchone()
             yield found
         for names in names_in(store, layer):
-            yield sum(child == 0 for _, _, child in names)
+            yield sum(is_whiteout(child) for _, _, child in names)
 
 
 def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes, int]]]:
@@ -247,7 +247,7 @@ def idle_whiteouts(store: Store, layer: int, child: int) -> list[tuple[int, byte
     return list(
         store.db.execute(
             "SELECT new.dir, new.name FROM dentry AS new JOIN dentry AS old ON old.dir = new.dir AND old.name = new.name "
-            "AND old.layer = ? WHERE new.layer = ? AND new.child = 0 AND NOT EXISTS "
+            f"AND old.layer = ? WHERE new.layer = ? AND new.child = {WHITEOUT} AND NOT EXISTS "
             "(SELECT 1 FROM dentry AS other WHERE other.dir = new.dir AND other.name = new.name AND other.layer NOT IN (?, ?))",
             (layer, child, layer, child),
         )

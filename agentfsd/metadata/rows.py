@@ -2,6 +2,13 @@
 
 from typing import NamedTuple
 
+WHITEOUT = 0  # stands in place of an inode number in a row of dentry
+
+
+def is_whiteout(child: int | None) -> bool:
+    """Return whether a stored name hides what the lower or an older layer has under it. None: the name is not stored."""
+    return child == WHITEOUT
+
 
 class InodeRow(NamedTuple):
     """One version of an inode, column by column as schema.py explains them."""

@@ -61,7 +61,7 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
         if self.on_progress is not None:
             self.on_progress(progress)
 
-    def answer(self, reply: wire.AnyReply, came: Sequence[int] = ()) -> _T_co:
+    def answer(self, reply: wire.Reply, came: Sequence[int] = ()) -> _T_co:
         """What the caller wanted; AgentFSError for a refusal. *came*: descriptors that came along; what the caller does not get
         of these is closed."""
         left = list(came)
@@ -158,7 +158,7 @@ def ended() -> DaemonGoneError:
     return DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
 
 
-def event(reply: wire.AnyReply) -> wire.Event | None:
+def event(reply: wire.Reply) -> wire.Event | None:
     """The event that a reply is; None when no more will come. AgentFSError for anything else."""
     if isinstance(reply, wire.Event):
         return reply
@@ -167,7 +167,7 @@ def event(reply: wire.AnyReply) -> wire.Event | None:
     raise unexpected(reply, wire.Event)
 
 
-def unexpected(reply: wire.AnyReply, expected: type[wire.Reply]) -> AgentFSError:
+def unexpected(reply: wire.Reply, expected: type[wire.Reply]) -> AgentFSError:
     """The exception for a reply of another kind: a refusal, or nonsense."""
     if isinstance(reply, wire.Error):
         return from_reply(reply)

@@ -15,7 +15,7 @@ from agentfs_client.facts import (
     Snapshot,
     exact_path,
 )
-from agentfs_client.message import Message
+from agentfs_client.message import Message, tagged
 from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
@@ -315,9 +315,4 @@ class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
     open: int = 0
 
 
-AnyReply = (
-    HelloOk | Done | Error | Progress | EventsOk | Event | BranchReply | BranchesReply | SnapshotReply | SnapshotsReply
-    | BindingsReply | ChangesReply | FilesDifferReply | PatchesReply | MergeReply | DeedsReply | FreedReply | PolicyReply
-    | ProblemsReply | CapabilitiesReply | ViewReply | FileReply | FilesReply | FileOpened | FilesCounted | FileData
-    | BackstoreReply | StatusReply | TopReply | AuditReply | FdReply | InterposeReply
-)  # fmt: skip
+REPLY_TYPES = tagged(Reply)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from agentfs_client.message import PROTOCOL_VERSION, Message
+from agentfs_client.message import PROTOCOL_VERSION, Message, tagged
 
 
 class Request(Message, frozen=True, kw_only=True):
@@ -421,12 +421,4 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     force: bool = False
 
 
-AnyRequest = (
-    Hello | Status | Capabilities | BackstoreStatus | Top | AuditList | BranchCreate | BranchList | BranchShow
-    | BranchRename | BranchDelete | Discard | BranchBind | BranchUnbind | BranchBindings | ViewOpen
-    | SnapshotCreate | TemporaryKeep | SnapshotList | SnapshotShow | SnapshotDelete
-    | Diff | DiffPatch | DiffFiles | Log | Restore | Merge | Commit | CommitEnd | Undo | UndoList | Prune | CollectGarbage
-    | PolicyGet | PolicySet | Fsck | Events | FileStat | FileList | FileOpen | FileRead | FileCreate | FileWrite | FileCommit
-    | FileClose | FileCount | FileMkdir | FileRename | FileDelete | FdOpen | FdDup | FdSync | InterposeGet | InterposeSet
-    | Shutdown
-)  # fmt: skip
+REQUEST_TYPES = tagged(Request)  # every one of the above: defining a message with a tag is all that it takes

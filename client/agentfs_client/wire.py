@@ -7,6 +7,7 @@ endian. Source: the control plane of the AgentFS specification.
 
 import re
 import struct
+from typing import Union
 
 import msgspec
 
@@ -15,9 +16,9 @@ from agentfs_client.message import PROTOCOL_VERSION as PROTOCOL_VERSION
 from agentfs_client.message import Message
 from agentfs_client.observed import *  # noqa: F403
 from agentfs_client.replies import *  # noqa: F403
-from agentfs_client.replies import AnyReply
+from agentfs_client.replies import REPLY_TYPES, Reply
 from agentfs_client.requests import *  # noqa: F403
-from agentfs_client.requests import AnyRequest
+from agentfs_client.requests import REQUEST_TYPES, Request
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_REPLY_BYTES = 1 << 30
@@ -33,10 +34,11 @@ def valid_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-_request_msgpack = msgspec.msgpack.Decoder(AnyRequest)
-_request_json = msgspec.json.Decoder(AnyRequest)
-_reply_msgpack = msgspec.msgpack.Decoder(AnyReply)
-_reply_json = msgspec.json.Decoder(AnyReply)
+_ANY_REQUEST, _ANY_REPLY = Union[REQUEST_TYPES], Union[REPLY_TYPES]  # noqa: UP007 - of as many as there are
+_request_msgpack = msgspec.msgpack.Decoder(_ANY_REQUEST)
+_request_json = msgspec.json.Decoder(_ANY_REQUEST)
+_reply_msgpack = msgspec.msgpack.Decoder(_ANY_REPLY)
+_reply_json = msgspec.json.Decoder(_ANY_REPLY)
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -53,9 +55,9 @@ def is_json(body: bytes) -> bool:
     return body[:1] == b"{"
 
 
-def decode_request(body: bytes) -> AnyRequest:
+def decode_request(body: bytes) -> Request:
     """msgspec.DecodeError (ValidationError for wrong fields) for anything else than a request."""
-    request: AnyRequest = _request_json.decode(body) if is_json(body) else _request_msgpack.decode(body)
+    request: Request = _request_json.decode(body) if is_json(body) else _request_msgpack.decode(body)
     return request
 
 
@@ -68,8 +70,8 @@ def claimed_version(body: bytes) -> int:
     return claim.version
 
 
-def decode_reply(body: bytes) -> AnyReply:
-    reply: AnyReply = _reply_json.decode(body) if is_json(body) else _reply_msgpack.decode(body)
+def decode_reply(body: bytes) -> Reply:
+    reply: Reply = _reply_json.decode(body) if is_json(body) else _reply_msgpack.decode(body)
     return reply
 
 

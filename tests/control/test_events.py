@@ -10,7 +10,7 @@ from agentfs_client import wire
 from agentfsd.control.event_stream import LIMIT, EventWatcher
 from agentfsd.core import directory_entries
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from tests.overlays import Opened
 
 QUIET_S = 0.2

@@ -19,9 +19,9 @@ from agentfsd.control.peer import Peer
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.service import ControlService
 from agentfsd.core import data, permissions
-from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.tree import Inode
 from agentfsd.types import Caller
 from tests.control.serving import services_for
 from tests.mounted import needs_root
@@ -41,7 +41,7 @@ class Conversation:
         self.service = ControlService(services_for(opened.overlay, self.bindings, told))
         self.peer = Peer(Caller(os.getpid(), uid, gid), groups=groups)
 
-    def say(self, request: wire.Request) -> wire.AnyReply:
+    def say(self, request: wire.Request) -> wire.Reply:
         return wire.decode_reply(trio.run(self.service.answer, wire.encode(request), self.peer))
 
     def ask(self, request: wire.Request, expected: type[R]) -> R:

@@ -48,7 +48,7 @@ def child() -> Iterator[int]:
     process.wait()
 
 
-def ask(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> wire.AnyReply:
+def ask(service: ControlService, request: wire.Request | bytes, caller: Caller = ME) -> wire.Reply:
     return wire.decode_reply(ask_raw(service, request if isinstance(request, bytes) else wire.encode(request), caller))
 
 
@@ -231,7 +231,7 @@ def test_a_bound_process_deletes_only_what_its_conversation_has_made(service: Co
     assert refused(service, wire.SnapshotDelete(ref="s1"), bound) == "outside-branch"
     peers = Peer(bound), Peer(bound)
 
-    def ask_of(peer: Peer, request: wire.Request) -> wire.AnyReply:
+    def ask_of(peer: Peer, request: wire.Request) -> wire.Reply:
         return wire.decode_reply(trio.run(service.answer, wire.encode(request), peer))
 
     assert isinstance(ask_of(peers[0], wire.SnapshotCreate(name="mine")), wire.SnapshotReply)

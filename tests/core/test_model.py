@@ -14,10 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 from tests.core.model import Model, Node, Path

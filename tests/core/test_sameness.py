@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from agentfsd.core import copyup, data, tree_diff
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.errors import Refusal
 from agentfsd.types import Change
 from tests.overlays import Opened

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, LockRequest, Waiter
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.lock_service import LockConflict, LockPeer, LockService
 from tests.overlays import Opened
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from agentfsd.core import data
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.native.passthrough import PassthroughFiles
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts

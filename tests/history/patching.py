@@ -9,9 +9,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 from agentfsd.core import data, directory_entries, inode_attributes
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.core.tree import join
+from agentfsd.core.tree import Inode, join
 from agentfsd.history import compare, patch
 from agentfsd.history.compare import FilePatch
 from agentfsd.history.paths import parse

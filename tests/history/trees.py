@@ -10,9 +10,8 @@ from pathlib import Path
 import hypothesis.strategies as st
 
 from agentfsd.core import data, directory_entries, inode_attributes
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.history import commit
 from agentfsd.history.commit import Plan, Rule
 from agentfsd.lower import commit_writer

@@ -46,7 +46,6 @@ KINDS = ("flip", "flip", "flip", "truncate", "delete", "zero")
 # Makes files, replaces some, removes some; tells before and after each step what is acknowledged.
 WRITER = r"""
 import json, os, random, sys
-from tests.rounds import rounds
 branch, report, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance, known, number = random.Random(seed), {}, 0
 def tell(under_way):

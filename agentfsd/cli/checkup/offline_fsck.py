@@ -14,7 +14,7 @@ from agentfsd.control import status_text
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import state_contents
 from agentfsd.lower.host_lower import HostLower
-from agentfsd.metadata import clean_copy, inspection
+from agentfsd.metadata import check_rows, clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store
 from agentfsd.state import state_directory
@@ -93,8 +93,7 @@ def _why_unusable(path: str) -> str:
     if inspection.is_blank(path):
         return "it is empty" if os.path.exists(path) else "it is missing"
     try:
-        with inspection.reading(path) as db:
-            said = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        said = check_rows.read_first_problem(path)
     except sqlite3.DatabaseError as exc:
         said = str(exc)
     return "" if said == "ok" else inspection.plain(said)
@@ -115,12 +114,7 @@ def _what_goes(path: str) -> str:
 
 def _names(path: str) -> dict[tuple[str, str], str]:
     """What branches and snapshots are called, each with its kind, by kind and id."""
-    with inspection.reading(path) as db:
-        return {
-            (kind, number): f"{kind} {name}"
-            for kind in ("branch", "snapshot")
-            for number, name in db.execute(f"SELECT id, name FROM {kind} ORDER BY id")
-        }
+    return {(kind, ref_id): f"{kind} {name}" for (kind, ref_id), name in check_rows.read_ref_names(path).items()}
 
 
 def _lower_of(state: state_directory.StateDirectory, path: str, found: Findings) -> str:

@@ -31,9 +31,9 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, data, permissions
-from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.tree import Inode
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff.descriptor_forwarding import copy_up
 

@@ -26,9 +26,9 @@ from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
 from agentfsd.core.directory_entries import Owner
-from agentfsd.core.inode import Inode
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.tree import Inode
 from agentfsd.errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined

@@ -29,10 +29,10 @@ from agentfsd.control.reply_records import info_of, typed_info
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import directory_entries, permissions
 from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
-from agentfsd.core.inode import Attributes, Inode
+from agentfsd.core.inode import Attributes
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import CONTROL_DIR
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentfs_client.interpose import FORWARD, REQUEST
 from agentfsd.core import permissions
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.base import FileHandle
 from agentfsd.fuse.native.control_ioctl import done
 from agentfsd.fuse.operations import Operations

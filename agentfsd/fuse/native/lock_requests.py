@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, Waiter
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.base import FileHandle, TextHandle
 from agentfsd.fuse.lock_service import LockConflict
 from agentfsd.fuse.native import fuse_protocol as fuse

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentfsd.core.inode import Inode
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.native import fuse_protocol as fuse

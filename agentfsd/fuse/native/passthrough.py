@@ -11,8 +11,8 @@ import stat
 import struct
 
 from agentfsd.core import copyup, external_writers
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import CAPABILITIES
+from agentfsd.core.tree import Inode
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _OPEN, _CLOSE = 0x4010E501, 0x4004E502

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentfsd.core import copyup, data
 from agentfsd.core.file_locks import Waiter
-from agentfsd.core.inode import Inode
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.base import DirHandle, FileHandle
 from agentfsd.fuse.native import control_ioctl, descriptor_ioctl, lock_requests, request_bodies
 from agentfsd.fuse.native import fuse_protocol as fuse

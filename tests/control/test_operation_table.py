@@ -1,0 +1,54 @@
+"""The declarations of control operations: one for each request, and nothing more open than it should be."""
+
+import pytest
+
+from agentfs_client import wire
+from agentfsd.control import audit_notes
+from agentfsd.control.authorization import Claim
+from agentfsd.control.operation_table import OPERATIONS
+from agentfsd.control.peer import Peer
+from agentfsd.errors import Refusal
+from agentfsd.types import Caller
+from tests.overlays import Opened
+
+FOR_BOUND_PROCESSES = {
+    "hello", "status", "capabilities", "top", "events", "audit.list", "interpose.get",
+    "branch.show", "snapshot.create", "snapshot.list", "snapshot.show", "snapshot.delete", "log", "restore",
+    "diff", "diff.files", "diff.patch", "fd.open", "fd.dup", "fd.sync",
+    "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
+    "file.mkdir", "file.rename", "file.delete",
+}  # fmt: skip
+
+
+def tag(request: type[wire.Request]) -> str:
+    return str(request.__struct_config__.tag)
+
+
+def test_every_request_has_a_declared_operation_and_every_operation_a_request() -> None:
+    assert set(OPERATIONS) == set(wire.REQUEST_TYPES)
+    assert len({tag(request) for request in wire.REQUEST_TYPES}) == len(wire.REQUEST_TYPES) > 50
+
+
+@pytest.mark.parametrize("request_type", OPERATIONS, ids=tag)
+def test_operation_has_a_handler_a_permission_and_a_note(request_type: type[wire.Request]) -> None:
+    operation = OPERATIONS[request_type]
+    assert operation.request is request_type
+    assert operation.handler.__annotations__["request"] is request_type
+    assert callable(operation.permission)
+    assert operation.note.__module__ == audit_notes.__name__
+    assert operation.cancellable or not issubclass(request_type, wire.LongRequest)
+    assert operation.cancellable or not operation.waits
+
+
+@pytest.mark.parametrize("request_type", OPERATIONS, ids=tag)
+def test_snapshot_refs_name_fields_of_the_request(request_type: type[wire.Request]) -> None:
+    refs = OPERATIONS[request_type].refs
+    assert refs is None or {*refs.fields, *refs.branches} <= set(request_type.__struct_fields__)
+    assert refs is None or refs.fields
+
+
+@pytest.mark.parametrize("request_type", [one for one in OPERATIONS if tag(one) not in FOR_BOUND_PROCESSES], ids=tag)
+def test_a_bound_process_is_refused_what_is_not_meant_for_it(request_type: type[wire.Request], opened: Opened) -> None:
+    claim = Claim(Peer(Caller(0, 0, 0)), opened.overlay.default_id, opened.overlay)
+    with pytest.raises(Refusal, match="bound to a branch"):
+        OPERATIONS[request_type].permission(object(), claim)  # whatever the request says
