@@ -1,4 +1,4 @@
-"""What the backstore holds, for people and programs. It looks at objects by number, never at what is in them."""
+"""How much the backstore holds. It looks at objects by number, never at what is in them."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from agentfsd.types import Backstore
 
 
 async def backstore_status(overlay: Overlay, info: DaemonInfo) -> wire.BackstoreReply:
-    """Every object is looked at, in a thread."""
+    """Count and measure every object of the backstore, in a thread."""
     store, garbage = overlay.backstore, overlay.layers.garbage()
     usage, freed = await trio.to_thread.run_sync(lambda: (store.usage(), _amount(store, garbage)))
     room, mounted = store.statvfs(), mount_table.mount_of(os.path.realpath(store.place))
@@ -29,7 +29,7 @@ async def backstore_status(overlay: Overlay, info: DaemonInfo) -> wire.Backstore
 
 
 def _amount(store: Backstore, numbers: Iterable[int]) -> tuple[int, int]:
-    """How many of them are there, and what is allocated for them, in bytes."""
+    """Return how many of these objects exist, and how many bytes are allocated for them."""
     objects = size_bytes = 0
     for number in numbers:
         try:

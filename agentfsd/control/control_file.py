@@ -10,7 +10,7 @@ from agentfsd.types import Caller
 
 
 class ControlFile:
-    """See types.ControlOpener."""
+    """Opens the control file and renders the status files. See types.ControlOpener."""
 
     def __init__(self, service: ControlService) -> None:
         self._service = service
@@ -27,7 +27,10 @@ class ControlFile:
 
 
 class ControlFileHandle:
-    """One open: a request is one whole write; its reply is read from where the last read ended. A new one replaces it."""
+    """One open of the control file.
+
+    One write is one whole request. Reads return its reply, each from where the last one ended; a new request replaces the reply.
+    """
 
     def __init__(self, service: ControlService, peer: Peer) -> None:
         self._service, self._peer = service, peer

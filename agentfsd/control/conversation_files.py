@@ -1,4 +1,4 @@
-"""What a conversation has open: a file that it reads, or one that it has begun to write. Knows no request."""
+"""The files of a conversation: those it reads, and those it has begun to write. It never knows a request."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 class OpenedFile:
-    """A handle of the kind that the kernel has: it follows its file, and stays with the state in which it was opened."""
+    """A file open for reading. Like a handle of the kernel it follows its file, and shows the state that it was opened in."""
 
     def __init__(self, inode: Inode) -> None:
         data.open_(inode, os.O_RDONLY)
@@ -32,8 +32,10 @@ class OpenedFile:
 
 
 class StagedFile:
-    """Content that is to become the file at *path* of a branch, or to be appended to it. No row refers to it before; with
-    close() it goes, unless it has become a file's."""
+    """Content that will become the file at *path* of a branch, or will be appended to it.
+
+    No row refers to it before. close() removes it, unless it has become a file's content.
+    """
 
     def __init__(self, tree: Tree, path: bytes, mode: str, permissions: int) -> None:
         self.tree_id, self.path, self.mode, self.permissions = tree.id, path, mode, permissions
@@ -60,14 +62,14 @@ class StagedFile:
             self._backstore.remove(self._number)
 
     def write(self, content: bytes) -> None:
-        """More of it; ENOSPC."""
+        """Add content at the end. OSError (ENOSPC) when there is no room for all of it."""
         written = self._content.pwrite(content, self._size)
         self._size += written
         if written < len(content):
             raise OSError(errno.ENOSPC, "no space left for all of it")
 
     def become(self, directory: Inode, name: bytes, who: Credentials) -> Inode:
-        """A new file."""
+        """Make a new file of this content."""
         mode = permissions.mode_of_new(directory, stat.S_IFREG | self.permissions, who)
         owner = Owner(who.uid, who.gid, who.umask)
         made = directory_entries.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
@@ -77,7 +79,10 @@ class StagedFile:
         return made
 
     def replace(self, inode: Inode, who: Credentials) -> None:
-        """The content of a file that is there, at once: its owner, mode, names and attributes stay, who has it open sees this."""
+        """Replace the content of an existing file at once.
+
+        Its owner, mode, names and attributes stay. Processes that have the file open see the new content.
+        """
         tree = inode.tree
         inode_attributes.drop_capabilities(inode)  # first: a kill in between must not leave them to the new content
         if not who.privileged:
@@ -87,7 +92,7 @@ class StagedFile:
         inode_attributes.setattr_(tree, inode, NewAttributes(mtime_ns=copyup.now_ns()), privileged=True)
 
     def _complete(self, tree: Tree) -> tuple[int, ContentFile]:
-        """An object that a row may refer to."""
+        """Complete the object, so that a row may refer to it."""
         if not self._number:
             number = tree.store.next_id("object")
             self._content.give_name(number)
@@ -96,7 +101,7 @@ class StagedFile:
         return self._number, self._content
 
     def append(self, inode: Inode, who: Credentials) -> Steps[None]:
-        """Copies it to the end of a file. A failure leaves the file's end as it was, and what others have written there since."""
+        """Copy the content to the end of a file. A failure leaves the end as it was, and what others have written since."""
         data.open_(inode, os.O_WRONLY)
         try:
             begin = _size_of(inode)
@@ -114,7 +119,7 @@ class StagedFile:
             data.release(inode)
 
     def overwrite(self, inode: Inode, who: Credentials) -> Steps[None]:
-        """Puts it in the place of a file's content, in the same object. The room for it is taken before the first byte."""
+        """Overwrite a file's content in the same object. The room is reserved before the first byte is written."""
         data.open_(inode, os.O_WRONLY)
         try:
             if self._size:

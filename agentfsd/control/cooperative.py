@@ -1,4 +1,4 @@
-"""Long work that does not make others wait: a little at a time in the event loop, or in a thread. Knows no request.
+"""Long work that does not make others wait: a little at a time in the event loop, or in a thread. It never knows a request.
 
 In the loop, work is a generator: between two of its steps others change what they like. Where the client goes away, the
 generator is closed at its last step, and a thread is told by cancelled().
@@ -21,7 +21,15 @@ Steps = Generator[tuple[int, int, str], None, _T]  # yields (done, total, what):
 
 
 async def drive(steps: Steps[_T], context: RequestContext | None = None) -> _T:
-    """Runs *steps* to their end and returns what they return. *context*: who is told how far they are."""
+    """Run a generator to its end, a few milliseconds at a time.
+
+    Args:
+        steps: The work; each of its steps is atomic.
+        context: The request whose client is told of the progress; None: nobody is.
+
+    Returns:
+        What the generator returns.
+    """
     try:
         while True:
             ends = time.monotonic() + _SLICE_S
@@ -40,7 +48,7 @@ async def drive(steps: Steps[_T], context: RequestContext | None = None) -> _T:
 
 
 def cancelled() -> bool:
-    """In a thread of trio.to_thread.run_sync: whether the request it works for was given up."""
+    """Say whether the request was cancelled for which this thread of trio.to_thread.run_sync works."""
     try:
         trio.from_thread.check_cancelled()
     except trio.Cancelled:

@@ -1,12 +1,19 @@
-"""What a daemon says of itself."""
+"""The facts about a daemon that its status shows."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class DaemonInfo:
-    """What the status of a daemon consists of, apart from its branches. ``shown_at``: the paths at which processes see the root;
-    ``read_only``: nothing is to be written to files."""
+    """What the status of a daemon shows apart from its branches.
+
+    Attributes:
+        session: "native" or "pyfuse3".
+        owner_uid: The user to whom the mount belongs.
+        shown_at: The paths at which processes see the root.
+        read_only: No file may be changed.
+        metrics: The address at which metrics are served; "" for none.
+    """
 
     version: str
     pid: int

@@ -1,6 +1,6 @@
-"""What happens in branches, as one client is told: in order, in bounded memory, at the pace at which that client reads.
+"""The events of branches for one client: in order, in bounded memory, at the pace at which that client reads.
 
-It hears of changes from the handlers that make them (Overlay.listeners) and never makes those wait.
+A watcher hears each change from the handler that makes it (a listener of the overlay's events) and never makes it wait.
 """
 
 import errno
@@ -34,7 +34,7 @@ class _Write:
 
 
 class EventWatcher:
-    """Hears what happens in one branch, by id (None: in all), from start() to stop()."""
+    """Collects the events of the branch with that id (None: of all), from start() to stop()."""
 
     def __init__(self, overlay: Overlay, branch_id: str | None) -> None:
         self.branch_id = branch_id
@@ -70,7 +70,7 @@ class EventWatcher:
             self._branch_gone = True
 
     def _written(self, inode: Inode, told: BranchEvent) -> None:
-        """The first write is told at once, those that follow it together after a quiet time."""
+        """Tell the first write at once, and those that follow it together after a quiet time."""
         known = self._writes.get(inode)
         if known is not None:
             known.again = told
@@ -139,7 +139,7 @@ class EventWatcher:
             self._lost = 0
 
     async def take(self) -> list[wire.Event]:
-        """Some events, in order; waits until there are some."""
+        """Wait for events and return some of them, in order."""
         while True:
             self._look_at_writes()
             if not self._queue:
@@ -166,7 +166,12 @@ class EventWatcher:
 
 
 async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindings) -> None:
-    """Until the watched branch has gone. Refusal where there is no socket, and once the caller was bound to another branch."""
+    """Send events to the client until the watched branch is gone.
+
+    Raises:
+        Refusal: The request did not come over the socket, or the caller was bound to another branch meanwhile.
+        ClientGone: The client closed its end.
+    """
     channel = context.channel
     if channel is None:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""Which files of two states differ, as plain lists of paths; how many there are. Knows no request."""
+"""Plain lists of the files that differ between two states, and counts of files. It never knows a request."""
 
 import stat
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,14 @@ from agentfsd.core.tree_diff import pairs_in_steps
 
 
 def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.FilesDifferReply]:
-    """The trees must hold still. *count*: also how many files are the same, for which all of *old* is walked."""
+    """List the files that differ between two trees, which must not change meanwhile.
+
+    Args:
+        parts: The parts of the overlay.
+        old: The tree to compare with.
+        new: The tree that is compared.
+        count: Also count the files that are the same, which walks all of *old*.
+    """
     added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
     for done, pair in enumerate(pairs_in_steps(parts, old, new)):
         yield done, 0, "comparing"
@@ -42,7 +49,7 @@ def _count(tree: Tree) -> Steps[int]:
 
 
 def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
-    """Files beneath a directory, and their sizes."""
+    """Count the files beneath a directory, and add up their sizes in bytes."""
     found = size_bytes = 0
     for inside in _directories(tree, directory):
         for name in tree.names(inside):
@@ -55,7 +62,7 @@ def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
 
 
 def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
-    """*top* and all beneath it; each before what is in it."""
+    """Walk *top* and all directories beneath it, each before what is in it."""
     todo = [top]
     while todo:
         directory = todo.pop()

@@ -1,4 +1,7 @@
-"""The declaration of a control operation: everything about it that is not in its message, beside its handler."""
+"""The declaration of a control operation: everything about it that is not in its message, beside its handler.
+
+What a request means is documented with its message in agentfs_client/requests.py.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

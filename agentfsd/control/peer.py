@@ -1,4 +1,4 @@
-"""Who is at the other end, for as long as that process lives. Knows no request.
+"""The process at the other end of a conversation, for as long as it lives. It never knows a request.
 
 A conversation can outlive the process that began it: a descriptor is inherited or passed on. Its number then means
 nobody, who is bound to no branch, or somebody else. Only a pidfd tells.
@@ -30,9 +30,12 @@ class OpenFile(Protocol):
 
 
 class Peer:
-    """A caller whose process is watched until close(). *pidfd*, when there is one already, is taken over.
+    """A caller whose process is watched until close(), and what its conversation holds.
 
-    *groups*: all that the caller is in, where the kernel has said so.
+    Args:
+        caller: Its process, user and group, as the kernel says.
+        pidfd: A pidfd of the process, which is taken over; -1: it has ended; None: one is opened.
+        groups: All groups that the caller is in, where the kernel has said so.
     """
 
     def __init__(self, caller: Caller, pidfd: int | None = None, groups: Iterable[int] | None = None) -> None:
@@ -49,7 +52,7 @@ class Peer:
         self.temporary: set[str] = set()  # ids of snapshots and branches that go with it
 
     def check_alive(self) -> None:
-        """Refusal once the process has ended. What was found out about its number before this call is then void."""
+        """Raise Refusal once the process has ended. What was found out about its number before this call is then void."""
         if self.caller.pid and not self._is_alive():
             raise Refusal(
                 errno.EPERM, "caller-gone", "the process that began this conversation has ended", "begin a new conversation"
@@ -63,7 +66,7 @@ class Peer:
         return not poll.poll(0)
 
     def credentials(self) -> Credentials:
-        """What the caller may do with files, as it was when this was first asked. Refusal once the process has ended."""
+        """Return what the caller may do with files, as it was at the first call. Refusal once the process has ended."""
         if self._credentials is None:
             found = credentials_of(self.caller, self._groups)
             self.check_alive()  # or that was another process
@@ -71,12 +74,12 @@ class Peer:
         return self._credentials
 
     def creator(self) -> Credentials:
-        """Likewise for who makes something: with the umask that the process has now."""
+        """Return the same for making a file: with the umask that the process has now."""
         umask = umask_of(self.caller)
         return self.credentials() if umask is None else self.credentials()._replace(umask=umask)
 
     def enter(self, file: OpenFile) -> int:
-        """Keeps a file open until close(); its handle. Refusal when there are too many."""
+        """Keep a file open until close() and return its handle. Refusal when there are too many."""
         if len(self.files) >= _FILES_MAX:
             file.close()
             raise Refusal(errno.EMFILE, "too-many-files", f"this conversation has {_FILES_MAX} files open", "close some of them")
@@ -85,7 +88,7 @@ class Peer:
         return handle
 
     def drop_descriptors(self) -> None:
-        """Closes what no request has taken, and what has been sent."""
+        """Close the descriptors that no request has taken, and those that have been sent."""
         while self.outgoing:
             os.close(self.outgoing.pop())
         if self.descriptors:
@@ -104,14 +107,14 @@ class Peer:
 
 
 def _close_all(descriptors: list[int]) -> None:
-    """In a thread: closing a file of this mount writes back what was changed through mappings, for which the loop must answer;
-    and a file system of somebody else's may never return."""
+    """Run in a thread. Closing a file of this mount writes back its dirty mapped pages, and the event loop must answer that.
+    Another file system may never return."""
     for fd in descriptors:
         os.close(fd)
 
 
 def _open_pidfd(pid: int) -> int:
-    """-1 for a process that has ended, and for callers outside our pid namespace (number 0)."""
+    """Return -1 for a process that has ended, and for callers outside our pid namespace (number 0)."""
     try:
         return os.pidfd_open(pid) if pid else -1
     except ProcessLookupError:

@@ -1,6 +1,6 @@
-"""The way back to the client while its request is worked on: how far it is, and whether the client is still there.
+"""The way back to the client while the daemon works on its request: progress goes out, and a closed end is noticed.
 
-Only the socket has one. It knows no request.
+Only conversations on the socket have one. It never knows a request.
 """
 
 import os
@@ -21,18 +21,21 @@ _T = TypeVar("_T")
 
 
 class ClientGone(Exception):
-    """Whoever asked has closed its end: nobody waits for the answer."""
+    """The client has closed its end, so nobody waits for the answer."""
 
 
 class ProgressChannel:
-    """One request's."""
+    """The channel of one request."""
 
     def __init__(self, stream: trio.SocketStream, as_json: bool) -> None:
         self._stream, self._as_json = stream, as_json
         self._next_progress_s = 0.0
 
     def progress(self, done: int, total: int, what: str) -> None:
-        """Tells the client at most ten times a second; never waits. May be called in any thread."""
+        """Tell the client that *done* of *total* steps of *what* are done, at most ten times a second.
+
+        It never waits and may be called in any thread.
+        """
         now = time.monotonic()
         if now < self._next_progress_s:
             return
@@ -44,7 +47,7 @@ class ProgressChannel:
             pass  # it does not read, or has gone: progress is all that it misses
 
     async def send(self, *messages: wire.Reply) -> None:
-        """Waits as long as the client does not read: call within hold(). ClientGone."""
+        """Send messages ahead of the reply. It waits until the client reads, so call it within hold(). ClientGone."""
         frames = b"".join(wire.frame(wire.encode(message, json=self._as_json)) for message in messages)
         try:
             await self._stream.send_all(frames)
@@ -52,7 +55,14 @@ class ProgressChannel:
             raise ClientGone from None
 
     async def hold(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Does *work* while the client is there. Once that has closed its end, *work* is cancelled; then ClientGone."""
+        """Run *work*, and cancel it when the client closes its end.
+
+        Returns:
+            What *work* returns.
+
+        Raises:
+            ClientGone: The client closed its end first.
+        """
         done: list[_T] = []
         failure: Exception | None = None
         with select.epoll() as hangup:

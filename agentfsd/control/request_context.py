@@ -1,4 +1,4 @@
-"""What a handler knows of whoever asks, and how it tells that client how far it is."""
+"""What a handler knows of the caller of its request, and how it reports progress."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,15 @@ from agentfsd.types import Caller
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The one who asks, the branch id it is bound to, and the name of the branch that it means when it names none. ``channel`` is
-    None on the control file."""
+    """The context of one request.
+
+    Attributes:
+        peer: The caller.
+        bound_to: The id of the branch that the caller is bound to; None: it is bound to none.
+        branch: The name of the branch that the caller means when its request names none.
+        channel: The way back to the client; None on the control file.
+        wants_progress: The client asked for progress.
+    """
 
     peer: Peer
     bound_to: str | None
@@ -24,10 +31,10 @@ class RequestContext:
 
     @property
     def descriptors(self) -> list[int]:
-        """That came with the request; whoever takes one removes it."""
+        """The descriptors that came with the request. A handler that takes one removes it from the list."""
         return self.peer.descriptors
 
     def progress(self, done: int, total: int, what: str) -> None:
-        """*done* of *total* (0: nobody knows) of *what*. Cheap enough for every step; may be called in any thread."""
+        """Report that *done* of *total* (0: nobody knows) steps of *what* are done. Cheap; may be called in any thread."""
         if self.wants_progress and self.channel is not None:
             self.channel.progress(done, total, what)

@@ -1,4 +1,4 @@
-"""Status as people read it."""
+"""The status of a daemon as text for people."""
 
 import textwrap
 import time
@@ -20,8 +20,12 @@ _REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes"
 
 
 def status(found: wire.StatusReply, width: int = 0) -> str:
-    """One screen: what is mounted where and how, what it takes, what is to be seen to, and a table of branches. *width*: columns
-    that there are, 0 for as many as it takes."""
+    """Render the status on one screen: what is mounted where and how, what needs attention, and a table of branches.
+
+    Args:
+        found: The status.
+        width: The columns of the screen; 0: lines may be as long as they get.
+    """
     now_ns = time.time_ns()
     why = f" ({found.session_why})" if found.session_why else ""
     facts = [

@@ -1,6 +1,6 @@
-"""What a caller may do with files, as the kernel tells: its groups, its umask, and whether it is root in more than name.
+"""What a caller may do with files, as /proc says: its groups, its umask, and whether it has root's capabilities.
 
-It knows no request and no file.
+It never knows a request or a file.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Real descriptors: which file of the backing file system somebody gets for a file of a branch, and what follows from it.
+"""Real descriptors: which file of the backing file system a process gets for a file of a branch, and what follows from it.
 
-Whoever holds one reads and writes without asking us. So the file is kept open here too for as long as anybody has it (a write
-lease tells), its attributes are cached nowhere, and a snapshot clones it for the layer that is sealed. It knows no request.
+A process that holds one reads and writes without asking the daemon. So the daemon keeps the file open as long as anybody has it
+(a write lease tells), no kernel caches its attributes, and a snapshot clones it for the sealed layer. It never knows a request.
 """
 
 import errno

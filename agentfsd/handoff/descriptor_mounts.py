@@ -1,4 +1,4 @@
-"""Where descriptors for others are opened: mounts of their own over the lower and the objects. It knows no file in them."""
+"""The detached mounts of the lower and of the objects through which descriptors for other processes are opened."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""How real descriptors are given out: settings that live with the overlay. It knows no file and no process."""
+"""The settings for real descriptors, which are stored with the overlay. It never knows a file or a process."""
 
 import fnmatch
 import os
@@ -39,7 +39,7 @@ class ForwardingSettings:
 
 
 def texts(store: Store) -> dict[str, str]:
-    """Every setting by name, as it is stored."""
+    """Return every setting by name, as it is stored."""
     return {name: store.value(f"interpose.{name}") or default for name, default in _DEFAULTS.items()}
 
 
@@ -52,7 +52,7 @@ def load(store: Store) -> ForwardingSettings:
 
 
 def check(name: str, value: str) -> str:
-    """What is stored of a value. Refusal for an unknown name, or a value that makes no sense."""
+    """Return the form in which a value is stored. Refusal for an unknown name, or a value that makes no sense."""
     if name not in _DEFAULTS:
         raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_DEFAULTS)}", "no-such-setting")
     if name.endswith("_bytes"):
@@ -63,7 +63,7 @@ def check(name: str, value: str) -> str:
 
 
 def write(store: Store, name: str, value: str) -> None:
-    """In the open transaction. Refusal like check()."""
+    """Store a setting in the open transaction. Refusal like check()."""
     store.put_value(f"interpose.{name}", check(name, value))
 
 

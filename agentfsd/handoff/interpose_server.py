@@ -1,7 +1,7 @@
-"""Where the preloaded library asks: one conversation for each process, in which descriptors are pushed to it.
+"""The server for the preloaded library: one conversation with each process, over which descriptors are sent to it.
 
-A process connects, says a cookie, and then asks by an ioctl on a file of the mount, which names the cookie: so the kernel says
-which file it is about and who asks. Nobody is listened to between such requests. The other side is client/interpose/.
+A process connects and sends a cookie. It then asks by an ioctl on a file of the mount, which names the cookie, so the kernel says
+which file it is about and who asks. The server reads nothing between such requests. The client is in client/interpose/.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class InterposeConversation:
         self.program = _program_of(self.pid)
 
     def listen(self) -> None:
-        """Hears what it says first; BlockingIOError when that has not come yet, ValueError for what we do not understand."""
+        """Read the first message. BlockingIOError when it has not come yet; ValueError when it is not of this protocol."""
         said = self._connection.recv(HELLO.size + 1, socket.MSG_DONTWAIT)
         if len(said) != HELLO.size:
             raise ValueError("not a word of ours")
@@ -49,7 +49,7 @@ class InterposeConversation:
         return self._credentials
 
     def push(self, ticket: int, fd: int, found: os.stat_result) -> None:
-        """OSError (EAGAIN) when it does not take what is there."""
+        """Send a descriptor. OSError (EAGAIN) when the process does not read what was sent before."""
         message = PARCEL.pack(ticket, found.st_dev, found.st_ino)
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
@@ -68,7 +68,7 @@ class InterposeConversation:
 
 
 class InterposeServer:
-    """All conversations of one daemon."""
+    """All conversations of one daemon with preloaded libraries."""
 
     def __init__(self, path: str, owner_uid: int) -> None:
         self.path, self._owner_uid = path, owner_uid

@@ -1,6 +1,7 @@
-"""Who changed what in which branch: hears of it as watchers do (Overlay.listeners), and writes it down once a second.
+"""The audit trail: who changed what in which branch. It listens to the overlay's events and writes them once a second.
 
-Of requests that change no branch, control/ tells it. Nobody waits for it. A daemon that is killed takes the last second along.
+The control service adds notes about requests that change no branch. No request waits for a write. When the daemon is killed, the
+records of the last second are lost.
 """
 
 import errno
@@ -48,7 +49,7 @@ class AuditTrail:
         return self._trail is not None
 
     def set(self, *, enabled: bool, max_bytes: int) -> None:
-        """Begins or ends; Refusal when the file cannot be used."""
+        """Switch the trail on or off. Refusal when the file cannot be used."""
         if not enabled:
             self.close()
         elif self._trail is None:
@@ -66,7 +67,7 @@ class AuditTrail:
             self._trail.max_bytes = max_bytes
 
     def close(self) -> None:
-        """Writes what there is, in this thread."""
+        """Write the waiting records in this thread, and switch the trail off."""
         if self._trail is None:
             return
         self._overlay.events.listeners.remove(self.hear)
@@ -76,7 +77,7 @@ class AuditTrail:
         trail.close()
 
     def hear(self, told: BranchEvent) -> None:
-        """In the event loop, before the answer to the request goes: a few microseconds."""
+        """Take an event. It runs in the event loop before the request is answered, and takes a few microseconds."""
         if told.kind == "modified" and told.inode is not None:
             key = (told.branch_id, told.inode.ino, told.pid)
             self._overlay.events.last_write = key
@@ -103,7 +104,7 @@ class AuditTrail:
         )
 
     def note(self, kind: str, caller: Caller, branch_id: str = "", name: str = "") -> None:
-        """That somebody has asked for something, or was refused it, that is no change of a branch."""
+        """Record a request that changes no branch, or one that was refused."""
         if self._trail is None:
             return
         if len(self._waiting) >= WAITING_MAX:
@@ -151,20 +152,24 @@ class AuditTrail:
             self._failing = False
 
     async def flush(self) -> None:
-        """What has happened so far is written when this returns."""
+        """Write what has happened so far."""
         async with self._turn:
             trail = self._trail
             if trail is not None and (self._waiting or self._lost):
                 await trio.to_thread.run_sync(self._write, trail, self._take())
 
     async def keep_writing(self) -> None:
-        """As long as the daemon lives."""
+        """Write the waiting records once a second, as long as the daemon lives."""
         while True:
             await trio.sleep(_EVERY_S)
             await self.flush()
 
     async def read(self, question: AuditQuery, keep: Callable[[AuditRecord], bool], limit: int) -> list[AuditRecord]:
-        """At most *limit*; nothing while it is switched off. Refusal."""
+        """Return the records that *question* and *keep* choose, at most *limit*; none while the trail is off.
+
+        Raises:
+            Refusal: The trail cannot be read.
+        """
         await self.flush()
         trail = self._trail
         if trail is None:

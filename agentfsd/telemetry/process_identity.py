@@ -1,4 +1,4 @@
-"""Whose request it is: process, user, command and branch, found while the process waits for the answer."""
+"""Which process made a request: its number, user, command and branch, read while the process waits for the answer."""
 
 import os
 import time
@@ -41,14 +41,14 @@ class ProcessIdentifier:
         self._known: dict[int, _Person] = {}
 
     def of_thread(self, tid: int, tree_id: str) -> ProcessIdentity:
-        """*tree_id*: the branch or snapshot that it looked at, "" for its own."""
+        """Identify the process of a thread. *tree_id*: the branch or snapshot that it looked at; "" for its own branch."""
         pid = self._bindings.process_of(tid) if tid else 0
         branch_id = tree_id or (self._bindings.branch_of(tid) if tid else None) or self._overlay.default_id
         uid, command = self.of_process(pid)
         return ProcessIdentity(pid, branch_id, command, uid)
 
     def of_process(self, pid: int) -> tuple[int, str]:
-        """Its effective uid and its command, as they are now; UNKNOWN_UID and "" for one that nobody knows."""
+        """Return the effective uid and the command of a process, as they are now; UNKNOWN_UID and "" where nobody knows."""
         if not pid:
             return UNKNOWN_UID, ""
         known, now = self._known.get(pid), time.monotonic()

@@ -1,6 +1,6 @@
-"""How many requests there were, of which kind, and how long they took: counted always, by process only while somebody asks.
+"""How many requests there were, of which kind, and how long they took. By process they are counted only while somebody asks.
 
-It must never know what a request means: whoever answers one says what it was.
+It never knows what a request means: the code that answers a request says what it was.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ class OperationTimes:
         self.samples: deque[int] = deque(maxlen=_SAMPLES)
 
     def percentiles(self, *shares: float) -> list[int]:
-        """The times in ns that these shares of the samples do not exceed."""
+        """Return the times in ns that these shares of the samples do not exceed."""
         ordered = sorted(self.samples)
         return [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in shares] if ordered else [0] * len(shares)
 
@@ -73,7 +73,7 @@ class RequestCounters:
         return found
 
     def profile(self, identify: Callable[[int, str], ProcessIdentity], branch_id: str | None) -> "ActivityProfile":
-        """From now on each request is looked at, until it is stopped. *branch_id* None: of every branch."""
+        """Start to watch each request, until the profile is stopped. *branch_id* None: those of every branch."""
         made = ActivityProfile(self, identify, branch_id)
         self.profiles.append(made)
         return made
@@ -119,7 +119,7 @@ class ActivityProfile:
         return row
 
     def rows(self) -> list[ProcessActivity]:
-        """The busiest first; threads of one process together."""
+        """Return the activity of each process, the busiest first."""
         together: dict[tuple[int, str], ProcessActivity] = {}
         for row in [*self._rows.values(), self._rest]:
             if not row.requests:

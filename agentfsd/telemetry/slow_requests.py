@@ -1,4 +1,4 @@
-"""Requests that took long: each is counted and, if there are not too many, written to the log. It knows no request."""
+"""Requests that took long: each is counted, and at most 20 a minute are logged. It never knows what a request means."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ class SlowOperationLog:
         self._lines = self._left_out = 0
 
     def set_limit(self, limit_ms: int) -> None:
-        """In ms; 0: nothing is slow."""
+        """Set what counts as slow, in ms; 0: nothing does."""
         self.limit_ns = limit_ms * 1_000_000 or NEVER_NS
 
     def note(self, slow: SlowOperation) -> None:
