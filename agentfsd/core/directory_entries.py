@@ -385,25 +385,28 @@ def _drop_link(tx: Transaction, inode: Inode) -> None:
 
 
 def _drop_directory(tx: Transaction, inode: Inode) -> None:
+    path = inode.lower_path
     if inode.id:
-        inode.tree.store.clear_directory(inode.id, inode.tree.head)
+        inode.tree.store.clear_directory(inode.id, inode.tree.head, keep_origins=path is not None)
     else:
         load_lower_attributes(tx, inode)
-    tx.set(inode, nlink=0, entries={}, lower_path=None)
-    if inode.id:
-        _drop_rows(tx, inode)
-    else:
         tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that it is no lower directory any more
+    tx.set(inode, nlink=0, entries={}, lower_path=None)
+    _drop_rows(tx, inode, seen_at=path)
 
 
-def _drop_rows(tx: Transaction, inode: Inode) -> None:
-    """Removes an inode without names; where an older layer knows it, a row with no links hides that."""
+def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -> None:
+    """Removes an inode without names; where an older layer knows it, a row with no links hides that.
+
+    *seen_at*: where the lower has a directory. Its row stays, so that one knows what the branch had seen there.
+    """
     tree = inode.tree
     if is_owned(inode) and inode.content:
         tree.store.put_object(inode.content, GARBAGE)
-    if len(tree.chain) > 1 and any(layer != tree.head and layer in tree.chain for layer in tree.store.layers_of(inode.id)):
+    is_known = len(tree.chain) > 1 and any(layer != tree.head and layer in tree.chain for layer in tree.store.layers_of(inode.id))
+    if seen_at is not None or is_known:
         row = inode.row(tree.head)
-        tree.store.put_inode(row._replace(content=0, xattrs=None, target=None))
+        tree.store.put_inode(row._replace(content=0, xattrs=None, target=None, lower_path=seen_at))
     else:
         tree.store.delete_inode(inode.id, tree.head)
 

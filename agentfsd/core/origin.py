@@ -20,21 +20,29 @@ BASE_BYTES = 1 << 20  # larger files are not merged by lines
 def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     """Before *name* is hidden or gets other content; with *keep* the lower's content is kept as the base of merges.
 
-    Only the first time counts. *directory* has a row already.
+    Only the first time counts, and only what the branch has seen: not what the lower got since the branch made the name itself.
+    *directory* has a row already.
     """
     tree = directory.tree
     if directory.lower_path is None:
         return
     old = origin_rows.find(tree.store, directory.id, name, tree.chain)
-    if old is not None and (old.base or not keep):
+    path, shows_lower = join(directory.lower_path, name), tree.entries(directory).get(name) is None
+    if old is not None and (old.base or not keep) and not shows_lower:
         return
-    path = join(directory.lower_path, name)
     try:
         found = tree.lower.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return
     identity = tree.identify(found)
     if old is not None and identity_of(old) != identity:
+        if not shows_lower:
+            return
+        _drop_base(tree, old)
+        old = None
+    elif old is not None and (old.base or not keep):
+        return
+    if old is None and not shows_lower and not _comes_from(directory, name, path, identity):
         return
     base = _keep_content(tx, tree, path, found) if keep else 0
     if old is None:
@@ -45,6 +53,18 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     origin_rows.put(tree.store, old._replace(layer=tree.head, base=base))
 
 
+def _comes_from(directory: Inode, name: bytes, path: bytes, identity: LowerIdentity) -> bool:
+    """Whether what the branch has as *name* is what the lower has at *path*, whatever the branch changed of it."""
+    tree, child = directory.tree, directory.tree.entries(directory).get(name) or 0
+    inode = tree.known(child) or tree.stored(child) if child else None
+    return inode is not None and (inode.lower_path == path or (inode.linked and inode.lower[:2] == identity[:2]))
+
+
+def _drop_base(tree: Tree, row: OriginRow) -> None:
+    if row.base and row.layer == tree.head:
+        tree.store.put_object(row.base, GARBAGE)
+
+
 def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     """After a commit: what the lower has at *path* now is what the branch made of it."""
     tree = directory.tree
@@ -53,8 +73,8 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     if now != NO_LOWER:
         base = _keep_content(tx, tree, path, tree.lower.stat(path))
     old = origin_rows.find(tree.store, directory.id, name, tree.chain)
-    if old is not None and old.base and old.layer == tree.head:
-        tree.store.put_object(old.base, GARBAGE)
+    if old is not None:
+        _drop_base(tree, old)
     origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
@@ -78,8 +98,8 @@ def carry(source: Tree, tree: Tree, path: bytes) -> None:
         return
     with tree.store.transaction() as tx:
         base = _clone_base(tx, tree, row.base) if row.base else 0
-        if mine is not None and mine.base and mine.layer == tree.head:
-            tree.store.put_object(mine.base, GARBAGE)
+        if mine is not None:
+            _drop_base(tree, mine)
         origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
 
 
@@ -141,20 +161,6 @@ def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_resul
     tx.when_undone(lambda: tree.backstore.remove(number))
     tree.store.put_object(number, tree.head)
     return number
-
-
-def by_lower_path(tree: Tree) -> dict[bytes, OriginRow]:
-    """What is known of the lower's names, by their paths there."""
-    places: dict[int, bytes | None] = {}
-    found = {}
-    for (directory, name), row in origin_rows.find_all(tree.store, tree.chain).items():
-        if directory not in places:
-            rows = [row for row in tree.store.inode_versions(directory) if row.layer in tree.chain]
-            places[directory] = max(rows, key=lambda row: row.layer).lower_path if rows else None
-        place = places[directory]
-        if place is not None:
-            found[join(place, name)] = row
-    return found
 
 
 def identity_of(row: OriginRow) -> LowerIdentity:

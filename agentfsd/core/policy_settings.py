@@ -8,6 +8,7 @@ from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
+CONFINE_PROFILES = ("off", "workspace", "strict")
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -86,10 +87,22 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _profiles_of_branches(value: str) -> str:
+    for rule in value.split():
+        pattern, equals, profile = rule.partition("=")
+        if not (pattern and equals and profile in CONFINE_PROFILES):
+            hint = f"write PATTERN=PROFILE, such as agent-*=strict; profiles are {', '.join(CONFINE_PROFILES)}"
+            raise invalid(f"{rule!r} is no profile for branches", hint)
+    return " ".join(value.split())
+
+
 # name: (default, what makes of a value what is stored; Refusal for one that makes no sense)
 _SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
     "audit.enabled": ("yes", _yes_or_no),
     "audit.max_bytes": ("16M", _bytes),
+    "confine": ("workspace", _one_of(*CONFINE_PROFILES)),
+    "confine.branches": ("", _profiles_of_branches),
+    "confine.home": ("profile", _one_of("profile", "overlay", "ro", "hide", "rw")),
     "copyup.acl_strategy": ("clone", _one_of(*ACL_STRATEGIES)),
     "copyup.dir_mode": ("755", _permissions),
     "copyup.file_mode": ("644", _permissions),

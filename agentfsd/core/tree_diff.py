@@ -1,4 +1,7 @@
-"""What differs between two trees of one overlay. Only directories that some differing layer touched are walked."""
+"""What differs between two trees of one overlay. Only directories that some differing layer touched are walked.
+
+What the lower got under a name that the new tree had made itself was never seen there: it is not reported as deleted.
+"""
 
 import itertools
 import stat
@@ -10,6 +13,7 @@ from agentfsd.core import hard_links, origin
 from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
 from agentfsd.core.inode import ROOT_ID, Attributes
 from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.seen_names import Removals
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.metadata.layer_rows import names_in
 from agentfsd.metadata.prefetch import Prefetch
@@ -20,6 +24,9 @@ _STEP = 500  # names that are followed upwards at once
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
 _Key = tuple[int, int]
+_Directories = tuple[
+    bytes, Inode, Inode | None
+]  # path, and what is there on both sides (None: gone, but for what was never seen)
 
 
 class EntryPair(NamedTuple):
@@ -31,6 +38,7 @@ class EntryPair(NamedTuple):
     what: tuple[str, ...]
     within: Inode | None = None  # the new tree's directory that holds (or held) the name
     shown: Attributes | None = None  # of the new side, where they were looked at
+    unseen: bytes = b""  # a path below the old directory, which is none any more, that the new tree has never seen
 
 
 _Group = defaultdict[_Key, list[EntryPair]]
@@ -44,10 +52,17 @@ def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterato
     return (pair for pair in pairs_in_steps(parts, old, new, times=times) if pair is not None)
 
 
-def pairs_in_steps(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair | None]:
-    """Likewise; None wherever others may have their turn although no path was found."""
+def pairs_in_steps(
+    parts: Parts, old: Tree, new: Tree, *, times: bool = False, unseen: list[bytes] | None = None
+) -> Iterator[EntryPair | None]:
+    """Likewise; None wherever others may have their turn although no path was found.
+
+    Args:
+        unseen: gets each path of the lower that *old* shows and *new* lacks without having removed it.
+    """
     touched = _Touched(old, new)
     walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
+    walker.unseen = unseen if unseen is not None else []
     try:
         yield from touched.reading(parts.store)
         touched.add_links()
@@ -154,8 +169,10 @@ class _Walker:
     ) -> None:
         self.old, self.new = touched.old, touched.new
         self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
+        self.unseen: list[bytes] = []
+        self._removals = Removals(touched.old, touched.new)
 
-    def directory(self, path: bytes, old: Inode, new: Inode, *, itself: bool = False) -> Iterator[EntryPair]:
+    def directory(self, path: bytes, old: Inode, new: Inode | None, *, itself: bool = False) -> Iterator[EntryPair]:
         """What differs below two directories, not what is below a name that only one of them has."""
         if itself and (what := self.differences(old, new)):
             yield EntryPair(path, old, new, what)
@@ -189,39 +206,56 @@ class _Walker:
             return tuple(part for part in what if part != "content")
         return what
 
-    def _inside(
-        self, path: bytes, old: Inode, new: Inode
-    ) -> Iterator[tuple[EntryPair | None, tuple[bytes, Inode, Inode] | None]]:
+    def _inside(self, path: bytes, old: Inode, new: Inode | None) -> Iterator[tuple[EntryPair | None, _Directories | None]]:
         """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
-        if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
-            names = self.touched.names.get(old.id, set()) | self.touched.names.get(new.id, set())
-            names |= self.touched.below.get(path, set())
-        else:
-            names = set(self.old.names(old)) | set(self.new.names(new))
-        for name in sorted(names):
-            below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name)
-            if one is not None and two is not None and one[0].is_dir and two[0].is_dir:
+        for name in sorted(self._names(path, old, new)):
+            below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name) if new is not None else None
+            if one is not None and two is None:
+                yield self._gone(below, one[0], new)
+            elif one is not None and two is not None and one[0].is_dir and two[0].is_dir:
                 yield self._pair(below, one, two, new), (below, one[0], two[0])
             else:
                 yield self._pair(below, one, two, new), None
 
+    def _names(self, path: bytes, old: Inode, new: Inode | None) -> set[bytes]:
+        """Those that may differ."""
+        if new is None:
+            return set(self.old.names(old))
+        if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
+            names = self.touched.names.get(old.id, set()) | self.touched.names.get(new.id, set())
+            return names | self.touched.below.get(path, set())
+        return set(self.old.names(old)) | set(self.new.names(new))
+
     def _pair(
-        self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode
+        self, path: bytes, old: tuple[Inode, Attributes] | None, new: tuple[Inode, Attributes] | None, within: Inode | None
     ) -> EntryPair | None:
         if old is None or new is None:
             return None if old is new else EntryPair(path, old and old[0], new and new[0], (), within, new and new[1])
         what = self._differences(*old, *new)
-        return EntryPair(path, old[0], new[0], what, within, new[1]) if what else None
+        unseen = self._removals.unseen_below(path, old[0]) if "type" in what and old[0].is_dir else b""
+        return EntryPair(path, old[0], new[0], what, within, new[1], unseen) if what else None
+
+    def _gone(self, path: bytes, old: Inode, within: Inode | None) -> tuple[EntryPair | None, _Directories | None]:
+        """What only *old* has: nothing, if the lower has it and the new tree never saw it. *within*: as in EntryPair.
+
+        A directory that holds something of that kind stays, and the rest of what it holds is gone.
+        """
+        if not self._removals.was_removed(path, old, within):
+            self.unseen.append(path)
+            return None, None
+        if old.is_dir and self._removals.unseen_below(path, old):
+            return None, (path, old, None)
+        return EntryPair(path, old, None, (), within), None
 
     def below(self, pair: EntryPair) -> Iterator[EntryPair]:
         """The names directly inside a directory that came, went, or took the place of something else."""
-        for tree, inode, is_old in ((self.old, pair.old, True), (self.new, pair.new, False)):
-            if inode is None or not inode.is_dir or (pair.old is not None and pair.new is not None and "type" not in pair.what):
-                continue
-            for name in sorted(tree.names(inode)):
-                child = tree.lookup(inode, name)
-                path = join(pair.path, name)
-                yield EntryPair(path, child, None, ()) if is_old else EntryPair(path, None, child, (), inode)
+        if pair.old is not None and pair.new is not None and "type" not in pair.what:
+            return
+        if pair.old is not None and pair.old.is_dir:
+            yield from self.directory(pair.path, pair.old, None)
+        if pair.new is not None and pair.new.is_dir:
+            for name in sorted(self.new.names(pair.new)):
+                yield EntryPair(join(pair.path, name), None, self.new.lookup(pair.new, name), (), pair.new)
 
     def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
         assert old is not None and new is not None
@@ -339,7 +373,7 @@ def _key(inode: Inode | None) -> _Key:
 
 
 def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> Change:
-    path, old, new, what, within, _ = pair
+    path, old, new, what, within, *_ = pair
     if old_path:
         status = "R"
     elif old is None or new is None:

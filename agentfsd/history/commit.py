@@ -14,13 +14,15 @@ from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
 from agentfsd.history.paths import touches
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
+from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import Transaction
-from agentfsd.metadata.rows import OriginRow
+from agentfsd.metadata.rows import WHITEOUT, OriginRow
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
@@ -28,11 +30,13 @@ Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved i
 
 class Same(NamedTuple):
     """A path that the branch and the lower have the same after a commit. ``inode``: the branch's number for what it is, 0 where
-    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there)."""
+    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there);
+    ``attributes``: False where it is only the same directory, with mode, owner or times of its own."""
 
     path: bytes
     inode: int = 0
     source: bytes | None = None
+    attributes: bool = True
 
 
 @dataclass(slots=True)
@@ -48,7 +52,8 @@ class Plan:
 def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
     """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
     pairs: dict[bytes, EntryPair] = {}
-    for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True):
+    unseen: list[bytes] = []
+    for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True, unseen=unseen):
         if pair is not None:
             pairs[pair.path] = pair
         if pair is None or len(pairs) % 50 == 0:
@@ -58,6 +63,8 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
         yield done, len(chosen), "comparing with the lower"
+    if rule == "refuse":
+        planner.refuse_to_empty(path for path in unseen if touches(wanted, path))
     planner.add_links()
     planner.add_directories(pairs)
     return planner.plan
@@ -101,8 +108,7 @@ class _Planner:
         self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
         self._puts: dict[bytes, Put] = {}
         self._links: dict[Inode, int] = {}  # files with several names
-        self._hidden: dict[bytes, int | None] = {}
-        self._origins = origin.by_lower_path(tree)
+        self._seen = SeenNames(tree)
         self._before = {  # of what had no more than its attributes or its name changed
             pair.new.lower_path: pair.new.lower for pair in pairs
             if pair.new is not None and pair.new.id and pair.new.lower_path is not None
@@ -114,57 +120,61 @@ class _Planner:
         path = pair.path
         if "content" in pair.what and tree_diff.only_lower_moved(pair):
             return
-        if self._rule == "force" or not self._moved(pair):
+        if pair.unseen:
+            message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
+            self.plan.conflicts.append(Conflict(path, "type", message))
+        elif self._rule == "force" or not self._moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
             return
         elif self._rule == "merge" and _both_files(pair):
             self._merge(pair)
         else:
-            there = "deleted" if pair.old is None else "changed"
+            there = "deleted" if pair.old is None else "added" if self._is_added_there(pair) else "changed"
             self.plan.conflicts.append(Conflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
     def _may_stay(self, pair: EntryPair) -> bool:
         """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
         if pair.old is None or pair.new is None or {"content", "type"} & set(pair.what):
             return False
-        return set(pair.what) == {"times"} or (self._rule == "merge" and pair.new.is_dir)
+        if set(pair.what) == {"times"} or not pair.new.is_dir:
+            return set(pair.what) == {"times"}
+        return self._rule == "merge" or self._is_added_there(pair)
+
+    def refuse_to_empty(self, unseen: Iterable[bytes]) -> None:
+        """A directory that the branch removed, and that got something meanwhile, could not go as a whole."""
+        refused = set()
+        for path in unseen:
+            gone = next((above for above in _directories(path) if _at(self._tree, above) is None), b"")
+            if gone and gone not in refused:
+                refused.add(gone)
+                message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
+                self.plan.conflicts.append(Conflict(gone, "drift", message))
 
     # -- what moved
 
     def _moved(self, pair: EntryPair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
         path, now = pair.path, _in_lower(pair)
-        row = self._origins.get(path)
+        row = self._seen.row(path)
         if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
             return _directory_moved(pair.new, now, path, row)
         if row is not None:
-            before = origin.identity_of(row)
-            if pair.old is not None and pair.old.is_dir:
-                return now[:2] != before[:2] or _changed_below(self._tree.lower, path, row.since_ns, itself=now != before)
-            return now != before
+            return now != origin.identity_of(row)
         if pair.new is not None and pair.new.linked and pair.new.lower == now:
             return False  # it may have been changed under another of its names
         before = self._before.get(path, NO_LOWER)
         if before != NO_LOWER or now == NO_LOWER:
             return now != before
-        since_ns = self._hidden_since(path.rpartition(b"/")[0])
-        return since_ns is None or _changed_since(self._tree.lower, path, since_ns)
+        return not self._seen.was_removed(path)
 
-    def _hidden_since(self, path: bytes) -> int | None:
-        """When the branch put something else in the place of a lower directory on the way to *path*; None: it did not."""
-        if path not in self._hidden:
-            node, found, reached = self._tree.root, None, b""
-            for part in path.split(b"/") if path else ():
-                reached = join(reached, part)
-                below = self._tree.find(node, part)
-                if below is None or not below.is_dir or below.lower_path != reached:
-                    row = self._origins.get(reached)
-                    found = row.since_ns if row is not None else None
-                    break
-                node = below
-            self._hidden = {path: found}  # the next one is most often in the same directory
-        return self._hidden[path]
+    def _is_added_there(self, pair: EntryPair) -> bool:
+        """Whether the lower and the branch have both made that name, and neither saw the other do it."""
+        path = pair.path
+        if pair.old is None or pair.new is None or pair.new.lower_path == path or pair.new.linked:
+            return False
+        row = self._seen.row(path)
+        return origin.identity_of(row) == NO_LOWER if row is not None else not self._seen.was_removed(path)
 
     def _merge(self, pair: EntryPair) -> None:
         assert pair.old is not None and pair.new is not None
@@ -176,6 +186,9 @@ class _Planner:
             self.plan.conflicts.append(Conflict(pair.path, "attributes", message))
             return
         base = self._base(pair)
+        if base is None and self._is_added_there(pair):
+            self.plan.conflicts.append(Conflict(pair.path, "add/add", "added in the real directory and in the branch"))
+            return
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(Conflict(pair.path, "drift", message))
@@ -189,7 +202,7 @@ class _Planner:
 
     def _base(self, pair: EntryPair) -> bytes | None:
         """What the file was when the branch first changed it."""
-        row = self._origins.get(pair.path)
+        row = self._seen.row(pair.path)
         if row is None or not (row.base or row.lower_size == 0):
             return None
         if not row.base:
@@ -210,9 +223,10 @@ class _Planner:
         self._note(path, pair.new, same=content is None)
         if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
             return
-        expected = None if self._rule == "force" else _identity(_in_lower(pair))
-        if pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir):
-            self._displaced.add(path)
+        displaced = pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir)
+        if displaced:
+            self._displaced.add(path)  # nothing must have come into it meanwhile, not even with force
+        expected = _identity(_in_lower(pair)) if displaced or self._rule != "force" else None
         if pair.new is None:
             self.plan.steps.append(Remove(path, expected))
         elif _is_new(pair) or "content" in pair.what:
@@ -265,14 +279,22 @@ class _Planner:
             self.plan.same += [Same(path, inode.id, inode.lower_path) for path in sorted(paths)[:1]]
 
     def add_directories(self, differing: Container[bytes]) -> None:
-        """A directory in which names are replaced, and which is the same on both sides, keeps its times."""
+        """A directory in which names are replaced, and which is the same on both sides, keeps its times.
+
+        One that the branch and the lower have both made is the lower's from now on.
+        """
         told = {step.path for step in self.plan.steps}
         above = {path.rpartition(b"/")[0] for path in told if path}
         for path in sorted(above - told):
-            if path not in differing:
-                node = self._tree.walk(path)
+            node = _at(self._tree, path) if path not in differing else None
+            if node is not None and node.is_dir:
                 self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
+        known = {one.path for one in self.plan.same}
+        for directory in sorted({directory for path in told for directory in _directories(path)} - known):
+            node = _at(self._tree, directory)
+            if node is not None and node.is_dir and node.lower_path is None:
+                self.plan.same.append(Same(directory, node.id, attributes=False))
         self.plan.steps.sort(key=lambda step: step.path)
 
 
@@ -312,31 +334,8 @@ def _directories(path: bytes) -> Iterable[bytes]:
     return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
-def _changed_since(lower: Lower, path: bytes, since_ns: int) -> bool:
-    try:
-        return lower.stat(path).st_ctime_ns >= since_ns
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-
-
-def _changed_below(lower: Lower, path: bytes, since_ns: int, *, itself: bool) -> bool:
-    """Whether anything in a directory of the lower changed after that, or with *itself* the directory."""
-    todo = [path]
-    while todo:
-        directory = todo.pop()
-        if (itself or directory != path) and _changed_since(lower, directory, since_ns):
-            return True
-        try:
-            entries = lower.readdir(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        for entry in entries:
-            below = join(directory, entry.name)
-            if entry.type == stat.S_IFDIR:
-                todo.append(below)
-            elif _changed_since(lower, below, since_ns):
-                return True
-    return False
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
 
 
 # -- where contents come from, for the thread that writes
@@ -394,6 +393,8 @@ def settle(
     if whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
         overlay.branches.become_bare(branch_id)
         return
+    with overlay.store.transaction() as tx:
+        _join_directories(tx, tree, same)
     for done, one in enumerate(sorted(same)):
         if tree.detached:  # another state was put in its place
             return
@@ -411,9 +412,43 @@ def settle_root(overlay: Overlay, branch_id: str) -> None:
             origin.follow(tx, root, b"")
 
 
+def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
+    """A directory that the branch had made is the lower's of that path from now on.
+
+    What the lower has there and the branch never saw stays hidden, as it was; what it removed stays removed.
+    """
+    seen = SeenNames(tree)
+    for one in sorted(same):
+        inode = _where(tree, one.path, one.inode) if one.inode else None
+        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, one.path):
+            _join_directory(tx, inode, one.path, seen)
+        elif inode is None and (row := seen.row(one.path)) is not None and origin.now_in_lower(tree, one.path) == NO_LOWER:
+            origin_rows.put(tree.store, OriginRow(row.dir, row.name, tree.head, *NO_LOWER, row.since_ns, 0))
+
+
+def _join_directory(tx: Transaction, inode: Inode, path: bytes, seen: SeenNames) -> None:
+    tree = inode.tree
+    copyup.materialize(tx, inode)
+    tx.set(inode, lower_path=path)
+    copyup.save(tx, inode)
+    for entry in tree.lower.readdir(path):
+        if tree.entries(inode).get(entry.name) is None:
+            copyup.set_entry(tx, inode, entry.name, WHITEOUT)
+            row = seen.row(join(path, entry.name))
+            if row is not None:
+                origin_rows.put(tree.store, row._replace(dir=inode.id, name=entry.name, layer=tree.head, base=0))
+
+
+def _is_directory(lower: Lower, path: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(lower.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:
     inode = _where(tree, one.path, one.inode) if one.inode else None
-    if inode is not None:
+    if inode is not None and one.attributes:
         copyup.materialize(tx, inode)
         origin.follow(tx, inode, one.path)
     parent, _, name = one.path.rpartition(b"/")

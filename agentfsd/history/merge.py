@@ -16,6 +16,7 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
+from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import FileAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
@@ -91,12 +92,42 @@ def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, want
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
+    _part_additions(theirs, his, mine, ours)
+    _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his)
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
         merger.decide(path)
         yield done, len(his), "merging"
     return merger.outcome
+
+
+def _part_additions(
+    tree: Tree, changes: dict[bytes, EntryPair], others: dict[bytes, EntryPair], other: Tree | None
+) -> None:  # fmt: skip
+    """What *tree* made before the lower got something there is added by both, and not changed from what the lower has.
+
+    *other*: the other tree, where what it shows of the lower is an addition of its own.
+    """
+    seen = SeenNames(tree)
+    for path, pair in list(changes.items()):
+        old, new = pair.old, pair.new
+        if old is None or new is None or old.id or old.lower_path is None or new.linked or new.lower_path == old.lower_path:
+            continue
+        if seen.was_removed(old.lower_path):
+            continue
+        changes[path] = pair._replace(old=None)
+        if path in others:
+            others[path] = others[path]._replace(old=None)
+        elif other is not None and (shown := _find(other, path)) is not None:
+            others[path] = EntryPair(path, None, shown, ())
+
+
+def _find(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 class _Merger:
@@ -133,7 +164,10 @@ class _Merger:
             return
         his, mine = self._his[path], self._mine.get(path)
         moved_by_me, moved_by_him = self._my_moves.get(path), self._his_moves.get(path)
-        if mine is not None and (moved_by_me or moved_by_him):
+        if his.unseen:
+            message = f"no directory in theirs, which has never seen {_shown(his.unseen)}"
+            self.outcome.conflicts.append(Conflict(path, "type", message))
+        elif mine is not None and (moved_by_me or moved_by_him):
             self._decide_moved(path, mine, his, moved_by_me, moved_by_him)
         elif mine is None:
             self._take(path, his)

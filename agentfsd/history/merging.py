@@ -84,7 +84,7 @@ def _attempt(
             if base_layer == theirs.head:
                 continue
             fits = base_layer == seen and now is ours and not wanted
-            if fits and not (yield from _has_old_copies(overlay, ours, theirs)):
+            if fits and not (yield from _needs_steps(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
             else:
@@ -103,13 +103,18 @@ def _attempt(
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
-def _has_old_copies(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
-    """Whether taking all of *theirs* over would bring back what the lower had before, in files that nobody changed there."""
-    for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs):
-        if pair is not None and tree_diff.only_lower_moved(pair):
+def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
+    """Whether taking all of *theirs* over is no merge of the two.
+
+    It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
+    a directory that *theirs* had made.
+    """
+    unseen: list[bytes] = []
+    for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
+        if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
         yield 0, 0, "changes"
-    return False
+    return bool(unseen)
 
 
 def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:

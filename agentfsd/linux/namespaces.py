@@ -6,18 +6,26 @@ open_tree(2) and move_mount(2) of Linux 5.2.
 
 import ctypes
 import os
+import struct
 
 _CLONE_NEWNS = 0x00020000  # unshare(2)
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
 _MS_BIND = 0x1000  # mount(2)
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
-_SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442
 _SYS_PIVOT_ROOT = {"x86_64": 155}.get(os.uname().machine, 41)  # the other number is that of all newer machines
 _MNT_DETACH = 2
 _AT_FDCWD = -100
 _OPEN_TREE_CLONE = 1
+_AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _MOVE_MOUNT_F_EMPTY_PATH = 4
+_MS_NOSUID, _MS_NODEV = 2, 4
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4  # mount_setattr(2)
+_ATTRIBUTES = struct.Struct("=QQQQ")  # to set, to clear, propagation, user namespace
+
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # netdevice(7)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -62,8 +70,55 @@ def copy_mount(path: str) -> int:
     return _check(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | os.O_CLOEXEC), path)
 
 
+def copy_tree(path: str) -> int:
+    """Copy what is at *path*, a directory or a file, with all that is mounted in it: a descriptor for move_mount().
+
+    The copy keeps the attributes that its mounts have now, whatever becomes of those that it was made from.
+    """
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    return _check(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(path), flags), path)
+
+
+def make_read_only(place: str | int) -> None:
+    """Make every mount at and beneath *place*, a path or a descriptor of copy_tree(), read-only."""
+    _set_attributes(place, _ATTR_RDONLY, 0, _AT_RECURSIVE)
+
+
+def make_writable(path: str) -> None:
+    """Take that back for the one mount at *path*. PermissionError when it was read-only for who made this namespace."""
+    _set_attributes(path, 0, _ATTR_RDONLY, 0)
+
+
+def deny_privileges(mount: int) -> None:
+    """Have no setuid bit and no device node count in a copied tree."""
+    _set_attributes(mount, _ATTR_NOSUID | _ATTR_NODEV, 0, _AT_RECURSIVE)
+
+
+def _set_attributes(place: str | int, to_set: int, to_clear: int, flags: int) -> None:
+    at, path = (_AT_FDCWD, os.fsencode(place)) if isinstance(place, str) else (place, b"")
+    flags |= 0 if isinstance(place, str) else _AT_EMPTY_PATH
+    attributes = _ATTRIBUTES.pack(to_set, to_clear, 0, 0)
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, at, path, flags, attributes, len(attributes)), str(place))
+
+
+def mount_tmpfs(target: str, options: str) -> None:
+    """Mount an empty tmpfs over the directory *target*; *options* as in tmpfs(5)."""
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    _check(_libc.mount(b"agentfsd", os.fsencode(target), b"tmpfs", flags, options.encode()), target)
+
+
+def enter_own_network() -> None:
+    """Move this process to a network of its own, in which there is nothing but the loopback device, up."""
+    import fcntl  # needed here alone
+    import socket
+
+    _check(_libc.unshare(_CLONE_NEWNET), "unshare")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+
+
 def move_mount(mount: int, target: str) -> None:
-    """Puts what copy_mount() made over the directory *target* of this process's namespace."""
+    """Puts what copy_mount() or copy_tree() made over *target*, in this process's namespace."""
     _check(_libc.syscall(_SYS_MOVE_MOUNT, mount, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH), target)
 
 

@@ -255,10 +255,13 @@ def idle_whiteouts(store: Store, layer: int, child: int) -> list[tuple[int, byte
 
 
 def drop_tombstones(store: Store, layer: int) -> None:
-    """Removes what says that an inode has gone where no other layer knows it, with the names beneath a gone directory."""
+    """Removes what says that an inode has gone where no other layer knows it, with the names beneath a gone directory.
+
+    A gone directory of the lower stays: by it one knows which names the branch had seen there (core/seen_names.py).
+    """
     gone = (
-        "SELECT id FROM inode AS gone WHERE layer = ? AND nlink = 0 AND NOT EXISTS "
-        "(SELECT 1 FROM inode AS other WHERE other.id = gone.id AND other.layer != gone.layer)"
+        "SELECT id FROM inode AS gone WHERE layer = ? AND nlink = 0 AND (mode & 61440 != 16384 OR lower_path IS NULL) "
+        "AND NOT EXISTS (SELECT 1 FROM inode AS other WHERE other.id = gone.id AND other.layer != gone.layer)"
     )
     store.db.execute(f"DELETE FROM dentry WHERE layer = ? AND dir IN ({gone})", (layer, layer))
     store.db.execute(f"DELETE FROM inode WHERE layer = ? AND id IN ({gone})", (layer, layer))

@@ -1,6 +1,6 @@
 """The queries of what the lower had under a name when a branch first hid or changed it."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import OriginRow
@@ -23,6 +23,16 @@ def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], Ori
         if row.layer in chain:
             found[row.dir, row.name] = row
     return found
+
+
+def directories(store: Store, chain: Container[int]) -> Iterator[tuple[int, int, bytes]]:
+    """(inode, link count, path in the lower) of each directory with a row and with names from the lower; also of removed ones."""
+    query = "SELECT id, layer, nlink, lower_path FROM inode WHERE mode & 61440 = 16384 ORDER BY id, layer"
+    newest: dict[int, tuple[int, bytes | None]] = {}
+    for number, layer, nlink, path in store.db.execute(query):
+        if layer in chain:
+            newest[number] = nlink, path
+    return ((number, nlink, path) for number, (nlink, path) in newest.items() if path is not None)
 
 
 def put(store: Store, row: OriginRow) -> None:

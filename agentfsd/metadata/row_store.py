@@ -329,14 +329,19 @@ class Store:
         self.writes[layer] += 1
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
 
-    def clear_directory(self, directory: int, layer: int) -> None:
-        """Forgets what one layer says of the names in a directory."""
+    def clear_directory(self, directory: int, layer: int, *, keep_origins: bool) -> None:
+        """Forgets what one layer says of the names in a directory.
+
+        With *keep_origins* it still says what the branch had seen of the lower there, but no contents are kept.
+        """
         self.writes[layer] += 1
-        self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", (directory, layer))
-        self.db.execute(
-            "UPDATE object SET layer = 0 WHERE id IN (SELECT base FROM origin WHERE dir = ? AND layer = ?)", (directory, layer)
-        )
-        self.db.execute("DELETE FROM origin WHERE dir = ? AND layer = ?", (directory, layer))
+        place = (directory, layer)
+        self.db.execute("DELETE FROM dentry WHERE dir = ? AND layer = ?", place)
+        self.db.execute("UPDATE object SET layer = 0 WHERE id IN (SELECT base FROM origin WHERE dir = ? AND layer = ?)", place)
+        if keep_origins:
+            self.db.execute("UPDATE origin SET base = 0 WHERE dir = ? AND layer = ?", place)
+        else:
+            self.db.execute("DELETE FROM origin WHERE dir = ? AND layer = ?", place)
 
     def names_of(self, child: int) -> list[tuple[int, bytes, int]]:
         """(directory, name, layer) of every row that leads to *child*."""

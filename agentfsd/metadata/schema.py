@@ -85,7 +85,7 @@ CREATE TABLE inode (
     mode         INTEGER NOT NULL,  -- type and permission bits
     uid          INTEGER NOT NULL,
     gid          INTEGER NOT NULL,
-    nlink        INTEGER NOT NULL,  -- 0: gone in this layer and above
+    nlink        INTEGER NOT NULL,  -- 0: gone in this layer and above; a directory's lower_path tells where in the lower it was
     rdev         INTEGER NOT NULL,
     atime_ns     INTEGER NOT NULL,
     mtime_ns     INTEGER NOT NULL,
@@ -119,6 +119,7 @@ CREATE INDEX dentry_child ON dentry (child);
 
 -- What the lower had under a name when a branch first hid or changed it. The row of the greatest layer in the chain counts;
 -- no row: the name was made where the lower had none, or only its attributes were changed (then the inode's row knows).
+-- So a whiteout without a row hides what the branch has never seen: it is no deletion. Rows of removed directories stay.
 CREATE TABLE origin (
     dir          INTEGER NOT NULL,  -- as in dentry
     name         BLOB NOT NULL,

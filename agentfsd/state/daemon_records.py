@@ -17,19 +17,20 @@ def publish(record: DaemonRecord) -> None:
     """Tells the world: STATE/daemon.json (kept for the next start) and the registry."""
     data = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
     _replace(StateDirectory(record.state).record, data)
-    _replace(_registry_path(record.state), data)
+    _replace(registered_at(record.state), data)
 
 
 def withdraw(record: DaemonRecord) -> None:
     """Takes the record out of the registry, unless a newer daemon has put its own there."""
-    path = _registry_path(record.state)
+    path = registered_at(record.state)
     current = read_record(path)
     if current is not None and current.pid == record.pid:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
 
-def _registry_path(state: str) -> str:
+def registered_at(state: str) -> str:
+    """Where the daemon of a state directory notes that it lives."""
     return os.path.join(runtime_dir(), f"{path_digest(state)}.json")
 
 

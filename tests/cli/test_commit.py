@@ -108,7 +108,6 @@ def test_only_some_paths(project: Mounted) -> None:
         ("echo mine >> one", lambda lower: (lower / "one").write_text("theirs\n"), "one"),
         ("rm two", lambda lower: (lower / "two").write_text("theirs\n"), "two"),
         ("echo mine > added", lambda lower: (lower / "added").write_text("theirs\n"), "added"),
-        ("rm -r gone", lambda lower: (lower / "gone" / "below" / "late").write_text("theirs\n"), "gone"),
         ("echo mine >> one", lambda lower: (lower / "one").unlink(), "one"),
         ("chmod 600 one", lambda lower: (lower / "one").write_text("theirs\n"), "one"),
         ("cp one t; mv t one; echo x >> one", lambda lower: (lower / "one").write_text("theirs\n"), "one"),
@@ -129,6 +128,20 @@ def test_what_moved_in_the_real_directory_is_not_overwritten(
     wanted = {name: found[:-1] for name, found in as_seen(project, "fix").items()}
     project.cli("commit", "fix", "--force")
     assert differences({name: found[:-1] for name, found in describe(project.lower, times=True).items()}, wanted) == []
+
+
+def test_what_came_into_a_removed_directory_stays_even_with_force(project: Mounted) -> None:
+    project.run("fix", "sh", "-ec", "rm -r gone; echo other > other", new=True)
+    time.sleep(0.02)
+    (project.lower / "gone" / "below" / "late").write_text("theirs\n")
+    before = describe(project.lower, times=True)
+    refused = project.cli("commit", "fix", "--json", check=False)
+    assert refused.returncode == 1
+    assert '"path": "gone"' in refused.stdout
+    assert differences(describe(project.lower, times=True), before) == []
+    project.cli("commit", "fix", "--force")
+    assert [path.name for path in sorted((project.lower / "gone").rglob("*"))] == ["below", "late"]
+    assert (project.lower / "other").exists()
 
 
 @pytest.mark.parametrize("way", ["in place", "truncated", "renamed over", "removed first"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.cli.sandbox import confinement, seccomp_filter
-from tests.mounted import AGENTFSD, Mounted, needs_namespaces, needs_root
+from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, needs_root
 
 VIEWS = ["pid", "namespace"]
 SECRET = b"theirs alone\n"
@@ -216,7 +216,21 @@ def test_a_command_may_use_its_branch_and_run_others(two: Mounted, view: str, ma
         cat file
         {program} run -m {other.path} -b b --new -- sh -c 'cd {other.path}; echo within > new; sleep 1000 & kill $!; cat new'
     """
-    assert two.run("mine", "sh", "-ec", script, view=view).stdout == "lower\nwithin\n"
+    confined = ["--confine", "off"]  # by default no other mount is seen in a run: tests/confinement
+    words = [
+        "run",
+        "-m",
+        str(two.path),
+        "-b",
+        "mine",
+        *confined,
+        *["--no-namespace"] * (view == "pid"),
+        "--",
+        "sh",
+        "-ec",
+        script,
+    ]
+    assert agentfsd(*words, cwd=two.path).stdout == "lower\nwithin\n"
     assert (other.subtree("b") / "new").read_text() == "within\n"
 
 

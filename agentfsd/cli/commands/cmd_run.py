@@ -18,7 +18,10 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.cli.sandbox import namespace_trial, runner
+from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
+from agentfsd.cli.sandbox.options import confine_options
+from agentfsd.cli.sandbox.profiles import Asked
+from agentfsd.cli.sandbox.view import View
 from agentfsd.errors import Refusal
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME
@@ -79,27 +82,29 @@ _branch_options = (
 @_branch_options[4]
 @_branch_options[5]
 @_branch_options[6]
+@confine_options
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=shell_completion.files)
 @click.pass_context
 def run(
     ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
-    forwarded: bool, named: str | None, command: tuple[str, ...],
+    forwarded: bool, asked: Asked, named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path.
+    """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path and at its real one.
 
     Outside any mount, the current directory is overlaid for that command alone; it stays as it is. Signals, terminal and
-    exit code pass through.
+    exit code pass through. With --confine strict it changes nothing outside of the branch.
 
     \b
     Example:
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
       agentfsd run -b fix-1 --snapshot -- make
+      agentfsd run --confine strict --write ~/.cache -- my-agent
       agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
     """
     io = "none" if no_namespace else io
-    ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded))
+    ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked))
 
 
 @click.command()
@@ -120,7 +125,7 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
 
 def _in_branch(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
-    around: bool = False, forwarded: bool = False,
+    around: bool = False, forwarded: bool = False, asked: Asked | None = None,
 ) -> int:  # fmt: skip
     """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
     directory = _current_directory()
@@ -133,9 +138,13 @@ def _in_branch(
         chosen = _choose_branch(daemon, branch, new, source)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
-        by_process = io == "none" or (is_barred and shown_at == mount.mountpoint)
+        confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
+        by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
-        order = runner.Command(command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True))
+        order = runner.Command(
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True),
+            None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
+        )  # fmt: skip
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
         ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
@@ -230,7 +239,7 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
 
 def _views(
     mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool
-) -> Iterator[runner.View]:
+) -> Iterator[View]:
     """How the command may be shown its branch in a private namespace, the best first. AgentFSError, NamespaceError.
 
     *barred*: not in a file system of a namespace of its own, only in what is mounted already.
@@ -243,19 +252,19 @@ def _views(
                 raise runner.NamespaceError(exc.message) from exc
     if io == "auto":
         # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
-        yield runner.View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
+        yield View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
 
 
-def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> runner.View:
+def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> View:
     """The connection of that branch, which the daemon makes for its first run."""
     opened = daemon.open_view(branch.id, io)
     if io not in ("auto", opened.reply.io) and opened.reply.joined:
         printing.note(f"branch {branch.name} is in use by another run, with --io {opened.reply.io}: this one shares that")
     inside = (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR)
-    return runner.View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
+    return View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
 
 
-def _run_somehow(order: runner.Command, views: Iterable[runner.View], may_be_seen_by_pid: bool) -> runner.Ended:
+def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pid: bool) -> runner.Ended:
     """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
     reason = ""
     try:
@@ -269,7 +278,15 @@ def _run_somehow(order: runner.Command, views: Iterable[runner.View], may_be_see
         reason = str(exc)
     if not may_be_seen_by_pid:
         raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command so: {reason}")
-    return runner.run(order)
+    if order.plan is not None and order.plan.confinement.is_asked:
+        raise profiles.impossible(reason or "it needs a mount namespace of its own")
+    if reason:
+        _tell_lacking([f"a mount namespace of its own: {reason}"])
+    return runner.run(replace(order, plan=None))
+
+
+def _tell_lacking(missing: Sequence[str]) -> None:
+    printing.note(f"not confined in all: the kernel refuses {'; '.join(missing)}")
 
 
 def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:

@@ -14,10 +14,14 @@ from agentfsd.cli.sandbox import locked_mounts, seccomp_filter
 
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446  # the same number on all machines
 _ASK_VERSION = 1
-_SCOPE_SIGNAL = 1 << 1
+_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 _FIRST_WITH_SCOPES = 6  # the ABI of Linux 6.12
 
-_PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38  # prctl(2)
+
+# What root keeps in strict confinement (capabilities(7)): chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+# net_bind_service, net_raw, sys_chroot, setfcap. Devices, modules, mounts, the clock, raw memory are not among them.
+_KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 31})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,13 +36,27 @@ def lock_mounts() -> None:
             locked_mounts.lock()
 
 
-def confine() -> None:
+def confine(*, strictly: bool = False) -> None:
     """The command cannot trace, enter or signal a process that it has not started, nor type into its terminal.
 
     As far as the kernel can. Without CAP_SYS_ADMIN setuid programs do not work in it any more. OSError when the kernel refuses.
+    *strictly*: it reaches no abstract Unix socket of anybody else either, and root keeps few capabilities.
     """
-    _as_permitted(_enter_domain)
+    scopes = _SCOPE_SIGNAL | (_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
+    _as_permitted(lambda: _enter_domain(scopes))
     _as_permitted(seccomp_filter.install)
+    if strictly and os.geteuid() == 0:
+        _drop_capabilities()
+
+
+def _drop_capabilities() -> None:
+    """From the bounding set: at exec root gets what is in it."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        last = int(file.read())
+    for number in set(range(last + 1)) - _KEPT_CAPABILITIES:
+        if _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), "prctl")
 
 
 def _as_permitted(work: Callable[[], bool]) -> bool:
@@ -97,7 +115,7 @@ def _works(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def _enter_domain() -> bool:
+def _enter_domain(scopes: int) -> bool:
     """A Landlock domain with no rule for any file.
 
     Only processes of a domain, or of one within it, may be traced from it; /proc/PID/ns, root, cwd, fd and mem count as tracing.
@@ -105,7 +123,7 @@ def _enter_domain() -> bool:
     """
     if not has_domains():
         return False
-    handled = struct.pack("=QQQ", 0, 0, _SCOPE_SIGNAL)
+    handled = struct.pack("=QQQ", 0, 0, scopes)
     ruleset = _call(_LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
     try:
         _call(_LANDLOCK_RESTRICT_SELF, ruleset, 0)

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd.cli.sandbox import confinement, namespace_trial
+from agentfsd.cli.sandbox import confinement, enclosing, namespace_trial
+from agentfsd.cli.sandbox.layout import Plan
+from agentfsd.cli.sandbox.profiles import impossible
+from agentfsd.cli.sandbox.view import View
 from agentfsd.errors import Refusal
-from agentfsd.linux import namespaces
 
 EXIT_CANNOT_EXECUTE = 126
 EXIT_NOT_FOUND = 127
@@ -30,34 +32,19 @@ _STOP_SETTLES_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
-
-    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
-    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns both descriptors.
-    """
-
-    targets: Sequence[str]
-    source: str = ""
-    mount: int | None = None
-    user_namespace: int | None = None
-    inside: tuple[str, str] = ("", "")
-
-    def close(self) -> None:
-        for fd in (self.mount, self.user_namespace):
-            if fd is not None:
-                os.close(fd)
-
-
-@dataclass(frozen=True, slots=True)
 class Command:
-    """What to run; without a ``view`` it sees what everybody does."""
+    """What to run; without a ``view`` it sees what everybody does.
+
+    ``plan``: what is confined besides; ``lacking`` is told what of it could not be done, before the command starts.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     view: View | None
     bind: Callable[[int], None]
+    plan: Plan | None = None
+    lacking: Callable[[Sequence[str]], None] = lambda missing: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +62,10 @@ class NamespaceError(Exception):
 class _Report(msgspec.Struct):
     """What the child tells its parent before the command takes its place."""
 
-    stage: str  # "ready", or where it failed: "namespace", "confine", "chdir", "exec"
+    stage: str  # "ready", or where it failed: "namespace", "enclose", "confine", "chdir", "exec"
     errno: int = 0
+    why: str = ""
+    missing: tuple[str, ...] = ()
 
 
 def run(command: Command) -> Ended:
@@ -122,7 +111,9 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
     childs_go.close()
     with open(report_read, "rb") as reports, go:
         try:
-            _expect(reports.readline(), "ready", command)
+            missing = _expect(reports.readline(), "ready", command)
+            if missing:
+                command.lacking(missing)
             command.bind(child)
             go.send(b"g")
             _expect(reports.readline(), "", command)
@@ -137,12 +128,15 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
     """The child's side: never returns."""
     stage = "namespace"
     try:
+        missing: list[str] = []
         if command.view is not None:
-            _show(command.view)
+            missing = enclosing.show(command.view, command.plan)
             confinement.lock_mounts()
         stage = "confine"
-        confinement.confine()
-        _tell(report, "ready")
+        confinement.confine(strictly=command.plan is not None and command.plan.confinement.is_strict)
+        if command.plan is not None and command.plan.confinement.covers:
+            enclosing.close_directories()
+        _tell(report, _Report("ready", missing=tuple(missing)))
         _wait_for_word(go)
         stage = "chdir"
         os.chdir(command.cwd)
@@ -151,30 +145,16 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _exec(command)
+    except enclosing.Impossible as exc:
+        _tell(report, _Report("enclose", exc.errno or errno.EPERM, str(exc)))
     except OSError as exc:
-        os.write(report, msgspec.json.encode(_Report(stage, exc.errno or errno.EIO)) + b"\n")
+        _tell(report, _Report(stage, exc.errno or errno.EIO))
     finally:
         os._exit(1)
 
 
-def _show(view: View) -> None:
-    source = view.source
-    if view.mount is not None:
-        namespaces.enter_mounts_beside(view.user_namespace)
-        inside = os.open(view.inside[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # may be beneath the target
-        source = view.targets[0]
-        namespaces.move_mount(view.mount, source)
-        namespaces.bind_over(f"/proc/self/fd/{inside}", os.path.join(source, view.inside[1]))
-        os.close(inside)
-    else:
-        namespaces.enter_private_mounts()
-    for target in view.targets:
-        if target != source:
-            namespaces.bind_over(source, target)
-
-
-def _tell(report: int, stage: str) -> None:
-    os.write(report, msgspec.json.encode(_Report(stage)) + b"\n")
+def _tell(report: int, message: _Report) -> None:
+    os.write(report, msgspec.json.encode(message) + b"\n")
 
 
 def _wait_for_word(go: socket.socket) -> None:
@@ -193,14 +173,17 @@ def _exec(command: Command) -> None:
         os.execve("/bin/sh", ["sh", found, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
 
 
-def _expect(line: bytes, stage: str, command: Command) -> None:
+def _expect(line: bytes, stage: str, command: Command) -> tuple[str, ...]:
+    """What is missing of the confinement; raises for any other stage than that."""
     if not line and stage == "":
-        return  # the pipe closed on exec: the command runs
+        return ()  # the pipe closed on exec: the command runs
     if not line:
         raise Refusal(errno.EIO, "run-failed", "the command's process died before it could start")
     report = msgspec.json.decode(line, type=_Report)
     if report.stage == stage:
-        return
+        return report.missing
+    if report.stage == "enclose":
+        raise impossible(report.why)
     reason = os.strerror(report.errno)
     if report.stage == "namespace":
         raise NamespaceError(reason)

@@ -1,0 +1,226 @@
+"""Carries out a plan of layout.py in a mount namespace of the command's own. For a single-threaded process that is about to exec.
+
+It must never know what a branch is. What is to be seen again is copied (open_tree(2)) before anything is covered: a copy keeps
+the attributes that it had, so a place stays writable in a root that is read-only.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from agentfs_host.mount_table import is_within
+from agentfsd.cli.sandbox.layout import Cover, Place, Plan
+from agentfsd.cli.sandbox.view import View
+from agentfsd.linux import namespaces
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
+_OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
+
+
+class Impossible(Exception):
+    """A part of the plan that the command must not start without."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: {os.strerror(code)}")
+        self.errno = code
+
+
+def show(view: View, plan: Plan | None) -> list[str]:
+    """Enter the namespaces of *view*, and show it and what *plan* says besides.
+
+    Returns:
+        What could not be done, each with why; always empty where the plan must be carried out as a whole.
+
+    Raises:
+        OSError: The view itself is not permitted.
+        Impossible: Anything else that the command must not start without is not.
+    """
+    branch, inside = _enter(view)
+    enclosure = _Enclosure(plan) if plan is not None else None
+    if enclosure is not None:
+        enclosure.prepare(view.targets)
+    first, *others = view.targets
+    namespaces.move_mount(branch, first)
+    if inside is not None:
+        namespaces.move_mount(inside, os.path.join(first, view.inside[1]))
+    for target in others:
+        namespaces.bind_over(first, target)
+    return enclosure.finish(first) if enclosure is not None else []
+
+
+def _enter(view: View) -> tuple[int, int | None]:
+    """The mount of the branch, and what is to be mounted in it, which may lie beneath it."""
+    if view.mount is None:
+        namespaces.enter_private_mounts()
+        return namespaces.copy_tree(view.source), None
+    namespaces.enter_mounts_beside(view.user_namespace)
+    return view.mount, namespaces.copy_tree(view.inside[0])
+
+
+@dataclass(slots=True)
+class _Copy:
+    """Something that is shown again. ``fd`` is closed with this process's exec."""
+
+    fd: int
+    is_dir: bool
+
+
+class _Enclosure:
+    """``prepare`` goes before the branch is shown, ``finish`` after it: the branch may lie in what is covered, or hide it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._confinement = plan, plan.confinement
+        self._copies: dict[str, _Copy] = {}
+        self._sealed: list[str] = []
+        self._fresh = [place.path for place in plan.places if place.how in ("fresh", "hide")]
+        self._missing: list[str] = []
+
+    def prepare(self, targets: Sequence[str]) -> None:
+        if self._confinement.net == "none":
+            self._attempt("a network of its own", namespaces.enter_own_network)
+        self._copy()
+        if self._confinement.rest == "ro":
+            self._attempt("everything else read-only", self._close_root)
+        for place in self._plan.places:
+            self._attempt(f"{place.path} {place.how}", lambda place=place: self._place(place))  # type: ignore[misc]
+        if self._confinement.is_strict:
+            self._attempt("devices", self._few_devices)
+            if os.geteuid() == 0:
+                self._attempt("settings of the kernel", self._close_kernel)
+        for path in self._plan.pins:
+            self._make_way(path)
+            if os.access(os.path.dirname(path), os.W_OK) and os.path.isdir(path):
+                self._attempt(f"renaming {path}", lambda path=path: namespaces.bind_over(path, path))  # type: ignore[misc]
+        for target in targets:
+            self._make_way(target)
+
+    def finish(self, branch: str) -> list[str]:
+        """Returns: what could not be done, each with why."""
+        for view in self._plan.views:
+            source = os.path.join(branch, view.below) if view.below else branch
+            self._attempt(f"the real files in {view.path}", lambda view=view, source=source: self._bind(source, view.path))  # type: ignore[misc]
+        for cover in self._plan.covers:
+            self._attempt(f"a cover over {cover.path}", lambda cover=cover: self._cover(cover))  # type: ignore[misc]
+        for path in self._sealed:
+            self._attempt(f"{path} read-only", lambda path=path: namespaces.make_read_only(path))  # type: ignore[misc]
+        return self._missing
+
+    def _attempt(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except OSError as exc:
+            if self._confinement.is_asked:
+                raise Impossible(what, exc.errno or 0) from exc
+            self._missing.append(f"{what}: {exc.strerror}")
+
+    def _copy(self) -> None:
+        wanted = [place.path for place in self._plan.places if place.how in ("ro", "rw")]
+        wanted += [path for cover in self._plan.covers for path in cover.keep]
+        if self._confinement.is_strict:
+            wanted += [path for name in (*_DEVICES, "pts", "mqueue") if os.path.exists(path := f"/dev/{name}")]
+            wanted += [path for path in _OF_THE_KERNEL if os.geteuid() == 0 and os.path.exists(path)]
+        for path in dict.fromkeys(wanted):
+            self._attempt(path, lambda path=path: self._copy_one(path))  # type: ignore[misc]
+
+    def _copy_one(self, path: str) -> None:
+        fd = namespaces.copy_tree(path)
+        self._copies[path] = _Copy(fd, stat.S_ISDIR(os.fstat(fd).st_mode))
+
+    def _close_root(self) -> None:
+        """What programs need to write to in /proc is their own; /dev/shm is memory that they share."""
+        namespaces.make_read_only("/")
+        for path in ("/proc", *(("/dev/shm",) if self._confinement.tmp == "shared" else ())):
+            if os.path.ismount(path):
+                namespaces.make_writable(path)
+
+    def _place(self, place: Place) -> None:
+        if place.how == "overlay":
+            raise OSError(95, "a copy-on-write layer over the home is not possible here")
+        if place.how in ("ro", "rw"):
+            copy = self._copies[place.path]
+            if place.how == "ro":
+                namespaces.make_read_only(copy.fd)
+            self._put(place.path, copy)
+        elif place.how == "hide" and not os.path.isdir(place.path):
+            namespaces.bind_over("/dev/null", place.path)
+        else:
+            self._make_way(place.path)
+            namespaces.mount_tmpfs(place.path, f"mode={place.mode}")
+            if place.how == "hide":
+                self._sealed.append(place.path)
+
+    def _cover(self, cover: Cover) -> None:
+        kept = [path for path in cover.keep if path in self._copies]
+        if not kept and not _is_there(cover.path):
+            return  # what it lies in is hidden as a whole
+        self._make_way(cover.path)
+        namespaces.mount_tmpfs(cover.path, "mode=700,size=64k")
+        self._fresh.append(cover.path)
+        for path in kept:
+            self._put(path, self._copies[path])
+        if not cover.is_writable:
+            self._sealed.append(cover.path)
+
+    def _put(self, path: str, copy: _Copy) -> None:
+        if copy.is_dir:
+            self._make_way(path)
+        elif not os.path.lexists(path):
+            self._make_way(os.path.dirname(path))
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        namespaces.move_mount(copy.fd, path)
+
+    def _bind(self, source: str, target: str) -> None:
+        self._make_way(target)
+        namespaces.bind_over(source, target)
+
+    def _make_way(self, directory: str) -> None:
+        """Make a directory, but only in a place that is empty in this run: nothing is made in the real file system."""
+        if any(is_within(directory, place) for place in self._fresh):
+            os.makedirs(directory, exist_ok=True)
+
+    def _few_devices(self) -> None:
+        namespaces.mount_tmpfs("/dev", "mode=755")
+        self._fresh.append("/dev")
+        for name in (*_DEVICES, "pts", "mqueue"):
+            if f"/dev/{name}" in self._copies:
+                self._put(f"/dev/{name}", self._copies[f"/dev/{name}"])
+        for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+            os.symlink(f"/proc/self/fd{target}", f"/dev/{name}")
+        os.mkdir("/dev/shm")
+        self._sealed.append("/dev")
+        namespaces.mount_tmpfs("/dev/shm", "mode=1777")
+
+    def _close_kernel(self) -> None:
+        for path in _OF_THE_KERNEL:
+            if path in self._copies:
+                namespaces.make_read_only(self._copies[path].fd)
+                self._put(path, self._copies[path])
+
+
+def _is_there(path: str) -> bool:
+    """Without a look into what is mounted at that path."""
+    try:
+        return os.path.basename(path) in os.listdir(os.path.dirname(path))
+    except OSError:
+        return False
+
+
+def close_directories() -> None:
+    """Close inherited descriptors of directories: by one, a command reaches what its namespace covers."""
+    for fd in _open_directories():
+        if fd > 2:
+            os.close(fd)
+        else:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, fd)
+            os.close(null)
+
+
+def _open_directories() -> Iterable[int]:
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        with contextlib.suppress(OSError):
+            if os.get_inheritable(fd) and stat.S_ISDIR(os.fstat(fd).st_mode):
+                yield fd

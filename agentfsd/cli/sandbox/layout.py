@@ -1,0 +1,242 @@
+"""Which places a run shows, covers or hides: a plan, made in the namespace of who starts the run. enclosing.py carries it out.
+
+It must never mount anything, nor look into a mount of somebody else: its daemon may hang.
+"""
+
+import errno
+import glob
+import os
+import pwd
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentfs_client.registry import DaemonRecord, read_record, runtime_dir
+from agentfs_host import mount_table
+from agentfs_host.mount_table import Mounted, is_within
+from agentfsd.cli.sandbox.aliases import Alias, aliases
+from agentfsd.cli.sandbox.profiles import Confinement
+from agentfsd.errors import Refusal
+from agentfsd.state import daemon_records, state_directory
+from agentfsd.state.state_directory import StateDirectory
+
+_NO_HOME = frozenset(
+    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
+)
+_TEMPORARY = ("/tmp", "/var/tmp")
+_RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One path and what the run shows there.
+
+    Attributes:
+        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing; overlay: a copy-on-write layer.
+    """
+
+    path: str
+    how: Literal["rw", "ro", "fresh", "hide", "overlay"]
+    mode: str = "1777"
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A directory that is empty in the run but for the files *keep*, which lie in it."""
+
+    path: str
+    keep: tuple[str, ...] = ()
+    is_writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run shows besides its branch at the mount point, in the order in which it is to be done.
+
+    Attributes:
+        views: Further places of the branch, or of a part of it.
+        pins: Directories above these, which must not be renamed.
+    """
+
+    confinement: Confinement
+    places: tuple[Place, ...] = ()
+    views: tuple[Alias, ...] = ()
+    covers: tuple[Cover, ...] = ()
+    pins: tuple[str, ...] = ()
+
+
+def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> Plan:
+    """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
+
+    Raises:
+        Refusal: A place cannot be what was asked for.
+    """
+    table = mount_table.mount_table()
+    records = _records()
+    record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
+    views = _views(record, targets, table) if confinement.covers else []
+    shown = [*targets, *(view.path for view in views)]
+    places = _places(confinement, shown)
+    gone = [place.path for place in places if place.how in ("fresh", "hide")]
+    covers = [
+        cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
+        if cover.keep or not any(is_within(cover.path, place) for place in gone)
+    ]  # fmt: skip
+    pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
+    return Plan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
+
+
+def home_directory() -> str:
+    """$HOME, or else what the user database has; "" for none. Never a directory of the system, such as "/"."""
+    for chosen in (os.environ.get("HOME"), _home_of_user()):
+        if chosen and os.path.isabs(chosen) and os.path.isdir(chosen) and os.path.realpath(chosen) not in _NO_HOME:
+            return os.path.realpath(chosen)
+    return ""
+
+
+def _home_of_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+# -- the branch ---------------------------------------------------------------------------------------------------------
+
+
+def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[Mounted]) -> list[Alias]:
+    """The real path of the workspace, and its other names. A mount point that lies in it is shown once more there."""
+    if record is None or record.lower == "/":
+        return []
+    real = [] if record.lower in targets else [Alias(record.lower, "")]
+    again = [Alias(path, "") for path in targets if real and is_within(path, record.lower)]
+    return [*real, *again, *aliases(record.lower, table)]
+
+
+# -- what is covered ----------------------------------------------------------------------------------------------------
+
+
+def _covers(
+    record: DaemonRecord | None, records: Sequence[DaemonRecord], shown: Sequence[str], table: Sequence[Mounted]
+) -> list[Cover]:  # fmt: skip
+    registries = [path for path in _registries() if os.path.isdir(path)]
+    states = _states(records, shown)
+    others = [mounted.mountpoint for mounted in table if mounted.fstype == mount_table.FSTYPE]
+    keep = _kept(record)
+    found: dict[str, Cover] = {}
+    for path in [*registries, *states]:
+        inside = tuple(name for name in keep if is_within(name, path))
+        for place in (path, *(alias.path for alias in aliases(path, table) if not alias.below)):
+            renamed = tuple(place + name[len(path) :] for name in inside) if place == path else ()
+            found.setdefault(place, Cover(place, renamed, path in registries))
+    for path in others:
+        found.setdefault(path, Cover(path))
+    harmless = {path: cover for path, cover in found.items() if not any(_hides(path, place) for place in shown)}
+    return [cover for path, cover in harmless.items() if not _is_inside_another(path, harmless)]
+
+
+def _hides(path: str, shown: str) -> bool:
+    return is_within(path, shown) or is_within(shown, path)
+
+
+def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
+    return any(other != path and is_within(path, other) for other in covers)
+
+
+def _registries() -> list[str]:
+    """Where daemons of this user note that they live; for root those of all users."""
+    found = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
+    if os.environ.get("XDG_RUNTIME_DIR"):
+        found.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
+    if os.geteuid() == 0:
+        found += [*glob.glob("/run/user/*/agentfsd"), *(path for path in glob.glob("/tmp/agentfsd-*") if path[14:].isdecimal())]
+    return list(dict.fromkeys(found))
+
+
+def _records() -> list[DaemonRecord]:
+    """What daemons have noted of themselves, in any registry: somebody may name another one to a run than to its daemon."""
+    paths = [path for registry in _registries() for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
+    return [record for path in paths if (record := read_record(path)) is not None]
+
+
+def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
+    """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
+    found = [record.state for record in records]
+    for parent in {
+        os.path.dirname(state_directory.default_state("/").path),
+        os.path.realpath(os.path.expanduser("~/.local/state/agentfsd")),
+    }:
+        if not os.path.isdir(parent):
+            continue
+        if any(is_within(place, parent) for place in shown):  # a workspace beside the state directories stays
+            found += [entry.path for entry in os.scandir(parent) if os.path.exists(StateDirectory(entry.path).lock)]
+        else:
+            found.append(parent)
+    return [path for path in dict.fromkeys(found) if os.path.isdir(path)]
+
+
+def _kept(record: DaemonRecord | None) -> list[str]:
+    """What a command that is bound talks to its own daemon by."""
+    if record is None:
+        return []
+    state = StateDirectory(record.state)
+    noted = [os.path.join(path, os.path.basename(daemon_records.registered_at(record.state))) for path in _registries()]
+    return [path for path in (record.socket, state.doorway, *noted) if os.path.exists(path)]
+
+
+def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
+    """The directories above, the outermost first. A mount point cannot be renamed, so those that are one need nothing."""
+    mountpoints = {mounted.mountpoint for mounted in table} | set(shown)
+    found = set()
+    for path in covered:
+        while (path := os.path.dirname(path)) != "/":
+            if path not in mountpoints and not any(is_within(path, place) for place in shown):
+                found.add(path)
+    return sorted(found)
+
+
+# -- everything else ----------------------------------------------------------------------------------------------------
+
+
+def _places(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
+    """An outer place comes before what lies in it."""
+    found = [*_temporary(confinement), *_home(confinement, shown)]
+    for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
+        for path in paths:
+            _check(path, shown)
+            found.append(Place(path, how))  # type: ignore[arg-type]
+    return sorted(found, key=lambda place: place.path.count("/") if place.path != "/" else 0)
+
+
+def _check(path: str, shown: Sequence[str]) -> None:
+    if not os.path.lexists(path):
+        raise Refusal(errno.ENOENT, "no-such-path", f"there is no {path}", "name what is there")
+    if any(is_within(path, place) for place in shown):
+        message = f"{path} lies in the workspace, where the branch decides"
+        raise Refusal(errno.EINVAL, "in-workspace", message, "these options are for what lies outside")
+    if path == "/":
+        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "--rest says what becomes of all else")
+
+
+def _temporary(confinement: Confinement) -> list[Place]:
+    found = []
+    if confinement.tmp == "private":
+        found += [Place(path, "fresh") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+    elif confinement.rest == "ro":
+        found += [Place(path, "rw") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+    if confinement.is_strict:  # sockets of services, which act for whoever asks
+        found += [Place("/run", "fresh", "755"), *(Place(path, "ro") for path in _RESOLVER if os.path.exists(path))]
+        if os.path.isdir("/var/run") and not os.path.islink("/var/run"):
+            found.append(Place("/var/run", "fresh", "755"))
+    return found
+
+
+def _home(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
+    home = home_directory()
+    if not home or any(is_within(home, place) for place in shown):
+        if confinement.home == "rw" or home:
+            return []
+        raise Refusal(errno.ENOENT, "no-home", "there is no home directory to confine", "set HOME, or say --home rw")
+    if confinement.home == "rw" and confinement.rest == "rw":
+        return []
+    return [Place(home, "fresh" if confinement.home == "hide" else confinement.home, "700")]

@@ -1,0 +1,146 @@
+"""Which names of the lower a tree has seen and then hidden or changed. What it lacks otherwise, it has never seen.
+
+The lower may get names after a branch has made a directory, or another file, at their place. That the branch does not show
+them is no deletion. Only an origin row (core/origin.py) says that a branch removed or changed what the lower had.
+"""
+
+from agentfsd.core import origin
+from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.metadata import origin_rows
+from agentfsd.metadata.rows import OriginRow
+
+
+class SeenNames:
+    """What one tree knows of the lower. It is read when first needed, and good for as long as the tree holds still."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._directories: dict[bytes, tuple[int, bool]] | None = None  # by their path in the lower: inode id, has a name
+        self._rows: dict[bytes, OriginRow] = {}
+
+    def row(self, path: bytes) -> OriginRow | None:
+        """Find what the lower had at *path*, a path there, when the tree first hid or changed it.
+
+        Returns:
+            The origin row; None for what the tree has never seen there, also where a commit has removed it since. Its
+            identity is NO_LOWER where the last commit left nothing there.
+        """
+        self._load()
+        above = b""
+        for name in path.split(b"/")[:-1]:
+            above = join(above, name)
+            row = self._rows.get(above)
+            if row is not None and origin.identity_of(row) == NO_LOWER:
+                return None  # the branch had removed that directory, and a commit the lower's: this one is another
+        found = self._rows.get(path)
+        return found if found is not None or self._is_recorded(path) else self._guess(path)
+
+    def was_removed(self, path: bytes) -> bool:
+        """Tell whether the tree, which does not show *path* of the lower at its place, has removed it or moved it away."""
+        row = self.row(path)
+        if row is not None:
+            return origin.identity_of(row) != NO_LOWER
+        return self._is_elsewhere(path)
+
+    def covers(self, directory: Inode, name: bytes, path: bytes) -> bool:
+        """Tell likewise of *name* in *directory*, a directory of the tree; by one query where its names come from the lower."""
+        if directory.lower_path is None or join(directory.lower_path, name) != path:
+            return self.was_removed(path)
+        row = origin_rows.find(self._tree.store, directory.id, name, self._tree.chain) if directory.id else None
+        return row is not None and origin.identity_of(row) != NO_LOWER
+
+    def _load(self) -> None:
+        if self._directories is None:
+            self._directories = _directories(self._tree)
+            places = {number: path for path, (number, _) in self._directories.items()}
+            for (directory, name), row in origin_rows.find_all(self._tree.store, self._tree.chain).items():
+                if directory in places:
+                    self._rows[join(places[directory], name)] = row
+
+    def _is_recorded(self, path: bytes) -> bool:
+        """Whether the rows are all there is to know of *path*: the directory's inode, perhaps removed, is still there."""
+        assert self._directories is not None
+        return path.rpartition(b"/")[0] in self._directories
+
+    def _is_elsewhere(self, path: bytes) -> bool:
+        """Whether a directory that was moved still shows it."""
+        assert self._directories is not None
+        above, names = path, list[bytes]()
+        while above:
+            above, _, name = above.rpartition(b"/")
+            names.append(name)
+            number, is_there = self._directories.get(above, (0, False))
+            if is_there:
+                node = self._tree.stored(number)
+                while node is not None and names:
+                    node = self._tree.find(node, names.pop()) if node.is_dir else None
+                return node is not None and (node.lower_path == path or node.linked)
+        return False
+
+    def _guess(self, path: bytes) -> OriginRow | None:
+        """Of a directory that was removed before removed directories were recorded: what did not change since was there."""
+        above = path
+        while above:
+            above = above.rpartition(b"/")[0]
+            row = self._rows.get(above)
+            if row is None:
+                continue
+            try:
+                found = self._tree.lower.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if found.st_ctime_ns >= row.since_ns:
+                return None
+            return OriginRow(row.dir, row.name, row.layer, *self._tree.identify(found), row.since_ns, 0)
+        return None
+
+
+def _directories(tree: Tree) -> dict[bytes, tuple[int, bool]]:
+    """Of two with one path the one that has a name counts, then the newer."""
+    found: dict[bytes, tuple[int, bool]] = {}
+    for number, nlink, path in origin_rows.directories(tree.store, tree.chain):
+        known = found.get(path)
+        if known is None or (nlink > 0, number) > (known[1], known[0]):
+            found[path] = number, nlink > 0
+    return found
+
+
+class Removals:
+    """Tells what one tree shows and another has removed from what the other has never seen."""
+
+    def __init__(self, old: Tree, new: Tree) -> None:
+        self._old = old
+        self._seen = SeenNames(new)
+        self._walked: set[bytes] = set()
+        self._holding: dict[bytes, bytes] = {}  # a directory to something in it that was never seen
+
+    def was_removed(self, path: bytes, inode: Inode, within: Inode | None) -> bool:
+        """Tell whether *inode*, at *path* of the old tree alone, was removed in the new one (*within*: its directory there)."""
+        if inode.id or inode.lower_path is None:
+            return True
+        if within is None:
+            return self._seen.was_removed(inode.lower_path)
+        return self._seen.covers(within, path.rpartition(b"/")[2], inode.lower_path)
+
+    def unseen_below(self, path: bytes, directory: Inode) -> bytes:
+        """Find something below a directory of the old tree that the new tree never saw; b"" for nothing."""
+        todo = [(path, directory)] if path not in self._walked else []
+        while todo:
+            above, node = todo.pop()
+            self._walked.add(above)
+            for name in self._old.names(node):
+                below, child = join(above, name), self._old.find(node, name)
+                if child is None:
+                    continue
+                if not self.was_removed(below, child, None):
+                    self._hold(path, below)
+                elif child.is_dir:
+                    todo.append((below, child))
+        return self._holding.get(path, b"")
+
+    def _hold(self, top: bytes, unseen: bytes) -> None:
+        path = unseen
+        while path != top:
+            path = path.rpartition(b"/")[0]
+            self._holding.setdefault(path, unseen)

@@ -1,0 +1,686 @@
+"""What a command of `run` tries to reach beyond its branch. Run in the branch, with the world's description as JSON.
+
+Prints for each try what came of it: an errno, or what it read. Whether anything outside has changed is looked at from outside:
+each try that writes leaves a mark with its name, and each that removes or moves has a victim of its own.
+"""
+
+import collections
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+W: Any = json.loads(sys.argv[1]) if __name__ == "__main__" else collections.defaultdict(str)
+HOME, LOWER, POINT, STATE, OUTSIDE = W["home"], W["lower"], W["point"], W["state"], W["outside"]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+TRIES: dict[str, Callable[[], object]] = {}
+MARKING: set[str] = set()
+
+
+def attempt(function: Callable[[], object]) -> Callable[[], object]:
+    """One that is to be refused."""
+    TRIES[function.__name__] = function
+    return function
+
+
+def marking(function: Callable[[], object]) -> Callable[[], object]:
+    """One that may be carried out as long as nothing is different outside: in the branch it may."""
+    MARKING.add(function.__name__)
+    return attempt(function)
+
+
+def call(number: int, *arguments: object) -> int:
+    shaped = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    result = libc.syscall(ctypes.c_long(number), *shaped)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
+
+
+def mark(name: str, path: str, dir_fd: int | None = None) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=dir_fd)
+    os.write(fd, f"ESCAPED {name}\n".encode())
+    os.close(fd)
+
+
+def read(path: str) -> str:
+    with open(path, errors="replace") as file:
+        return file.read(200)
+
+
+def sh(script: str) -> str:
+    """OSError when it fails."""
+    done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=20)
+    if done.returncode != 0:
+        raise OSError(errno.EPERM, done.stderr.strip()[-200:] or str(done.returncode))
+    return done.stdout
+
+
+def agentfsd(*words: str) -> str:
+    done = subprocess.run([*W["agentfsd"], *words], capture_output=True, text=True, timeout=60, cwd=POINT)
+    if done.returncode != 0:
+        raise OSError(errno.EPERM, done.stderr.strip()[-200:])
+    return done.stdout
+
+
+def victim(name: str) -> str:
+    return f"{LOWER}/victims/{name}"
+
+
+# -- the real files of the workspace ------------------------------------------------------------------------------------
+
+
+@marking
+def write_at_the_real_path() -> None:
+    mark("write_at_the_real_path", f"{LOWER}/mark1")
+
+
+@marking
+def write_through_a_symlinked_parent() -> None:
+    mark("write_through_a_symlinked_parent", f"{HOME}/links/proj/mark2")
+
+
+@marking
+def write_through_a_bind_mount() -> None:
+    mark("write_through_a_bind_mount", f"{W['alias']}/mark3")
+
+
+@marking
+def write_through_a_bind_mount_of_a_part() -> None:
+    mark("write_through_a_bind_mount_of_a_part", f"{W['alias_of_part']}/mark4")
+
+
+@marking
+def write_by_own_root() -> None:
+    mark("write_by_own_root", f"/proc/self/root{LOWER}/mark5")
+
+
+@marking
+def write_by_the_root_of_process_1() -> None:
+    mark("write_by_the_root_of_process_1", f"/proc/1/root{LOWER}/mark6")
+
+
+@marking
+def write_by_the_root_of_the_daemon() -> None:
+    mark("write_by_the_root_of_the_daemon", f"/proc/{W['daemon']}/root{LOWER}/mark7")
+
+
+@marking
+def write_by_the_cwd_of_somebody_outside() -> None:
+    mark("write_by_the_cwd_of_somebody_outside", f"/proc/{W['bystander']}/cwd/mark8")
+
+
+@marking
+def write_by_descriptors_of_the_daemon() -> None:
+    for name in os.listdir(f"/proc/{W['daemon']}/fd"):
+        mark("write_by_descriptors_of_the_daemon", f"/proc/{W['daemon']}/fd/{name}/mark9")
+
+
+@marking
+def write_by_the_root_of_the_runner() -> None:
+    mark("write_by_the_root_of_the_runner", f"/proc/{os.getppid()}/root{LOWER}/mark10")
+
+
+@marking
+def write_by_the_cwd_of_the_runner() -> None:
+    mark("write_by_the_cwd_of_the_runner", f"/proc/{os.getppid()}/cwd/../proj/mark11")
+
+
+@attempt
+def write_by_the_mounts_of_the_runner() -> None:
+    sh(f"nsenter --mount=/proc/{os.getppid()}/ns/mnt sh -c 'echo ESCAPED write_by_the_mounts_of_the_runner > {LOWER}/mark12'")
+
+
+@marking
+def write_by_an_inherited_directory() -> None:
+    mark("write_by_an_inherited_directory", "mark13", dir_fd=W["fd_of_lower"])
+
+
+@marking
+def write_by_an_inherited_parent() -> None:
+    mark("write_by_an_inherited_parent", "proj/mark14", dir_fd=W["fd_of_home"])
+
+
+@marking
+def change_to_an_inherited_directory() -> None:
+    os.fchdir(W["fd_of_lower"])
+    mark("change_to_an_inherited_directory", "mark15")
+
+
+@marking
+def link_a_real_file_elsewhere() -> None:
+    os.link(victim("link_a_real_file_elsewhere"), f"{HOME}/linked")
+    mark("link_a_real_file_elsewhere", f"{HOME}/linked")
+
+
+@marking
+def move_a_real_file_away() -> None:
+    os.rename(victim("move_a_real_file_away"), f"{HOME}/moved")
+
+
+@marking
+def remove_a_real_file() -> None:
+    os.unlink(victim("remove_a_real_file"))
+
+
+@marking
+def remove_a_real_file_by_another_name() -> None:
+    os.unlink(f"{W['alias']}/victims/remove_a_real_file_by_another_name")
+
+
+@attempt
+def move_the_real_directory() -> None:
+    os.rename(LOWER, f"{HOME}/proj2")
+
+
+@attempt
+def move_what_the_real_directory_lies_in() -> None:
+    os.rename(os.path.dirname(HOME), f"{W['base']}2")
+
+
+@attempt
+def exchange_the_real_directory() -> None:
+    call(316, -100, LOWER.encode(), -100, f"{HOME}/dir".encode(), 2)
+
+
+@attempt
+def remove_the_real_directory() -> None:
+    os.rmdir(LOWER)
+
+
+@attempt
+def unmount_the_real_path() -> None:
+    sh(f"umount -l {LOWER}")
+
+
+@attempt
+def unmount_the_workspace() -> None:
+    sh(f"umount -l {POINT}")
+
+
+@attempt
+def unmount_a_pin() -> None:
+    sh(f"umount -l {HOME}")
+
+
+@attempt
+def unmount_in_a_namespace() -> None:
+    sh(f"unshare -m umount -l {LOWER}")
+
+
+@attempt
+def unmount_in_a_user_namespace() -> None:
+    sh(f"unshare -Urm umount -l {LOWER}")
+
+
+@attempt
+def bind_what_holds_the_real_directory() -> None:
+    inside = f"{OUTSIDE}/empty"
+    said = "echo ESCAPED bind_what_holds_the_real_directory"
+    sh(f"unshare -Urm sh -ec 'mount --bind {HOME} {inside}; {said} > {inside}/proj/m'")
+
+
+@attempt
+def bind_as_root() -> None:
+    sh(f"mount --bind {HOME} /mnt && echo ESCAPED bind_as_root > /mnt/proj/mark17")
+
+
+@attempt
+def unmount_in_a_recursive_bind() -> None:
+    sh(f"unshare -Urm sh -ec 'mount --rbind {HOME} {HOME}/dir && umount -l {HOME}/dir/proj'")
+
+
+@attempt
+def pivot_into_a_bind() -> None:
+    pivoted = f"mount --bind {HOME} {HOME}/dir; cd {HOME}/dir; pivot_root . dir"
+    sh(f"unshare -Urm sh -ec '{pivoted}; echo ESCAPED pivot_into_a_bind >/proj/m'")
+
+
+@marking
+def copy_the_tree_below_a_cover() -> None:
+    fd = call(428, -100, HOME.encode(), 1)  # open_tree(OPEN_TREE_CLONE)
+    mark("copy_the_tree_below_a_cover", "proj/mark18", dir_fd=fd)
+
+
+@attempt
+def make_the_root_writable() -> None:
+    sh(f"mount -o remount,bind,rw / && echo ESCAPED make_the_root_writable > {OUTSIDE}/mark19")
+
+
+@attempt
+def mount_the_disk() -> None:
+    sh(f"mkdir -p {POINT}/d && mount -t {W['disk_type']} {W['disk']} {POINT}/d && ls {POINT}/d{LOWER}")
+
+
+@attempt
+def make_a_node_of_the_disk() -> str:
+    os.mknod(f"{HOME}/dir/disk", 0o60600, W["disk_number"])
+    return f"{os.read(os.open(f'{HOME}/dir/disk', os.O_RDONLY), 1)!r}"
+
+
+@attempt
+def open_the_disk() -> str:
+    return f"{os.read(os.open(W['disk'], os.O_RDWR), 1)!r}"
+
+
+@attempt
+def open_memory() -> str:
+    return f"{os.read(os.open('/dev/mem', os.O_RDWR), 1)!r}"
+
+
+@marking
+def open_by_handle() -> None:
+    handle = ctypes.create_string_buffer(struct.pack("=Ii", 128, 0) + bytes(128))
+    call(303, -100, HOME.encode(), handle, ctypes.byref(ctypes.c_int()), 0)
+    fd = call(304, os.open(HOME, os.O_RDONLY), handle, os.O_DIRECTORY)
+    mark("open_by_handle", "proj/mark20", dir_fd=fd)
+
+
+@attempt
+def walk_the_mount_namespaces() -> int:
+    return len(fcntl.ioctl(os.open("/proc/self/ns/mnt", os.O_RDONLY), 0x8010B70B, struct.pack("=IIQ", 16, 0, 0)))
+
+
+def enter(namespace: str) -> None:
+    fd = os.open(namespace, os.O_RDONLY)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = ctypes.CDLL(None).setns(fd, 0x20000) and 1
+        finally:
+            os._exit(code)
+    if os.waitpid(child, 0)[1]:
+        raise OSError(errno.EPERM, "setns")
+
+
+@attempt
+def enter_the_mounts_of_process_1() -> None:
+    enter("/proc/1/ns/mnt")
+
+
+@attempt
+def enter_the_mounts_of_the_daemon() -> None:
+    enter(f"/proc/{W['daemon']}/ns/mnt")
+
+
+@attempt
+def enter_the_mounts_of_the_daemon_by_pidfd() -> None:
+    fd = os.pidfd_open(W["daemon"])
+    if ctypes.CDLL(None, use_errno=True).setns(fd, 0x20000):
+        raise OSError(ctypes.get_errno() or errno.EPERM, "setns")
+
+
+@attempt
+def take_a_descriptor_of_the_daemon() -> int:
+    return call(438, os.pidfd_open(W["daemon"]), 3, 0)
+
+
+@attempt
+def read_memory_of_the_daemon() -> str:
+    return read(f"/proc/{W['daemon']}/mem")
+
+
+@attempt
+def trace_the_daemon() -> None:
+    call(101, 0x4206, W["daemon"], 0, 0)
+
+
+@attempt
+def trace_a_bystander() -> None:
+    call(101, 0x4206, W["bystander"], 0, 0)
+
+
+@attempt
+def read_the_environment_of_a_bystander() -> str:
+    return read(f"/proc/{W['bystander']}/environ")
+
+
+@marking
+def open_by_io_uring() -> None:
+    """openat of the real path, not by a system call of its own: IORING_OP_OPENAT."""
+    params = ctypes.create_string_buffer(120)
+    ring = call(425, 4, params)
+    numbers = struct.unpack_from("=30I", params)
+    sq, cq = numbers[10:20], numbers[20:30]
+    import mmap
+
+    size = max(sq[6] + 16, cq[5] + 4 * 16 + 64)
+    rings = mmap.mmap(ring, max(size, 4096), mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=0)
+    entries = mmap.mmap(ring, 4096, mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=0x10000000)
+    path = ctypes.create_string_buffer(f"{LOWER}/mark21".encode())
+    flags = os.O_WRONLY | os.O_CREAT
+    struct.pack_into("=BBHiQQIIQ", entries, 0, 18, 0, 0, -100, 0, ctypes.addressof(path), 0o600, flags, 1)
+    struct.pack_into("=I", rings, sq[6], 0)
+    (tail,) = struct.unpack_from("=I", rings, sq[1])
+    struct.pack_into("=I", rings, sq[1], tail + 1)
+    call(426, ring, 1, 1, 1, None, 0)
+    (result,) = struct.unpack_from("=i", rings, cq[5] + 8)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    os.write(result, b"ESCAPED open_by_io_uring\n")
+
+
+# -- the state of agentfsd -----------------------------------------------------------------------------------------------
+
+
+@attempt
+def list_contents() -> list[str]:
+    found = [name for name in os.listdir(STATE) if name not in ("control.sock", "handoff.sock")]
+    if not found:
+        raise OSError(errno.ENOENT, "covered")
+    return found
+
+
+@attempt
+def remove_the_state() -> None:
+    os.unlink(f"{STATE}/meta.db")
+
+
+@marking
+def write_into_the_state() -> None:
+    mark("write_into_the_state", f"{STATE}/mark22")
+
+
+@marking
+def write_into_the_state_by_another_name() -> None:
+    mark("write_into_the_state_by_another_name", f"{W['alias_of_state']}/mark23")
+
+
+@marking
+def write_contents_by_another_name() -> None:
+    mark("write_contents_by_another_name", f"{W['alias_of_state']}/objects/mark24")
+
+
+@attempt
+def move_what_the_state_lies_in() -> None:
+    os.rename(f"{HOME}/.local", f"{HOME}/.local2")
+
+
+@attempt
+def move_the_state() -> None:
+    os.rename(os.path.dirname(STATE), f"{HOME}/states")
+
+
+@attempt
+def replace_the_socket() -> None:
+    os.unlink(f"{STATE}/control.sock")
+
+
+@attempt
+def read_the_registry() -> list[str]:
+    found = [name for name in os.listdir(W["registry"]) if W["other_record"] in name]
+    if not found:
+        raise OSError(errno.ENOENT, "covered")
+    return found
+
+
+@marking
+def write_into_the_registry() -> None:
+    mark("write_into_the_registry", f"{W['registry']}/mark25.json")
+
+
+@attempt
+def talk_to_another_daemon() -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.connect(W["other_socket"])
+
+
+@attempt
+def discard_another_branch() -> None:
+    agentfsd("discard", "other")
+
+
+@attempt
+def commit_the_branch() -> None:
+    agentfsd("commit", "mine")
+
+
+@attempt
+def be_bound_to_another_branch() -> None:
+    agentfsd("bind", str(os.getpid()), "other")
+
+
+@attempt
+def change_the_policy() -> None:
+    agentfsd("policy", "set", "confine", "off")
+
+
+@attempt
+def run_in_another_branch() -> None:
+    agentfsd("run", "-b", "other", "--", "true")
+
+
+@attempt
+def end_the_daemon() -> None:
+    agentfsd("umount", POINT)
+
+
+@attempt
+def read_another_branch() -> str:
+    return read(f"{POINT}/.agentfs/branches/other/secret")
+
+
+@attempt
+def read_another_mount() -> str:
+    return read(f"{W['other_point']}/secret")
+
+
+@marking
+def write_into_another_mount() -> None:
+    mark("write_into_another_mount", f"{W['other_point']}/mark26")
+
+
+@attempt
+def read_what_lies_below_another_mount() -> list[str]:
+    found = os.listdir(f"{W['other_point']}/.agentfs")
+    return found
+
+
+# -- processes outside ---------------------------------------------------------------------------------------------------
+
+
+@attempt
+def stop_the_daemon() -> None:
+    os.kill(W["daemon"], signal.SIGSTOP)
+
+
+@attempt
+def kill_the_daemon() -> None:
+    os.kill(W["daemon"], signal.SIGKILL)
+
+
+@attempt
+def kill_the_daemon_by_pidfd() -> None:
+    signal.pidfd_send_signal(os.pidfd_open(W["daemon"]), signal.SIGKILL)
+
+
+@attempt
+def kill_a_thread_of_the_daemon() -> None:
+    call(234, W["daemon"], W["daemon"], 9)
+
+
+@attempt
+def kill_the_group_of_the_daemon() -> None:
+    os.kill(-W["daemon_group"], signal.SIGKILL)
+
+
+@attempt
+def kill_the_runner() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+@attempt
+def kill_the_holder_of_the_mount() -> None:
+    os.kill(W["holder"], signal.SIGKILL)
+
+
+@attempt
+def kill_a_bystander() -> None:
+    os.kill(W["bystander"], signal.SIGKILL)
+
+
+@attempt
+def queue_a_signal_to_the_daemon() -> None:
+    call(129, W["daemon"], 9, ctypes.create_string_buffer(struct.pack("=iii", 9, 0, -1) + bytes(116)))
+
+
+@marking
+def have_the_kernel_signal_the_daemon() -> None:
+    """By the owner of a descriptor whose input is asynchronous."""
+    ours, theirs = socket.socketpair()
+    fcntl.fcntl(ours, 10, signal.SIGKILL)  # F_SETSIG
+    fcntl.fcntl(ours, fcntl.F_SETOWN, W["daemon"])
+    fcntl.fcntl(ours, fcntl.F_SETFL, fcntl.fcntl(ours, fcntl.F_GETFL) | os.O_ASYNC)
+    theirs.send(b"x")
+
+
+@attempt
+def limit_the_daemon() -> None:
+    import resource
+
+    resource.prlimit(W["bystander"], resource.RLIMIT_NOFILE, (3, 1024))
+
+
+@attempt
+def slow_the_daemon() -> None:
+    os.setpriority(os.PRIO_PROCESS, W["bystander"], 19)
+
+
+@attempt
+def have_a_bystander_killed_for_memory() -> None:
+    with open(f"/proc/{W['bystander']}/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+@attempt
+def type_into_the_terminal() -> None:
+    fcntl.ioctl(W["terminal"], 0x5412, b"x")
+
+
+@attempt
+def paste_into_the_console() -> None:
+    fcntl.ioctl(W["terminal"], 0x541C, b"\x03")
+
+
+# -- everything else -----------------------------------------------------------------------------------------------------
+
+
+@attempt
+def read_a_key() -> str:
+    return read(f"{HOME}/.ssh/id")
+
+
+@marking
+def write_into_the_home() -> None:
+    mark("write_into_the_home", f"{HOME}/.bashrc")
+
+
+@attempt
+def remove_from_the_home() -> None:
+    os.unlink(f"{HOME}/victim")
+
+
+@marking
+def write_beside_the_home() -> None:
+    mark("write_beside_the_home", f"{OUTSIDE}/mark27")
+
+
+@marking
+def write_into_the_shared_tmp() -> None:
+    mark("write_into_the_shared_tmp", f"{W['tmp']}/mark28")
+
+
+@attempt
+def talk_to_a_service() -> str:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.connect(W["service"])
+        return service.recv(100).decode()
+
+
+@attempt
+def talk_to_an_abstract_service() -> str:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.connect(f"\0{W['abstract']}")
+        return service.recv(100).decode()
+
+
+@attempt
+def change_what_the_kernel_runs() -> None:
+    with open("/proc/sys/kernel/core_pattern") as file:
+        pattern = file.read()
+    with open("/proc/sys/kernel/core_pattern", "w") as file:
+        file.write(pattern)
+
+
+@attempt
+def write_into_sysfs() -> None:
+    with open("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan", "r+") as file:
+        value = file.read()
+        file.seek(0)
+        file.write(value)
+
+
+@attempt
+def make_a_control_group() -> None:
+    os.mkdir(f"{W['cgroup']}/escaped")
+    os.rmdir(f"{W['cgroup']}/escaped")
+
+
+@attempt
+def load_a_module() -> None:
+    try:
+        call(175, b"", 0, b"")
+    except OSError as exc:
+        if exc.errno not in (errno.EPERM, errno.ENOSYS):
+            return  # the kernel did look at it
+        raise
+
+
+@attempt
+def set_the_clock() -> None:
+    import time
+
+    time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
+
+
+@attempt
+def name_the_machine() -> None:
+    socket.sethostname(socket.gethostname())
+
+
+@attempt
+def load_a_program_into_the_kernel() -> None:
+    try:
+        call(321, 5, ctypes.create_string_buffer(128), 128)
+    except OSError as exc:
+        if exc.errno != errno.EPERM:
+            return
+        raise
+
+
+def outcome(work: Callable[[], object]) -> dict[str, object]:
+    here = os.getcwd()
+    try:
+        return {"got": work()}
+    except OSError as exc:
+        return {"errno": exc.errno or 0, "why": str(exc)}
+    except (AttributeError, ValueError, subprocess.TimeoutExpired) as exc:
+        return {"errno": -1, "why": repr(exc)}
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(here)
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: outcome(work) for name, work in TRIES.items()}, default=repr))
