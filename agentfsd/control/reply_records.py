@@ -10,7 +10,7 @@ from agentfsd.history import merging
 from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
-from agentfsd.types import Change, SnapshotInfo
+from agentfsd.types import PathChange, SnapshotSummary
 
 
 def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
@@ -68,7 +68,7 @@ def _wire_conflict(conflict: Conflict) -> wire.Conflict:
     return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
 
 
-def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
+def wire_snapshot(info: SnapshotSummary) -> wire.Snapshot:
     """Describe a snapshot."""
     return wire.Snapshot(
         name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
@@ -77,7 +77,7 @@ def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
     )  # fmt: skip
 
 
-def wire_change(change: Change) -> wire.Change:
+def wire_change(change: PathChange) -> wire.Change:
     """Describe a change of a diff."""
     return wire.Change(
         status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,

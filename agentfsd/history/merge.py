@@ -17,7 +17,7 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.seen_names import SeenNames
-from agentfsd.core.transplant import FileAttributes, attributes_of
+from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: FileAttributes | None = None
+    look: WantedAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
