@@ -8,9 +8,11 @@ from agentfs_client.facts import (
     Branch,
     Change,
     Conflict,
+    Decision,
     Deed,
     FileInfo,
     FilePatch,
+    MergedPath,
     PathName,
     Snapshot,
     exact_path,
@@ -138,13 +140,18 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed.
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed, unless the request said ``leave_conflicting``.
+    ``merged`` and ``left``: the sources that the branch has now, and those that had conflicts or had to wait for these.
+    ``decided``: what ``favor`` or ``markers`` decided.
     """
 
     how: str
     into: str
-    changed: list[PathName]
+    changed: list[MergedPath]
     conflicts: list[Conflict]
+    merged: list[str] = []
+    left: list[str] = []
+    decided: list[Decision] = []
 
 
 class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
