@@ -30,6 +30,8 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
         for changed in result.changed:
             whose = f"\t{', '.join(changed.sources)}" if changed.sources else ""  # names of branches need no quoting
             printing.say_ready((printing.quoted(changed.path_bytes) or ".") + whose)
+    for sentence in result.said:
+        printing.say(sentence)
     count = printing.plural(len(result.changed), "path")
     if result.how == "nothing":
         printing.say(f"nothing to do: {result.into} has all of it")

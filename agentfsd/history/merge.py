@@ -16,12 +16,15 @@ from pygit2 import Oid
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.seen_names import SeenNames
-from agentfsd.core.transplant import FileAttributes, attributes_of
+from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames, text_merge
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
+from agentfsd.repositories import fitting
+from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.joining import Manner, Way
 
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
 
@@ -35,7 +38,7 @@ class Step(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: FileAttributes | None = None
+    look: WantedAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +73,19 @@ class Outcome:
     conflicts: list[Conflict] = field(default_factory=list)
     decided: list[Decision] = field(default_factory=list)
     marked: list[bytes] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``favor``: what wins where both sides changed the same; "" makes that a conflict. ``whole_files``: never merge by lines.
-    ``markers``: write text conflicts into the files, between markers, instead of refusing."""
+    ``markers``: write text conflicts into the files, between markers, instead of refusing. ``way``: how histories of git come
+    together."""
 
     favor: Favor = ""
     whole_files: bool = False
     markers: bool = False
+    way: Way = "merge"
 
 
 def git_favor(path: bytes) -> Favor:
@@ -117,9 +123,19 @@ def merge(
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
+    fitted = fitting.Fitted()
+    if not wanted:
+        manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
+        fitted = yield from fitting.fit(parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+    for path in list(his) if rules.way == "beside" else fitted.decided:
+        mine.pop(path, None)
+        his.pop(path, None)
     _part_additions(theirs, his, mine, ours)
     _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his, names)
+    merger.outcome.steps += [Step(*one) for one in fitted.fits]
+    merger.outcome.conflicts += [Conflict(*one) for one in fitted.clashes]
+    merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
         merger.decide(path)

@@ -13,6 +13,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history.merge import Conflict, Decision, Outcome, Rules, Step, merge
 from agentfsd.history.paths import touches
+from agentfsd.repositories import layout
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,7 @@ class Merged:
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     sources: dict[bytes, list[str]] = field(default_factory=dict)
@@ -115,7 +117,7 @@ def _attempt(
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
-            fits = base_layer == seen and now is ours and not wanted
+            fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
@@ -132,6 +134,7 @@ def _attempt(
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
             result.take(name, (step.path for step in outcome.steps))
+            result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
             result.marked += [(name, path) for path in outcome.marked]
             merged.append((source, theirs.head))
@@ -140,7 +143,7 @@ def _attempt(
             return result
         if not merged or dry_run:
             return result
-        merged = [] if wanted else merged
+        merged = [] if wanted or rules.way == "beside" else merged
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
@@ -148,10 +151,12 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """Whether taking all of *theirs* over is no merge of the two.
 
     It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
-    a directory that *theirs* had made.
+    a directory that *theirs* had made, or take over what git has checked out or is doing in *theirs*.
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
+        if pair is not None and layout.is_of_one_checkout(pair.path):
+            return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
         yield 0, 0, "changes"

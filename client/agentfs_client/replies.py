@@ -14,6 +14,7 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    RepositoryChange,
     Snapshot,
     exact_path,
 )
@@ -121,7 +122,10 @@ class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
 
 
 class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
+    """``repositories``: what was committed with git, where that was asked for."""
+
     changes: list[Change]
+    repositories: list[RepositoryChange] = []
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
@@ -142,7 +146,8 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
 
     ``into``: the branch or directory. With ``conflicts`` nothing has changed, unless the request said ``leave_conflicting``.
     ``merged`` and ``left``: the sources that the branch has now, and those that had conflicts or had to wait for these.
-    ``decided``: what ``favor`` or ``markers`` decided.
+    ``decided``: what ``favor`` or ``markers`` decided. ``said``: what was done to git's histories, in sentences; ``internal``:
+    how many files of git's databases changed, which are not in ``changed``.
     """
 
     how: str
@@ -152,6 +157,8 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     merged: list[str] = []
     left: list[str] = []
     decided: list[Decision] = []
+    said: list[str] = []
+    internal: int = 0
 
 
 class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):

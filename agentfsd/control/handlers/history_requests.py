@@ -28,7 +28,7 @@ from agentfsd.history.merge import Rules
 async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
-    rules = Rules(request.favor, request.whole_files, request.markers)
+    rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
