@@ -60,7 +60,7 @@ def refusals() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class HelpSection:
     """Commands that the help of a group shows below one title."""
 
     title: str
@@ -70,7 +70,7 @@ class Section:
 class Group(click.Group):
     """A command group whose commands never end in a traceback."""
 
-    def __init__(self, *args: Any, sections: Sequence[Section] = (), **extra: Any) -> None:
+    def __init__(self, *args: Any, sections: Sequence[HelpSection] = (), **extra: Any) -> None:
         """Add the commands of *sections*; the help shows them below the sections' titles."""
         super().__init__(*args, **extra)
         self._sections = sections
@@ -80,7 +80,7 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write every command with the whole first sentence of its help, which click would cut to the width of a line."""
-        sections = self._sections or [Section("Commands", tuple(self.commands[name] for name in self.list_commands(ctx)))]
+        sections = self._sections or [HelpSection("Commands", tuple(self.commands[name] for name in self.list_commands(ctx)))]
         for section in sections:
             rows = [
                 (command.name or "", command.get_short_help_str(_WHOLE)) for command in section.commands if not command.hidden

@@ -3,7 +3,7 @@
 import click
 
 from agentfsd import __version__
-from agentfsd.cli.command_base import Group, Section
+from agentfsd.cli.command_base import Group, HelpSection
 from agentfsd.cli.commands import (
     cmd_audit,
     cmd_backstore,
@@ -33,17 +33,17 @@ from agentfsd.cli.commands import (
 )
 
 _SECTIONS = (  # as `agentfsd --help` shows them
-    Section("Start", (cmd_run.run, cmd_run.shell, cmd_mount.mount, cmd_umount.umount, cmd_doctor.doctor)),
-    Section("Branches", (
+    HelpSection("Start", (cmd_run.run, cmd_run.shell, cmd_mount.mount, cmd_umount.umount, cmd_doctor.doctor)),
+    HelpSection("Branches", (
         cmd_branch.branch, cmd_bind.bind, cmd_bind.unbind, cmd_bind.bindings, cmd_merge.merge, cmd_merge.commit,
         cmd_export.export, cmd_import.import_,
     )),
-    Section("History", (
+    HelpSection("History", (
         cmd_snapshot.snapshot, cmd_log.log, cmd_restore.restore, cmd_restore.undo, cmd_restore.discard, cmd_prune.prune,
         cmd_prune.gc,
     )),
-    Section("Looking", (cmd_status.status, cmd_diff.diff, cmd_watch.watch, cmd_top.top, cmd_audit.audit, cmd_ui.ui)),
-    Section("Service", (
+    HelpSection("Looking", (cmd_status.status, cmd_diff.diff, cmd_watch.watch, cmd_top.top, cmd_audit.audit, cmd_ui.ui)),
+    HelpSection("Service", (
         cmd_policy.policy, cmd_interpose.interpose, cmd_backstore.backstore, cmd_fsck.fsck, cmd_mcp.mcp,
         cmd_completion.completion,
     )),

@@ -10,6 +10,8 @@ from agentfsd.history import merging
 from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
+from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.telling import Told
 from agentfsd.types import PathChange, SnapshotSummary
 
 
@@ -59,13 +61,24 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
     return wire.MergeReply(
         how=merged.how,
         into=into,
-        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed))],
+        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed)) if not is_internal(path)],
         conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+        said=merged.said,
+        internal=sum(is_internal(path) for path in set(merged.changed)),
     )
 
 
 def _wire_conflict(conflict: Conflict) -> wire.Conflict:
     return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
+
+
+def wire_repository(told: Told) -> wire.RepositoryChange:
+    """Describe what a branch did with git."""
+    return wire.RepositoryChange(
+        **wire.path_fields(told.work_tree), branch=told.branch, ahead=told.ahead, behind=told.behind,
+        uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
+        commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
+    )  # fmt: skip
 
 
 def wire_snapshot(info: SnapshotSummary) -> wire.Snapshot:

@@ -31,7 +31,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import settings_file
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
-from agentfsd.daemon.shutdown import Shutdown
+from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
@@ -80,7 +80,7 @@ class Daemon:
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
         self.manager = ServiceManager(awaited=config.foreground)
-        self.ending = Shutdown(
+        self.ending = MountShutdown(
             config.mountpoint,
             self.bindings,
             self.manager,

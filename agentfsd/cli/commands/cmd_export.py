@@ -17,8 +17,8 @@ from agentfsd.cli.command_base import converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
+from agentfsd.cli.transfer.command_refs import fixed, interruptible, resolve, snapshot_path
 from agentfsd.cli.transfer.lost_attributes import report_lost
-from agentfsd.cli.transfer.temporary_refs import fixed, interruptible, resolve, snapshot_path
 from agentfsd.errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
 

@@ -14,8 +14,8 @@ from agentfsd.cli.command_base import converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
+from agentfsd.cli.transfer.command_refs import interruptible, is_ours, new_branch
 from agentfsd.cli.transfer.lost_attributes import report_lost
-from agentfsd.cli.transfer.temporary_refs import interruptible, is_ours, new_branch
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

@@ -296,8 +296,8 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     if not wanted:
         return
     try:
-        found = daemon.diff(b=branch.id, own=True)
-        if found:
+        found = daemon.changes(b=branch.id, own=True)
+        if found.changes or found.repositories:
             _show_changes(branch, found)
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
             daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
@@ -308,8 +308,11 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
         printing.fail(exc.message, exc.hint)
 
 
-def _show_changes(branch: wire.Branch, found: list[wire.Change]) -> None:
+def _show_changes(branch: wire.Branch, reply: wire.ChangesReply) -> None:
+    found = reply.changes
     printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
+    for repository in reply.repositories:
+        printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
     for change in found[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
     if len(found) > printing.SHOWN_PATHS:
