@@ -170,9 +170,9 @@ def json_option(command: _F) -> _F:
 @contextmanager
 def client(named: str | None) -> Iterator[ControlClient]:
     """A conversation with the daemon of the mount that the user means."""
-    _, found = converse(lambda: mount_finder.find(named, revive=True))
-    with found:
-        yield found
+    _, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    with daemon:
+        yield daemon
 
 
 @contextmanager

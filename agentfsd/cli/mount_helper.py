@@ -168,14 +168,14 @@ def _who(owner: str, group: str) -> tuple[int, int, str]:
     if not owner and not group:
         return os.geteuid(), os.getegid(), ""
     try:
-        found = pwd.getpwuid(int(owner)) if owner.isdecimal() else pwd.getpwnam(owner) if owner else pwd.getpwuid(os.geteuid())
+        user = pwd.getpwuid(int(owner)) if owner.isdecimal() else pwd.getpwnam(owner) if owner else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise invalid(f"there is no user {owner!r}", "uid= takes a name or a number of a user of this machine") from None
     try:
-        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid if group else found.pw_gid
+        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid if group else user.pw_gid
     except KeyError:
         raise invalid(f"there is no group {group!r}", "gid= takes a name or a number") from None
-    return found.pw_uid, gid, found.pw_name
+    return user.pw_uid, gid, user.pw_name
 
 
 def _become(uid: int, gid: int, name: str) -> None:

@@ -58,12 +58,13 @@ def mounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _branches(daemon: ControlClient) -> list[CompletionItem]:
-    return [CompletionItem(found.name, help=f"branch from {found.base or 'the lower'}") for found in daemon.list_branches()]
+    return [CompletionItem(branch.name, help=f"branch from {branch.base or 'the lower'}") for branch in daemon.list_branches()]
 
 
 def _snapshots(daemon: ControlClient) -> list[CompletionItem]:
     return [
-        CompletionItem(found.name, help=f"snapshot of {printing.when(found.created_ns)}") for found in daemon.list_snapshots()
+        CompletionItem(snapshot.name, help=f"snapshot of {printing.when(snapshot.created_ns)}")
+        for snapshot in daemon.list_snapshots()
     ]
 
 
@@ -80,5 +81,5 @@ def _ask(ctx: click.Context, question: Callable[[ControlClient], list[Completion
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _beginning(incomplete: str, found: list[CompletionItem]) -> list[CompletionItem]:
-    return [item for item in found if item.value.startswith(incomplete)]
+def _beginning(incomplete: str, items: list[CompletionItem]) -> list[CompletionItem]:
+    return [item for item in items if item.value.startswith(incomplete)]

@@ -139,9 +139,9 @@ def _mount_right() -> Finding:
     if path is None:
         return Finding("fusermount3", has_sys_admin(), "not installed" + _NOT_NEEDED * has_sys_admin(), cost,
                        remedies.install("fusermount3"), not has_sys_admin())  # fmt: skip
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    version_line = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     reason, remedy = _fusermount_obstacle(path)
-    detail = f"{path} {said.rpartition(' ')[2]}{f', {reason}' if reason else ''}"
+    detail = f"{path} {version_line.rpartition(' ')[2]}{f', {reason}' if reason else ''}"
     if has_sys_admin():
         return Finding("fusermount3", True, detail + _NOT_NEEDED * bool(reason), cost, "")
     return Finding("fusermount3", not reason, detail, cost, remedy, True)
@@ -163,10 +163,10 @@ def _fusermount_obstacle(path: str) -> tuple[str, str]:
 
 
 def _mount_table() -> Finding:
-    found = os.path.lexists(_MTAB)
-    detail = f"{_MTAB} is there" if found else f"{_MTAB} is missing" + _NOT_NEEDED * has_sys_admin()
+    exists = os.path.lexists(_MTAB)
+    detail = f"{_MTAB} is there" if exists else f"{_MTAB} is missing" + _NOT_NEEDED * has_sys_admin()
     return Finding(
-        "mount table", found or has_sys_admin(), detail,
+        "mount table", exists or has_sys_admin(), detail,
         "an ordinary user cannot unmount: fusermount3 looks there", remedies.as_root(f"ln -s ../proc/self/mounts {_MTAB}"),
     )  # fmt: skip
 
@@ -315,11 +315,11 @@ def _giving_error(directory: str) -> str:
 
 
 def _library() -> Finding:
-    found = interpose.library() is not None
-    detail = "there" if found else "this installation was made without a C compiler"
+    exists = interpose.library() is not None
+    detail = "there" if exists else "this installation was made without a C compiler"
     again = remedies.pip("--force-reinstall --no-deps --no-binary agentfsd agentfsd")
     cost = "'run --interpose' is refused (agentfs_client.open gives Python programs the same)"
-    return Finding("preloaded library", found, detail, cost, f"{remedies.install('compiler')} && {again}")
+    return Finding("preloaded library", exists, detail, cost, f"{remedies.install('compiler')} && {again}")
 
 
 def _git() -> Finding:

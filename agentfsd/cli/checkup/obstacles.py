@@ -43,11 +43,11 @@ def _state(parent: str) -> Finding:
         if exc.errno in NO_ROOM:
             return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
         return Finding("state directory", False, f"{there}: {exc.strerror}", cost, _gain_right(there, exc.errno), True)
-    found = os.statvfs(there)
-    if free_space.is_full(found):
+    space = os.statvfs(there)
+    if free_space.is_full(space):
         return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
     return Finding(
-        "state directory", True, f"{status_text.size(free_space.free_bytes(found))} are free in {there}", cost, "", True
+        "state directory", True, f"{status_text.size(free_space.free_bytes(space))} are free in {there}", cost, "", True
     )
 
 
@@ -85,15 +85,15 @@ def _damage(parent: str) -> Finding:
     """Of what is kept there, and by daemons that live."""
     live = _live_states()
     there = {entry.path for entry in os.scandir(parent) if entry.is_dir()} if os.path.isdir(parent) else set()
-    found, remedies_of = [], []
+    problems, commands = [], []
     for path in sorted(live | there):
-        said = _said_of(state_directory.StateDirectory(path), is_live=path in live)
-        if said:
-            found.append(f"{path}: {said}")
-            remedies_of.append(f"agentfsd fsck --state {shlex.quote(path)}")
+        problem = _said_of(state_directory.StateDirectory(path), is_live=path in live)
+        if problem:
+            problems.append(f"{path}: {problem}")
+            commands.append(f"agentfsd fsck --state {shlex.quote(path)}")
     cost = "files are lost or older than they were, or contents are kept that no name leads to"
-    remedy = "; ".join(remedies_of) + (" (unmount first)" if any(path in live for path in there) and remedies_of else "")
-    return Finding("damage", not found, "; ".join(found) or "none", cost, remedy)
+    remedy = "; ".join(commands) + (" (unmount first)" if any(path in live for path in there) and commands else "")
+    return Finding("damage", not problems, "; ".join(problems) or "none", cost, remedy)
 
 
 def _live_states() -> set[str]:
@@ -105,19 +105,19 @@ def _live_states() -> set[str]:
 
 def _said_of(state: state_directory.StateDirectory, *, is_live: bool) -> str:
     """What is wrong, "" for nothing. What a daemon is using is not looked into: it is asked."""
-    said = []
+    problems = []
     try:
         if is_live:
             return ", ".join(_told_by_daemon(state))
         inspected = state_contents.inspect(state)
         lost = state_contents.count_lost(state, inspected)
-        said += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
+        problems += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
         place = os.path.join(state.objects, SET_ASIDE)
         aside = len(os.listdir(place)) if os.path.isdir(place) else 0
-        said += [f"{aside} contents were set aside"] if aside else []
+        problems += [f"{aside} contents were set aside"] if aside else []
     except OSError as exc:
-        said.append(exc.strerror or str(exc))
-    return ", ".join(said)
+        problems.append(exc.strerror or str(exc))
+    return ", ".join(problems)
 
 
 def _told_by_daemon(state: state_directory.StateDirectory) -> list[str]:

@@ -37,25 +37,25 @@ def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tel
     if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with state_directory.locked(state):
-        found = state_contents.inspect(place)
-        if found.damage and not wanted.repair:
+        findings = state_contents.inspect(place)
+        if findings.damage and not wanted.repair:
             note(_what_can_be_done(path))
-            return found.damage
-        if inspection.is_blank(path) and not found.damage and not wanted.from_copy:
+            return findings.damage
+        if inspection.is_blank(path) and not findings.damage and not wanted.from_copy:
             note("nothing was ever kept in it")
             return []
         if wanted.repair:
-            _prepare(path, wanted, found, note)
-        return _check(place, _lower_of(state, path, found), wanted, tell, note)
+            _prepare(path, wanted, findings, note)
+        return _check(place, _lower_of(state, path, findings), wanted, tell, note)
 
 
 def _what_can_be_done(path: str) -> str:
     """What loses less comes first."""
-    said = "nothing was changed; what comes after that was not checked"
+    advice = "nothing was changed; what comes after that was not checked"
     if not _why_unusable(path):
-        said += ". --repair goes on with what is there, and keeps the rest"
-        return said + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
-    return f"{said}. --repair cannot go on with it; {_going_back(path)}"
+        advice += ". --repair goes on with what is there, and keeps the rest"
+        return advice + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
+    return f"{advice}. --repair cannot go on with it; {_going_back(path)}"
 
 
 def _going_back(path: str) -> str:
@@ -69,9 +69,9 @@ def _when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
+def _prepare(path: str, wanted: Wanted, findings: Findings, note: Say) -> None:
     """What is there is kept, before anything is changed."""
-    if not wanted.from_copy and not found.damage:
+    if not wanted.from_copy and not findings.damage:
         return
     if wanted.from_copy:
         copy = inspection.inspect(path + clean_copy.COPY) if clean_copy.made_at(path) is not None else None
@@ -81,7 +81,7 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
     elif why := _why_unusable(path):
         raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
     note(f"the metadata as it was is kept in {clean_copy.keep_damaged(path)}")
-    for sentence in found.damage:
+    for sentence in findings.damage:
         note(sentence)
     if wanted.from_copy:
         note(_what_goes(path))
@@ -93,23 +93,23 @@ def _why_unusable(path: str) -> str:
     if inspection.is_blank(path):
         return "it is empty" if os.path.exists(path) else "it is missing"
     try:
-        said = check_rows.read_first_problem(path)
+        problem = check_rows.read_first_problem(path)
     except sqlite3.DatabaseError as exc:
-        said = str(exc)
-    return "" if said == "ok" else inspection.plain(said)
+        problem = str(exc)
+    return "" if problem == "ok" else inspection.plain(problem)
 
 
 def _what_goes(path: str) -> str:
     """What the copy lacks, as far as the damaged database can still be read."""
     at = clean_copy.made_at(path)
     assert at is not None
-    said = f"the state is that of {_when(at)}: what was changed since is not in it"
+    sentence = f"the state is that of {_when(at)}: what was changed since is not in it"
     try:
         now, then = _names(path), _names(path + clean_copy.COPY)
     except sqlite3.DatabaseError:
-        return f"{said}; which branches and snapshots were made since cannot be read any more"
+        return f"{sentence}; which branches and snapshots were made since cannot be read any more"
     gone = [escape.printable(now[key]) for key in now if key not in then]
-    return f"{said}, nor are {', '.join(gone)}" if gone else said
+    return f"{sentence}, nor are {', '.join(gone)}" if gone else sentence
 
 
 def _names(path: str) -> dict[tuple[str, str], str]:
@@ -117,8 +117,8 @@ def _names(path: str) -> dict[tuple[str, str], str]:
     return {(kind, ref_id): f"{kind} {name}" for (kind, ref_id), name in check_rows.read_ref_names(path).items()}
 
 
-def _lower_of(state: state_directory.StateDirectory, path: str, found: Findings) -> str:
-    lower = found.lower or inspection.inspect(path).lower
+def _lower_of(state: state_directory.StateDirectory, path: str, findings: Findings) -> str:
+    lower = findings.lower or inspection.inspect(path).lower
     record = state.last_record()
     if not lower and record is not None:
         lower = record.lower

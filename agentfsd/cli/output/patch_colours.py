@@ -31,10 +31,10 @@ def coloured(patch: bytes, path: bytes) -> Iterator[str]:
     lexer = _lexer(path) if len(patch) <= _SYNTAX_BYTES else None
     lines = _lines(patch)
     for line in lines:
-        found = _HUNK.match(line)
-        if found:
-            yield _sgr(_HUNK_HEAD, found[0]) + visible(line[found.end() :])
-            yield from _hunk(_body(lines, *(1 if count is None else int(count) for count in found.groups())), lexer)
+        hunk = _HUNK.match(line)
+        if hunk:
+            yield _sgr(_HUNK_HEAD, hunk[0]) + visible(line[hunk.end() :])
+            yield from _hunk(_body(lines, *(1 if count is None else int(count) for count in hunk.groups())), lexer)
         else:
             yield line if line.startswith("\\") else _sgr(_HEAD, visible(line))
 

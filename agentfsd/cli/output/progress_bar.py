@@ -32,7 +32,7 @@ def of_daemon() -> Iterator[Callable[[wire.Progress], None] | None]:
     """For ControlClient's ``on_progress``; None where nobody looks, so that the daemon need not tell."""
     with ExitStack() as shown:
         bar = _Bar(shown)
-        yield (lambda told: bar.update(told.done, told.total, printable(told.what))) if is_shown() else None
+        yield (lambda message: bar.update(message.done, message.total, printable(message.what))) if is_shown() else None
 
 
 @contextmanager
