@@ -19,8 +19,8 @@ from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFo
 @click.argument("mountpoint", type=click.Path())
 @click.option("--state", metavar="DIR", help="The directory that keeps branches and snapshots; by default each LOWER has one.")
 @click.option("--backstore", type=click.Choice(["hostfs", "memory", "ramdisk"]), default="hostfs", show_default=True,
-              help="Where contents are kept. hostfs: files in the state directory; memory: the daemon's memory; ramdisk: a tmpfs, "
-              "which outlives a killed daemon (needs root, else memory is taken).")  # fmt: skip
+              help="Where contents are kept. hostfs: files in the state directory; memory: the daemon's memory; ramdisk: "
+              "a tmpfs, which outlives a killed daemon (needs root, else memory is taken).")  # fmt: skip
 @click.option("--native-snapshots/--no-native-snapshots", default=True, show_default=True,
               help="Share blocks (reflinks) where the file system can, or always copy.")  # fmt: skip
 @click.option("--ramdisk-size", metavar="MIB", type=click.IntRange(min=16), default=1024, show_default=True,
@@ -31,11 +31,11 @@ from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFo
               help="Memory backstore: files larger than this go to disk.")  # fmt: skip
 @click.option("--allow-other", is_flag=True, help="Let other users enter the mount; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
-              help="Options of mount(8): ro, noexec, noatime; root may also give suid and dev (default: nosuid,nodev).")  # fmt: skip
+              help="Options of mount(8): ro, noexec, noatime; root may give suid and dev (default: nosuid,nodev).")  # fmt: skip
 @click.option("--session", type=click.Choice(["auto", "pyfuse3", "native"]), default="auto", show_default=True,
               help="What speaks with the kernel; auto tries native, then pyfuse3.")  # fmt: skip
-@click.option("--settings", metavar="FILE", help="A file of lines NAME = VALUE, read at the start and at SIGHUP: settings of `policy`, settings "
-              "of `interpose` with the prefix interpose., and log.level.")  # fmt: skip
+@click.option("--settings", metavar="FILE", help="A file of lines NAME = VALUE, read at the start and at SIGHUP: settings of "
+              "`policy`, settings of `interpose` with the prefix interpose., and log.level.")  # fmt: skip
 @click.option("--metrics", metavar="ADDRESS", default="",
               help="Serve Prometheus metrics at unix:/PATH or 127.0.0.1:PORT (needs agentfsd[metrics]).")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
