@@ -1,4 +1,4 @@
-"""The forms in which a diff is shown: its patch, and a bar for each file. It must never ask the daemon for anything."""
+"""Shows a diff as a patch, or as a bar for each file. It never asks the daemon for anything."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ _MOVED = "the lower changed since"
 
 
 def wants_colour(choice: str) -> bool:
-    """always, never, or auto: on a terminal that has any, unless NO_COLOR is set."""
+    """Decide about colour. *choice*: always, never, or auto (on a terminal with colours, unless NO_COLOR is set)."""
     if choice != "auto":
         return choice == "always"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
-    """To a program byte for byte, for `git apply`; to a person through a pager."""
+    """Print patches: byte for byte to a program, as for `git apply`; through a pager to a terminal."""
     if colour or sys.stdout.isatty():
         pager.show(_patch_lines(patches, colour), wanted=paged)
         return
@@ -33,14 +33,14 @@ def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool
 
 
 def _notes(patches: Sequence[wire.FilePatch]) -> Iterator[str]:
-    """What the patch cannot say, in lines that `git apply` skips."""
+    """Describe changes that a patch cannot hold, in lines that `git apply` skips."""
     for patch in patches:
         if patch.note:
             yield f"# not in this patch: {printing.quoted(patch.path_bytes) or '.'}: {printing.printable(patch.note)}"
 
 
 def _patch_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
-    from agentfsd.cli.output import patch_colours as paint  # it loads pygments, which takes longer than all the rest
+    from agentfsd.cli.output import patch_colours as paint  # imported here, as loading pygments takes longer than the rest
 
     yield from map(paint.note, _notes(patches)) if colour else _notes(patches)
     for patch in patches:
@@ -48,7 +48,7 @@ def _patch_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[st
 
 
 def show_stat(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
-    """A line for each file, as wide as the terminal, and a sum."""
+    """Print a line for each file, as wide as the terminal, and a sum."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
     pager.show(_stat_lines(patches, columns, colour), wanted=paged)
 
@@ -98,7 +98,7 @@ def _bar(patch: wire.FilePatch, most: int, width: int, colour: bool) -> str:
 
 
 def _remark(patch: wire.FilePatch) -> str:
-    """What the lines do not say."""
+    """Describe changes of mode and the like, which counts of lines do not show."""
     parts = [printing.printable(patch.note)] if patch.note else []
     if patch.old_mode and patch.new_mode and patch.old_mode != patch.new_mode:
         parts.append(f"mode {patch.old_mode:o} -> {patch.new_mode:o}")
