@@ -10,6 +10,15 @@ MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
 CONFINE_PROFILES = ("off", "workspace", "strict")
 
+# Files that run on the person's side once they are in the real directory: by their names, as in .gitignore.
+EXECUTED_PATHS = (
+    "**/.git/hooks/* !**/.git/hooks/*.sample **/.git/modules/**/hooks/* !**/.git/modules/**/hooks/*.sample .githooks/ .husky/ "
+    ".pre-commit-config.yaml **/.claude/settings*.json **/.claude/hooks/ .mcp.json .codex/ **/.gemini/settings.json "
+    "**/.cursor/mcp.json **/.cursor/hooks.json .opencode/ **/.vscode/tasks.json **/.vscode/settings.json **/.vscode/launch.json "
+    "**/.zed/tasks.json **/.zed/settings.json **/.idea/runConfigurations/ .devcontainer/ "
+    ".envrc .exrc .nvimrc .nvim.lua .dir-locals.el"
+)
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DIGITS_MAX = 15
@@ -87,6 +96,10 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _patterns(value: str) -> str:
+    return " ".join(value.split())
+
+
 def _profiles_of_branches(value: str) -> str:
     for rule in value.split():
         pattern, equals, profile = rule.partition("=")
@@ -102,12 +115,13 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
     "audit.max_bytes": ("16M", _bytes),
     "confine": ("workspace", _one_of(*CONFINE_PROFILES)),
     "confine.branches": ("", _profiles_of_branches),
-    "confine.home": ("profile", _one_of("profile", "overlay", "ro", "hide", "rw")),
+    "confine.home": ("profile", _one_of("profile", "ro", "hide", "rw")),
     "copyup.acl_strategy": ("clone", _one_of(*ACL_STRATEGIES)),
     "copyup.dir_mode": ("755", _permissions),
     "copyup.file_mode": ("644", _permissions),
     "copyup.mode_strategy": ("clone", _one_of(*MODE_STRATEGIES)),
     "copyup.umask": ("022", _permissions),
+    "executed.paths": (EXECUTED_PATHS, _patterns),
     "log.slow_ms": ("250", _milliseconds),
     "retention.keep_named": ("yes", _yes_or_no),
     "retention.keep_tagged": ("no", _yes_or_no),

@@ -1,7 +1,7 @@
 """Merging branches: from names to a branch that holds the result, in one step or not at all."""
 
 import errno
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -34,16 +34,18 @@ class Merged:
     conflicts: list[Conflict] = field(default_factory=list)
 
 
+Objects = Callable[[Tree, Tree, Sequence[bytes]], list[Conflict]]
 Progress = Generator[tuple[int, int, str], None, Merged]
 
 
 def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
-    wanted: tuple[bytes, ...] = (),
+    wanted: tuple[bytes, ...] = (), objects: Objects | None = None,
 ) -> Progress:  # fmt: skip
     """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
 
     *wanted*: only these paths; that is no merge that a later one could start from.
+    *objects* to what would be different: given the old tree, the new one and the paths, it says which are conflicts.
     """
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
@@ -52,7 +54,7 @@ def merge_branches(
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, objects)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -71,8 +73,9 @@ def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tupl
 
 
 def _attempt(
-    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool, wanted: tuple[bytes, ...]
-) -> Generator[tuple[int, int, str], None, Merged | None]:
+    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool, wanted: tuple[bytes, ...],
+    objects: Objects | None,
+) -> Generator[tuple[int, int, str], None, Merged | None]:  # fmt: skip
     """None when the target was changed meanwhile."""
     result = Merged()
     with ExitStack() as held:
@@ -97,6 +100,7 @@ def _attempt(
                 yield from _apply(now, theirs, outcome)
                 result.changed += [step.path for step in outcome.steps]
             merged.append((source, theirs.head))
+        result.conflicts[:0] = objects(ours, now, result.changed) if objects is not None else []
         if result.how == "nothing" or result.conflicts or dry_run:
             return result
         merged = [] if wanted else merged

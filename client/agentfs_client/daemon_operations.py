@@ -169,24 +169,26 @@ class DaemonOperations:
     @operation
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
-        whole_files: bool = False, markers: bool = False, dry_run: bool = False, on_progress: OnProgress | None = None,
+        whole_files: bool = False, markers: bool = False, dry_run: bool = False, hooks: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
-            progress=on_progress is not None,
+            hooks=hooks, progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
     @operation
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
-        dry_run: bool = False, on_progress: OnProgress | None = None,
+        dry_run: bool = False, hooks: bool = False, on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
         request = wire.Commit(
-            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, progress=on_progress is not None
-        )
+            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, hooks=hooks,
+            progress=on_progress is not None,
+        )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
     @operation

@@ -201,7 +201,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
 
     ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
-    the files.
+    the files. Without ``hooks`` a file that comes with it and runs on the person's side is a conflict.
     """
 
     sources: list[str]
@@ -210,12 +210,14 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     whole_files: bool = False
     markers: bool = False
     dry_run: bool = False
+    hooks: bool = False
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     """Applies a branch to the branch that it was made from, or to the lower when that is what it was made from.
 
-    Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
+    Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way. Files
+    that run on the person's side, such as git's hooks, are conflicts without ``hooks``.
     """
 
     branch: str | None = None
@@ -224,6 +226,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     force: bool = False
     merge: bool = False
     dry_run: bool = False
+    hooks: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):

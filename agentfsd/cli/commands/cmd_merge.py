@@ -28,13 +28,14 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
     help="lines: changes to different lines of a file come together; files: they never do; union: both, also of the same lines.",
 )  # fmt: skip
 @click.option("--markers", is_flag=True, help="Write text conflicts into the files, between markers, instead of refusing.")
+@click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; list every conflict.")
 @mount_option
 @json_option
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
-    markers: bool, dry_run: bool, named: str | None, as_json: bool,
+    markers: bool, hooks: bool, dry_run: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). All or nothing: with a conflict DST
     stays as it is. `agentfsd undo` takes a merge back. What git writes in passing (.git/index, logs) is no conflict: DST keeps
@@ -54,13 +55,13 @@ def merge(
     favor, whole_files = _STRATEGIES[strategy]
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         result = daemon.merge(
-            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run, hooks=hooks,
             on_progress=on_progress,
         )  # fmt: skip
     _report(result, f"merged {', '.join(sources)}", dry_run, as_json)
     if result.conflicts:
         if not as_json:
-            printing.note("--ours, --theirs or --markers decide conflicts; or change one side and merge again")
+            _advise(result, "--ours, --theirs or --markers decide conflicts; or change one side and merge again")
         ctx.exit(EXIT_REFUSED)
 
 
@@ -69,19 +70,21 @@ def merge(
 @click.option("--dry-run", is_flag=True, help="Change nothing; show what would be written, and what moved meanwhile.")
 @click.option("--merge", "merging", is_flag=True, help="Where the target changed meanwhile, merge three-way.")
 @click.option("--force", is_flag=True, help="Where the target changed meanwhile, overwrite that.")
+@click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
 @click.option("--resume", is_flag=True, help="Finish a commit that was interrupted.")
 @click.option("--abort", is_flag=True, help="Take back a commit that was interrupted.")
 @mount_option
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, resume: bool, abort: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, hooks: bool, resume: bool, abort: bool,
     named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch (or only PATHs of it) to the branch that it was made from; into the real directory when that is what
     it was made from.
 
-    Nothing is written when a path changed there meanwhile: such paths are listed. Into the real directory every file is
+    Nothing is written when a path changed there meanwhile, or would run something on your side (git's hooks and configuration,
+    settings of editors and agents, setuid bits): such paths are listed. Into the real directory every file is
     replaced at once, and a commit that is killed is finished by --resume or taken back by --abort.
 
     \b
@@ -100,13 +103,22 @@ def commit(
             result, said = daemon.end_commit(abort=abort, on_progress=on_progress), "took back" if abort else "finished"
         else:
             wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
-            result = daemon.commit(branch, wanted, force=force, merge=merging, dry_run=dry_run, on_progress=on_progress)
+            result = daemon.commit(
+                branch, wanted, force=force, merge=merging, dry_run=dry_run, hooks=hooks, on_progress=on_progress
+            )
             said = f"committed {branch or daemon.hello.branch}"
     _report(result, said, dry_run, as_json)
     if result.conflicts:
         if not as_json:
-            printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
+            _advise(result, "--merge merges them, --force overwrites them; or edit them in the branch")
         ctx.exit(EXIT_REFUSED)
+
+
+def _advise(result: wire.MergeReply, on_others: str) -> None:
+    if any(conflict.kind == "executed" for conflict in result.conflicts):
+        printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
+    if any(conflict.kind != "executed" for conflict in result.conflicts):
+        printing.note(on_others)
 
 
 def _report(result: wire.MergeReply, said: str, dry_run: bool, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import cancelled, drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
@@ -50,7 +51,8 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
             return await _commit_to_lower(services, branch, wanted, request, context)
     rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
     steps = merging.merge_branches(
-        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted
+        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
+        objects=None if request.hooks else objects_to_executed(services.overlay),
     )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
@@ -70,6 +72,9 @@ async def _commit_to_lower(
     _check_place(services, into)
     with services.overlay.trees.frozen(branch.id) as tree:
         plan = await drive(commit.plan(services.overlay, tree, wanted, rule), context)
+        if not request.hooks:
+            side = services.overlay.trees.side(None)
+            plan.conflicts[:0] = objects_to_executed(services.overlay)(side, tree, plan.changed)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
             return merge_reply(Merged(how, plan.changed, plan.conflicts), into)

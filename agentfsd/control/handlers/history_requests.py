@@ -13,6 +13,7 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
@@ -31,7 +32,10 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     names = [services.overlay.refs.find(source).name for source in sources]
     rules = Rules(request.favor, request.whole_files, request.markers)
     await services.flush()
-    steps = merging.merge_branches(services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run)
+    steps = merging.merge_branches(
+        services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
+        objects=None if request.hooks else objects_to_executed(services.overlay),
+    )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
         services.tell("merge", target.id, context.caller.pid, name=" ".join(names))
