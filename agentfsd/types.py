@@ -233,7 +233,7 @@ class BranchInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotInfo:
+class SnapshotSummary:
     """An immutable point of a branch. ``parent`` is the id of the snapshot before it, "" for none."""
 
     name: str
@@ -251,7 +251,7 @@ class SnapshotInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PathChange:
     """One path that differs between two refs.
 
     ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x xattrs.

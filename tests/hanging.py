@@ -10,7 +10,7 @@ from pathlib import Path
 
 _SERVER = """
 import os, struct, sys
-from agentfsd import mounts
+from agentfsd.linux import mounts
 fd = mounts.mount_fuse(sys.argv[1], frozenset(), allow_other=True)
 print("mounted", flush=True)
 IN, OUT = struct.Struct("=IIQQIIII"), struct.Struct("=IiQ")

@@ -25,36 +25,36 @@ def state(tmp_path: Path) -> Iterator[StateDirectory]:
 
 
 @pytest.fixture
-def orders(state: StateDirectory) -> DaemonConfig:
+def config(state: StateDirectory) -> DaemonConfig:
     return DaemonConfig(lower="/l", mountpoint="/m", state=state.path, backstore="ramdisk", ramdisk_size_bytes=16 * MIB)
 
 
-def test_a_mount_that_fails_leaves_no_ramdisk(state: StateDirectory, orders: DaemonConfig) -> None:
-    with pytest.raises(RuntimeError), opened(orders, state):
+def test_a_mount_that_fails_leaves_no_ramdisk(state: StateDirectory, config: DaemonConfig) -> None:
+    with pytest.raises(RuntimeError), opened(config, state):
         raise RuntimeError
     assert not os.path.exists(state.ramdisk)
 
 
-def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: StateDirectory, orders: DaemonConfig) -> None:
-    with pytest.raises(RuntimeError), opened(orders, state) as held:
+def test_a_daemon_that_fails_later_leaves_it_to_the_next(state: StateDirectory, config: DaemonConfig) -> None:
+    with pytest.raises(RuntimeError), opened(config, state) as held:
         held.in_use = True
         held.backstore.create(7).close()
         raise RuntimeError
-    with pytest.raises(RuntimeError), opened(orders, state) as held:
+    with pytest.raises(RuntimeError), opened(config, state) as held:
         assert list(held.backstore.ids()) == [7]
         raise RuntimeError  # what was there before stays, though nothing was mounted this time
-    with opened(orders, state) as held:
+    with opened(config, state) as held:
         assert list(held.backstore.ids()) == [7]
     assert not os.path.exists(state.ramdisk)
 
 
-def test_what_somebody_else_has_mounted_there_is_left_alone(state: StateDirectory, orders: DaemonConfig) -> None:
+def test_what_somebody_else_has_mounted_there_is_left_alone(state: StateDirectory, config: DaemonConfig) -> None:
     ramdisk.provide(state.ramdisk, 16 * MIB)
     os.mkdir(f"{state.ramdisk}/ramdisk")
     inner = StateDirectory(state.ramdisk)
     ramdisk.mounts.mount_tmpfs(inner.ramdisk, "theirs", MIB)
     try:
-        with opened(orders, inner) as held:
+        with opened(config, inner) as held:
             assert held.backstore.kind == "memory"
             assert "something else is mounted" in held.notice
     finally:

@@ -50,3 +50,13 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "site" / "reference" / "commands" / "index.html").read_text()
     assert "agentfsd snapshot create" in commands or 'id="create"' in commands
+
+
+NAMED = re.compile(r"`((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)`")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=str)
+def test_files_that_are_named_are_there(text: Path) -> None:
+    places = [ROOT, ROOT / "agentfsd", ROOT / "client", ROOT / "client/agentfs_client", ROOT / "client/agentfs_files"]
+    named = NAMED.findall((ROOT / text).read_text()) if text.name != "CHANGELOG.md" else []
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []

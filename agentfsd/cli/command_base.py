@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ from agentfsd.errors import Refusal
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_WHOLE = 1000  # characters of a sentence, more than any has
 
 PATIENCE_S = 15.0  # with a daemon that is asked for what takes no time
 _ATTEMPTS = 3
@@ -57,8 +59,41 @@ def refusals() -> Iterator[None]:
         raise Failure(f"{where}{exc.strerror or exc}") from exc
 
 
+@dataclass(frozen=True, slots=True)
+class HelpSection:
+    """Commands that the help of a group shows below one title."""
+
+    title: str
+    commands: tuple[click.Command, ...]
+
+
 class Group(click.Group):
     """A command group whose commands never end in a traceback."""
+
+    def __init__(self, *args: Any, sections: Sequence[HelpSection] = (), **extra: Any) -> None:
+        """Add the commands of *sections*; the help shows them below the sections' titles."""
+        super().__init__(*args, **extra)
+        self._sections = sections
+        for section in sections:
+            for command in section.commands:
+                self.add_command(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every command with the whole first sentence of its help, which click would cut to the width of a line."""
+        sections = self._sections or [HelpSection("Commands", tuple(self.commands[name] for name in self.list_commands(ctx)))]
+        for section in sections:
+            rows = [
+                (command.name or "", command.get_short_help_str(_WHOLE)) for command in section.commands if not command.hidden
+            ]
+            with formatter.section(section.title):
+                formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A group without a command prints its help; exit code 2."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit(EXIT_USAGE)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         with refusals():

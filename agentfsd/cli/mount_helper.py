@@ -1,4 +1,4 @@
-"""`mount -t agentfsd` and lines of /etc/fstab: what mount(8) calls as /sbin/mount.agentfsd. It turns options into orders.
+"""`mount -t agentfsd` and lines of /etc/fstab: what mount(8) calls as /sbin/mount.agentfsd. It turns options into a config.
 
 Source: mount(8), "External helpers"; systemd.mount(5).
 """
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
         switches, options, paths = _parsed(arguments)
         if len(paths) != 2:
             raise invalid("it takes a directory and a mount point", _USAGE)
-        orders, owner = _orders(paths[0], paths[1], options, sloppy="s" in switches)
+        config, owner = _config(paths[0], paths[1], options, sloppy="s" in switches)
     except Refusal as exc:
         printing.fail(exc.message, exc.hint)
         return EXIT_USAGE
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
         return 0
     try:
         owner()
-        ready = daemon_start.start(_with_state(orders))
+        ready = daemon_start.start(_with_state(config))
     except (Refusal, AgentFSError) as exc:
         printing.fail(exc.message, exc.hint)
         return EXIT_FAILED
@@ -94,7 +94,7 @@ def _parsed(arguments: list[str]) -> tuple[set[str], list[str], list[str]]:
     return switches, options + (["ro"] if "r" in switches else []), paths
 
 
-def _orders(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) -> tuple[DaemonConfig, Callable[[], None]]:
+def _config(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) -> tuple[DaemonConfig, Callable[[], None]]:
     """What the daemon is told, and what makes this process its owner's. *sloppy*: options that nobody knows are ignored."""
     fields: dict[str, Any] = {}
     flags: list[str] = []
@@ -117,11 +117,11 @@ def _orders(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) ->
             known = ", ".join(["allow_other", "uid=", "gid=", *(f"{name}=" for name in _VALUES), *sorted(MOUNT_OPTIONS)])
             raise invalid(f"there is no option {option!r}", f"there are {known}")
     uid, gid, name = _who(owner, group)
-    orders = DaemonConfig(
+    config = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), mount_options=tuple(flags),
         **({"state": ""} | fields),
     )  # fmt: skip
-    return orders, lambda: _become(uid, gid, name)
+    return config, lambda: _become(uid, gid, name)
 
 
 def _path(field: str) -> Callable[[str], dict[str, Any]]:
@@ -158,9 +158,9 @@ _VALUES: dict[str, Callable[[str], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _with_state(orders: DaemonConfig) -> DaemonConfig:
+def _with_state(config: DaemonConfig) -> DaemonConfig:
     """The workspace's usual place, of whoever we are by now."""
-    return orders if orders.state else msgspec.structs.replace(orders, state=state_directory.default_state(orders.lower).path)
+    return config if config.state else msgspec.structs.replace(config, state=state_directory.default_state(config.lower).path)
 
 
 def _who(owner: str, group: str) -> tuple[int, int, str]:

@@ -1,4 +1,4 @@
-"""Shell completion: the scripts that a shell reads, and the names of branches, snapshots and mounts for them.
+"""Names of branches, snapshots and mounts for shell completion, and the scripts that shells read.
 
 It must never start a daemon, wait long for one, or say anything but the names: a person has only pressed Tab.
 """
@@ -22,20 +22,6 @@ SCRIPTS = {  # below share/, where each shell looks by itself
     "fish": "fish/vendor_completions.d/agentfsd.fish",
 }
 _PATIENCE_S = 1.0
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(sorted(SCRIPTS)))
-def completion(shell: str) -> None:
-    """Print the script that completes commands, branches and snapshots in SHELL. Packages have it installed already.
-
-    \b
-    Example:
-      eval "$(agentfsd completion bash)"       # in ~/.bashrc
-      eval "$(agentfsd completion zsh)"        # in ~/.zshrc, after compinit
-      agentfsd completion fish > ~/.config/fish/completions/agentfsd.fish
-    """
-    printing.say_ready(script(shell).rstrip("\n"))
 
 
 def script(shell: str) -> str:

@@ -18,6 +18,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import parse
+from agentfsd.repositories.layout import is_internal
 
 MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
@@ -50,6 +51,8 @@ async def make(
     wanted = parse(requested_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
         changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
+        if not request.internal and not wanted:
+            changes = [change for change in changes if not is_internal(change.path)]
         pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
         context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)

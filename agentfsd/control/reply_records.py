@@ -10,7 +10,9 @@ from agentfsd.history import merging
 from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
-from agentfsd.types import Change, SnapshotInfo
+from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.telling import Told
+from agentfsd.types import PathChange, SnapshotSummary
 
 
 def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
@@ -59,8 +61,10 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
     return wire.MergeReply(
         how=merged.how,
         into=into,
-        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed))],
+        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed)) if not is_internal(path)],
         conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+        said=merged.said,
+        internal=sum(is_internal(path) for path in set(merged.changed)),
     )
 
 
@@ -68,7 +72,16 @@ def _wire_conflict(conflict: Conflict) -> wire.Conflict:
     return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
 
 
-def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
+def wire_repository(told: Told) -> wire.RepositoryChange:
+    """Describe what a branch did with git."""
+    return wire.RepositoryChange(
+        **wire.path_fields(told.work_tree), branch=told.branch, ahead=told.ahead, behind=told.behind,
+        uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
+        commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
+    )  # fmt: skip
+
+
+def wire_snapshot(info: SnapshotSummary) -> wire.Snapshot:
     """Describe a snapshot."""
     return wire.Snapshot(
         name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
@@ -77,7 +90,7 @@ def wire_snapshot(info: SnapshotInfo) -> wire.Snapshot:
     )  # fmt: skip
 
 
-def wire_change(change: Change) -> wire.Change:
+def wire_change(change: PathChange) -> wire.Change:
     """Describe a change of a diff."""
     return wire.Change(
         status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,

@@ -11,7 +11,7 @@ from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal
 from agentfsd.metadata import layer_rows
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 
 _ROUNDS = 3
 _MANY_CHANGES = 500  # which are looked at within 20 ms
@@ -25,11 +25,11 @@ class BranchComparison:
         self._refs, self._trees = refs, trees
         self._parts = trees.parts
 
-    def diff(self, a: str | None, b: str | None) -> list[Change]:
+    def diff(self, a: str | None, b: str | None) -> list[PathChange]:
         """Return what leads from *a* to *b* (None: the lower), sorted by path; the cost follows what changed."""
         return tree_diff.between(self._parts, self._trees.side(a), self._trees.side(b))
 
-    def diff_in_steps(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
+    def diff_in_steps(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
         """Compare two trees in steps.
 
         Of many changes the result is what there was at some step: trees are looked at until they have held still for that
@@ -60,7 +60,7 @@ class BranchComparison:
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
         return tree_diff.between(self._parts, old, new)  # somebody goes on writing to files of the same size
 
-    def _diff_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change] | None]:
+    def _diff_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange] | None]:
         """Compare views of their own, which seal nothing; None when names or inodes changed meanwhile."""
         writes = self._parts.store.writes
         heads = [tree.head for tree in (old, new)]
@@ -72,7 +72,7 @@ class BranchComparison:
                 try:
                     yield next(steps)
                 except StopIteration as end:
-                    changes: list[Change] = end.value
+                    changes: list[PathChange] = end.value
                     return changes
             steps.close()
         return None

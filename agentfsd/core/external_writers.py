@@ -17,7 +17,7 @@ def begin(inode: Inode) -> None:
     tree = inode.tree
     if tree.id and not tree.external_writers_noted:
         with tree.store.transaction():
-            tree.store.put_value(_fact(tree.id), "1")
+            tree.store.put_value(_key(tree.id), "1")
         tree.external_writers_noted = True
     tree.external_writers[inode] = tree.external_writers.get(inode, 0) + 1
 
@@ -35,7 +35,7 @@ def left_over(trees: OpenTrees) -> Iterator[Inode]:
     """After a start: the files that somebody still has open since an earlier daemon gave them out."""
     store = trees.parts.store
     for branch_id in trees.branch_ids():
-        if not store.value(_fact(branch_id)):
+        if not store.value(_key(branch_id)):
             continue
         tree, found = trees.of_branch(branch_id), False
         for inode_id, number in layer_rows.contents_of(store, tree.head):
@@ -47,7 +47,7 @@ def left_over(trees: OpenTrees) -> Iterator[Inode]:
                 yield inode
         if not found:
             with store.transaction():
-                store.put_value(_fact(branch_id), "")
+                store.put_value(_key(branch_id), "")
 
 
 def _is_open(tree: Tree, number: int) -> bool:
@@ -61,5 +61,5 @@ def _is_open(tree: Tree, number: int) -> bool:
         content.close()
 
 
-def _fact(branch_id: str) -> str:
+def _key(branch_id: str) -> str:
     return f"written past us {branch_id}"

@@ -16,10 +16,10 @@ from agentfsd.core.overlay_branches import Branches
 from agentfsd.core.overlay_policy import OverlayPolicy
 from agentfsd.core.overlay_snapshots import Snapshots
 from agentfsd.core.overlay_state import load_state
+from agentfsd.core.overlay_temporary import TemporaryRefs
 from agentfsd.core.recovery import recover
 from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
-from agentfsd.core.temporary_refs import TemporaryRefs
 from agentfsd.core.undo_log import UndoLog
 from agentfsd.metadata.row_store import Store
 from agentfsd.types import Backstore, Lower

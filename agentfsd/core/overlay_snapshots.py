@@ -13,7 +13,7 @@ from agentfsd.errors import DamagedContent, Refusal
 from agentfsd.metadata import checksum_rows, layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
-from agentfsd.types import SnapshotInfo
+from agentfsd.types import SnapshotSummary
 
 UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds that nobody gave a name
 TAGGED, NAMED, KEPT = "tagged", "", "kept"  # a tag and no name; a name; whoever took it said that it stays
@@ -31,7 +31,7 @@ class Snapshots:
     def create(
         self, branch_ref: str, name: str | None = None, tag: str = "", author_pid: int = 0, author: str = "", kind: str = "",
         *, temporary: bool = False,
-    ) -> SnapshotInfo:  # fmt: skip
+    ) -> SnapshotSummary:  # fmt: skip
         """Fix a branch's state as it is now. Takes constant time.
 
         Args:
@@ -40,7 +40,7 @@ class Snapshots:
             tag: Any word that people want to find it by.
             author_pid: The process that asks; 0 unknown.
             author: Its command.
-            kind: See SnapshotInfo.
+            kind: See SnapshotSummary.
             temporary: Whether it goes with the conversation: see TemporaryRefs.
 
         Raises:
@@ -85,7 +85,7 @@ class Snapshots:
 
     # -- looking
 
-    def all(self, branch: str | None = None) -> list[SnapshotInfo]:
+    def all(self, branch: str | None = None) -> list[SnapshotSummary]:
         """Describe the snapshots that were taken of one branch, or all, oldest first."""
         rows = sorted(self._state.snapshots.values())
         if branch is not None:
@@ -93,19 +93,19 @@ class Snapshots:
             rows = [row for row in rows if row.branch_id == branch_id]
         return [self._info(row) for row in rows]
 
-    def info(self, ref: str) -> SnapshotInfo:
+    def info(self, ref: str) -> SnapshotSummary:
         """Describe a snapshot; its counts are -1 until somebody asks count() for them."""
         return self._info(self._refs.snapshot(ref))
 
-    def _info(self, row: SnapshotRow) -> SnapshotInfo:
-        return SnapshotInfo(
+    def _info(self, row: SnapshotRow) -> SnapshotSummary:
+        return SnapshotSummary(
             row.name, row.id, row.branch, row.parent, row.created_ns, row.tag, row.author_pid,
             row.file_count if row.file_count is not None else -1,
             row.bytes_changed if row.bytes_changed is not None else -1,
             row.kind, row.author, self._merged_since_parent(row),
         )  # fmt: skip
 
-    def count(self, ref: str) -> SnapshotInfo:
+    def count(self, ref: str) -> SnapshotSummary:
         """Describe a snapshot with its counts since its parent, entries and bytes; they are made when first asked for."""
         row = self._refs.snapshot(ref)
         if row.file_count is None:
@@ -143,7 +143,7 @@ class Snapshots:
         parent = self._state.snapshots.get(row.parent)
         return set(layer_rows.chain(self._state.store, parent.layer)) if parent else set()
 
-    def log(self, ref: str) -> list[SnapshotInfo]:
+    def log(self, ref: str) -> list[SnapshotSummary]:
         """Describe the snapshots in the history of a branch or snapshot, newest first."""
         row = self._refs.find(ref)
         if isinstance(row, BranchRow):

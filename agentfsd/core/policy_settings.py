@@ -1,7 +1,11 @@
-"""The settings of an overlay by name: their defaults, and which values make sense. It must never know what they do."""
+"""The settings of an overlay, one declaration each: its default, the values that make sense, and its meaning for the help.
+
+It must never know who follows a setting.
+"""
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from agentfsd.errors import invalid
 from agentfsd.metadata.row_store import Store
@@ -109,39 +113,63 @@ def _profiles_of_branches(value: str) -> str:
     return " ".join(value.split())
 
 
-# name: (default, what makes of a value what is stored; Refusal for one that makes no sense)
-_SETTINGS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "audit.enabled": ("yes", _yes_or_no),
-    "audit.max_bytes": ("16M", _bytes),
-    "confine": ("workspace", _one_of(*CONFINE_PROFILES)),
-    "confine.branches": ("", _profiles_of_branches),
-    "confine.home": ("profile", _one_of("profile", "ro", "hide", "rw")),
-    "copyup.acl_strategy": ("clone", _one_of(*ACL_STRATEGIES)),
-    "copyup.dir_mode": ("755", _permissions),
-    "copyup.file_mode": ("644", _permissions),
-    "copyup.mode_strategy": ("clone", _one_of(*MODE_STRATEGIES)),
-    "copyup.umask": ("022", _permissions),
-    "executed.paths": (EXECUTED_PATHS, _patterns),
-    "log.slow_ms": ("250", _milliseconds),
-    "retention.keep_named": ("yes", _yes_or_no),
-    "retention.keep_tagged": ("no", _yes_or_no),
-    "retention.max_age": ("0", _age),
-    "retention.max_count": ("0", _count),
-}
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One named value that people can change while the overlay is mounted; it is stored with the overlay.
+
+    Attributes:
+        name: as in ``agentfsd policy set NAME VALUE``.
+        default: the value until somebody sets another.
+        normalized: returns a value as it is stored; raises Refusal for one that makes no sense.
+        meaning: what it does, for the help of the command that sets it.
+    """
+
+    name: str
+    default: str
+    normalized: Callable[[str], str]
+    meaning: str
+
+
+_DECLARED = (
+    Setting("retention.max_count", "0", _count, "how many snapshots of a branch are kept; 0: all"),
+    Setting("retention.max_age", "0", _age, "how long a snapshot is kept (30d, 12h); 0: for ever"),
+    Setting("retention.keep_named", "yes", _yes_or_no, "yes: a snapshot that somebody gave a name is always kept"),
+    Setting("retention.keep_tagged", "no", _yes_or_no,
+            "yes: a snapshot with a tag is always kept, too; no: a tag alone keeps none"),
+    Setting("copyup.mode_strategy", "clone", _one_of(*MODE_STRATEGIES),
+            "mode of a file or directory when a branch first changes it: clone (the lower's), 'clone&umask', or fixed"),
+    Setting("copyup.umask", "022", _permissions, "the bits that clone&umask takes away, in octal"),
+    Setting("copyup.file_mode", "644", _permissions, "the mode that fixed gives to files, in octal"),
+    Setting("copyup.dir_mode", "755", _permissions, "the mode that fixed gives to directories, in octal"),
+    Setting("copyup.acl_strategy", "clone", _one_of(*ACL_STRATEGIES),
+            "its access list: clone; drop (as setfacl -b); or map-basic (dropped, and the group bits are what its entries gave)"),
+    Setting("confine", "workspace", _one_of(*CONFINE_PROFILES),
+            "how `run` confines a command where --confine is not given: off, workspace or strict"),
+    Setting("confine.branches", "", _profiles_of_branches,
+            "profiles for branches by name, the first that matches counts: PATTERN=PROFILE..., such as agent-*=strict"),
+    Setting("confine.home", "profile", _one_of("profile", "ro", "hide", "rw"),
+            "how a confined command sees the home directory: as the profile says, or ro, hide, rw"),
+    Setting("executed.paths", EXECUTED_PATHS, _patterns,
+            "files that commit and merge refuse without --hooks, because they are run on your side: patterns as in .gitignore"),
+    Setting("audit.enabled", "yes", _yes_or_no, "yes: the audit trail records who changes what (`agentfsd audit`)"),
+    Setting("audit.max_bytes", "16M", _bytes, "how much space the audit trail takes, such as 64M; the oldest entries go"),
+    Setting("log.slow_ms", "250", _milliseconds, "requests that take longer are logged, and counted in status; 0: none"),
+)  # fmt: skip
+SETTINGS = {setting.name: setting for setting in _DECLARED}
 
 
 def read(store: Store) -> dict[str, str]:
-    """Every setting by name."""
-    return {name: store.value(f"policy.{name}") or default for name, (default, _) in _SETTINGS.items()}
+    """Return every setting's value by name."""
+    return {name: store.value(f"policy.{name}") or setting.default for name, setting in sorted(SETTINGS.items())}
 
 
 def check(name: str, value: str) -> str:
-    """What is stored of a value. Refusal for an unknown name or a value that makes no sense."""
-    if name not in _SETTINGS:
-        raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_SETTINGS)}", "no-such-setting")
-    return _SETTINGS[name][1](value)
+    """Return a value as it is stored. Refusal for an unknown name or a value that makes no sense."""
+    if name not in SETTINGS:
+        raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(sorted(SETTINGS))}", "no-such-setting")
+    return SETTINGS[name].normalized(value)
 
 
 def write(store: Store, name: str, value: str) -> None:
-    """In the open transaction. Refusal like check()."""
+    """Store a value in the open transaction. Refusal like check()."""
     store.put_value(f"policy.{name}", check(name, value))

@@ -10,7 +10,7 @@ from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import SnapshotRow
-from agentfsd.types import SnapshotInfo
+from agentfsd.types import SnapshotSummary
 
 _AUTOMATIC = (RUN, SAFETY, MERGE)
 
@@ -64,7 +64,7 @@ class SnapshotRetention:
     def __init__(self, state: OverlayState, refs: Refs, snapshots: Snapshots) -> None:
         self._state, self._refs, self._snapshots = state, refs, snapshots
 
-    def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotInfo]:
+    def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotSummary]:
         """Delete what *retention* does not keep, of one branch or all.
 
         Returns:

@@ -12,7 +12,7 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.types import ContentFile
 
 
-class FileAttributes(NamedTuple):
+class WantedAttributes(NamedTuple):
     """The attributes that a file is to have. Times in ns."""
 
     mode: int
@@ -23,9 +23,9 @@ class FileAttributes(NamedTuple):
     mtime_ns: int
 
 
-def attributes_of(inode: Inode) -> FileAttributes:
+def attributes_of(inode: Inode) -> WantedAttributes:
     found = inode.tree.attributes(inode)
-    return FileAttributes(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
+    return WantedAttributes(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
 
 
 class Transplant:
@@ -62,7 +62,7 @@ class Transplant:
             assert node.parent is not None
             directory_entries.rmdir(self._tree, node.parent, node.name)
 
-    def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: FileAttributes | None = None) -> None:
+    def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: WantedAttributes | None = None) -> None:
         """Has *path* be what *source* is (a directory: without its names); *content* and *look* instead of its own."""
         look = look or attributes_of(source)
         if not path:
@@ -106,7 +106,7 @@ class Transplant:
         return node
 
     def _fitting(
-        self, path: bytes, directory: Inode, name: bytes, source: Inode, look: FileAttributes, content: bytes | None
+        self, path: bytes, directory: Inode, name: bytes, source: Inode, look: WantedAttributes, content: bytes | None
     ) -> Inode:  # fmt: skip
         """What is there, if it can become *source* in place; else made anew."""
         tree, found = self._tree, self._tree.find(directory, name)
@@ -139,7 +139,7 @@ class Transplant:
         finally:
             os.close(fd)
 
-    def _settle(self, inode: Inode, look: FileAttributes) -> None:
+    def _settle(self, inode: Inode, look: WantedAttributes) -> None:
         """Gives an inode its attributes, whatever making it or filling it did to them."""
         tree = self._tree
         with tree.store.transaction() as tx:

@@ -18,7 +18,7 @@ from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.metadata.layer_rows import names_in
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 
 _STEP = 500  # names that are followed upwards at once
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
@@ -74,7 +74,7 @@ def pairs_in_steps(
         touched.forget()
 
 
-def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[Change]:
+def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[PathChange]:
     """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds.
 
     With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
@@ -82,7 +82,7 @@ def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | No
     return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
 
 
-def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[Change]]:
+def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
     """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
     return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
 
@@ -304,8 +304,8 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
         under_way.append(walker.below(child))
 
 
-def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[Change]]:
-    found, touched = list[Change](), walker.touched
+def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
+    found, touched = list[PathChange](), walker.touched
     try:
         for _ in touched.reading(parts.store):
             yield 0, 0, "comparing"
@@ -372,7 +372,7 @@ def _key(inode: Inode | None) -> _Key:
     return inode.ino, stat.S_IFMT(inode.mode)
 
 
-def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> Change:
+def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> PathChange:
     path, old, new, what, within, *_ = pair
     if old_path:
         status = "R"
@@ -381,7 +381,7 @@ def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> Change:
     else:
         status = next(letter for sort, letter in _LETTERS if sort in what)
     moved = within is not None and origin.has_moved(walker.new, within, path.rpartition(b"/")[2], new)
-    return Change(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, what)
+    return PathChange(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, what)
 
 
 def _size(tree: Tree, inode: Inode | None) -> int:

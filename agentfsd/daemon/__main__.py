@@ -34,21 +34,21 @@ log = logging.getLogger("agentfsd")
 _FULL_AGAIN_S = 15.0  # with the units' StartLimit a service manager then never gives up
 
 
-def serve(orders: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
+def serve(config: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
     """The whole life of a daemon. Refusal or OSError when it cannot begin."""
-    orders = orders if orders.replaces_dead else daemon_config.check(orders)  # what it replaces may hide the lower
-    state = state_directory.StateDirectory(orders.state)
+    config = config if config.replaces_dead else daemon_config.check(config)  # what it replaces may hide the lower
+    state = state_directory.StateDirectory(config.state)
     with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
-        daemon_log.start_log(orders, state)
-        _stand_clear(orders)
-        with state_contents.opened(orders, state) as held:
-            _live(orders, held, ready)
+        daemon_log.start_log(config, state)
+        _stand_clear(config)
+        with state_contents.opened(config, state) as held:
+            _live(config, held, ready)
 
 
-def _live(orders: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe) -> None:
-    if orders.replaces_dead:
-        mounts.clear_dead(orders.mountpoint)
-    daemon = Daemon(orders, held)
+def _live(config: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe) -> None:
+    if config.replaces_dead:
+        mounts.clear_dead(config.mountpoint)
+    daemon = Daemon(config, held)
     record = daemon.record()
     try:
         daemon.begin()
@@ -59,18 +59,18 @@ def _live(orders: DaemonConfig, held: StateContents, ready: readiness.ReadinessP
         daemon.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(record.socket)
-        log.info("unmounted %s", orders.mountpoint)
+        log.info("unmounted %s", config.mountpoint)
 
 
-def _read_orders(fd: int) -> DaemonConfig:
+def _read_config(fd: int) -> DaemonConfig:
     with open(fd, "rb") as file:
         return msgspec.json.decode(file.read(), type=DaemonConfig)
 
 
-def _stand_clear(orders: DaemonConfig) -> None:
+def _stand_clear(config: DaemonConfig) -> None:
     """Nothing of ours may be looked up beneath the mount once it is there: nobody would answer."""
     os.chdir("/")
-    sys.path[:] = [path for path in sys.path if not mount_table.is_within(os.path.realpath(path), orders.mountpoint)]
+    sys.path[:] = [path for path in sys.path if not mount_table.is_within(os.path.realpath(path), config.mountpoint)]
     sys.path_importer_cache.clear()
 
 
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--config-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1)
     arguments = parser.parse_args()
-    ready, orders = readiness.ReadinessPipe(arguments.ready_fd), None
+    ready, config = readiness.ReadinessPipe(arguments.ready_fd), None
     os.umask(0o077)
     for fd in (arguments.config_fd, arguments.ready_fd):
         if fd >= 0:
@@ -88,32 +88,32 @@ def main() -> int:
     faulthandler.enable()  # a service manager's SIGABRT then leaves in the log where we hung
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens a file while we ask by a lease who has it open
     try:
-        orders = _read_orders(arguments.config_fd)
-        if not orders.foreground:
+        config = _read_config(arguments.config_fd)
+        if not config.foreground:
             descriptors.keep_only(arguments.ready_fd)
-        serve(orders, ready)
+        serve(config, ready)
     except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
-        if orders is not None:
-            _make_way(orders, ServiceManager(awaited=orders.foreground), exc)
+        if config is not None:
+            _make_way(config, ServiceManager(awaited=config.foreground), exc)
         return 1
     finally:
         descriptors.let_go_of_output()
     return 0
 
 
-def _make_way(orders: DaemonConfig, manager: ServiceManager, exc: Exception) -> None:
+def _make_way(config: DaemonConfig, manager: ServiceManager, exc: Exception) -> None:
     """For the daemon that a service manager starts next. Until then nobody shall write to what lies beneath."""
     if not manager.listens:
         return
-    before = state_directory.StateDirectory(orders.state).last_record()
-    if orders.replaces_dead or (before is not None and before.pid == os.getpid()):
-        there = mount_table.mount_at(orders.mountpoint)
+    before = state_directory.StateDirectory(config.state).last_record()
+    if config.replaces_dead or (before is not None and before.pid == os.getpid()):
+        there = mount_table.mount_at(config.mountpoint)
         if there is None or there.fstype != mount_table.FSTYPE:
-            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
+            fuse_device.mount_dead(config.mountpoint, config.allow_other)
     if isinstance(exc, OSError) and exc.errno in NO_ROOM:
-        manager.status(f"no room is left in {orders.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
-        wait_for_room(orders.state, _FULL_AGAIN_S)
+        manager.status(f"no room is left in {config.state}: it is tried again every {_FULL_AGAIN_S:.0f} s")
+        wait_for_room(config.state, _FULL_AGAIN_S)
 
 
 def _report(exc: Exception, ready: readiness.ReadinessPipe) -> None:

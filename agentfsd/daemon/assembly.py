@@ -1,6 +1,6 @@
 """The daemon of one mount: builds the rooms, wires them together, and ends in order. It knows no request.
 
-Started by the command line with its orders on one descriptor; says on another, once, whether the mount answers.
+Started by the command line with its config on one descriptor; says on another, once, whether the mount answers.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import settings_file
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
-from agentfsd.daemon.shutdown import Shutdown
+from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
@@ -66,11 +66,11 @@ _SETTINGS_TIMEOUT_S = 5.0
 class Daemon:
     """Everything that lives as long as the mount does."""
 
-    def __init__(self, orders: DaemonConfig, held: StateContents) -> None:
-        self.orders, self.state, self.held = orders, state_directory.StateDirectory(orders.state), held
-        self.lower = HostLower(orders.lower, share=orders.prefer_native_snapshots)
-        if orders.mountpoint != orders.lower and mount_table.is_within(orders.mountpoint, orders.lower):
-            self.lower.mask(os.fsencode(os.path.relpath(orders.mountpoint, orders.lower)))
+    def __init__(self, config: DaemonConfig, held: StateContents) -> None:
+        self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
+        self.lower = HostLower(config.lower, share=config.prefer_native_snapshots)
+        if config.mountpoint != config.lower and mount_table.is_within(config.mountpoint, config.lower):
+            self.lower.mask(os.fsencode(os.path.relpath(config.mountpoint, config.lower)))
         self.store = held.store
         try:
             self.overlay = Overlay(held.store, self.lower, held.backstore)
@@ -79,9 +79,9 @@ class Daemon:
         self.bindings = Bindings()
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
-        self.manager = ServiceManager(awaited=orders.foreground)
-        self.ending = Shutdown(
-            orders.mountpoint,
+        self.manager = ServiceManager(awaited=config.foreground)
+        self.ending = MountShutdown(
+            config.mountpoint,
             self.bindings,
             self.manager,
             flush=self.flush,
@@ -103,19 +103,19 @@ class Daemon:
             )
         )
         self.server = ControlSocketServer(self.service)
-        options = frozenset({*orders.mount_options, *(["allow_other"] if orders.allow_other else [])})
+        options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
-            self.overlay, self.bindings, ControlFile(self.service), self.watch, orders.mountpoint, options, orders.session,
-            BranchMounts(orders.state),
+            self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
+            BranchMounts(config.state),
         )  # fmt: skip
-        self.views = DescriptorMounts(self.lower, orders.lower, self.held.backstore, self.held.place.objects)
+        self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
             self.mount.pages_back_soon,
             self.views.why_not,
             _open_files_limit() // 2,
-            "ro" in orders.mount_options,
+            "ro" in config.mount_options,
         )
         self.doorway = InterposeServer(self.state.doorway, os.geteuid())
         self.service.services = replace(
@@ -131,15 +131,15 @@ class Daemon:
         self._reading = trio.CapacityLimiter(1)  # of its own: what hangs there takes no thread from others
 
     def _info(self, session: str, why: str) -> DaemonInfo:
-        orders = self.orders
+        config = self.config
         return DaemonInfo(
-            version=__version__, pid=os.getpid(), lower=orders.lower, mountpoint=orders.mountpoint, state=orders.state,
+            version=__version__, pid=os.getpid(), lower=config.lower, mountpoint=config.mountpoint, state=config.state,
             session=session, backstore=self.held.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
             capabilities={
                 "cap.backstore": self.held.capability, "session": session,
                 "session.why": why, "backstore.why": self.held.why,
             },
-            shown_at=(orders.mountpoint, *([orders.lower] if orders.hidden else [])), read_only="ro" in orders.mount_options,
+            shown_at=(config.mountpoint, *([config.lower] if config.hidden else [])), read_only="ro" in config.mount_options,
         )  # fmt: skip
 
     def begin(self) -> None:
@@ -158,13 +158,13 @@ class Daemon:
 
     def record(self) -> registry.DaemonRecord:
         return registry.DaemonRecord(
-            pid=os.getpid(), start_ticks=registry.process_start_ticks(os.getpid()), lower=self.orders.lower,
-            mountpoint=self.orders.mountpoint, socket=self.state.socket, state=self.orders.state,
-            started_ns=self.started_ns, hidden=self.orders.hidden,
+            pid=os.getpid(), start_ticks=registry.process_start_ticks(os.getpid()), lower=self.config.lower,
+            mountpoint=self.config.mountpoint, socket=self.state.socket, state=self.config.state,
+            started_ns=self.started_ns, hidden=self.config.hidden,
         )  # fmt: skip
 
     def close(self) -> None:
-        mounted = mount_table.mount_at(self.orders.mountpoint)
+        mounted = mount_table.mount_at(self.config.mountpoint)
         self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.observation.close()
         self.doorway.close()
@@ -190,7 +190,7 @@ class Daemon:
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
-            await trio.to_thread.run_sync(syncing.sync_mount, self.orders.mountpoint, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(syncing.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
 
     async def settle(self) -> None:
         await self.mount.settled()
@@ -213,8 +213,8 @@ class Daemon:
 
     async def run(self, ready: readiness.ReadinessPipe) -> None:
         """From mounted to unmounted."""
-        if self.orders.metrics:
-            self.service.services.info.metrics = self.observation.serve_metrics(self.orders.metrics)
+        if self.config.metrics:
+            self.service.services.info.metrics = self.observation.serve_metrics(self.config.metrics)
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
@@ -225,8 +225,8 @@ class Daemon:
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
-            if self.orders.idle_exit_s:
-                nursery.start_soon(self.ending.when_idle, self.orders.idle_exit_s, lambda: self.server.clients)
+            if self.config.idle_exit_s:
+                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, lambda: self.server.clients)
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()
@@ -235,35 +235,35 @@ class Daemon:
     async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
         """Ready means: the mount has answered somebody."""
         with trio.fail_after(_READY_TIMEOUT_S):
-            root = await trio.to_thread.run_sync(os.stat, self.orders.mountpoint, abandon_on_cancel=True)
+            root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)
         nursery.start_soon(self.ending.watch_mount, root.st_dev)
         mounts.read_far_ahead(root.st_dev)
         daemon_records.publish(self.record())
-        log.info("%s is mounted on %s", self.orders.lower, self.orders.mountpoint)
+        log.info("%s is mounted on %s", self.config.lower, self.config.mountpoint)
         notices = [self.held.notice, *self.overlay.damage_notes()]
         ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True
         nursery.start_soon(self.mount.start_holder)
         nursery.start_soon(self.manager.feed, self._be_answered)
-        if not self.orders.foreground:
+        if not self.config.foreground:
             descriptors.stderr_to(self.state.log)
 
     def _status(self) -> str:
-        status = f"{self.orders.lower} is mounted on {self.orders.mountpoint}"
+        status = f"{self.config.lower} is mounted on {self.config.mountpoint}"
         if self.held.room.is_full:
             status += f"; no room is left in {self.held.backstore.place}: writes fail with ENOSPC until there is"
         return status
 
     def _be_answered(self) -> None:
         """Returns when the mount and the socket have answered; to be called in a thread. OSError."""
-        os.statvfs(self.orders.mountpoint)  # which the kernel never answers by itself
+        os.statvfs(self.config.mountpoint)  # which the kernel never answers by itself
         with ControlClient.connect(self.state.socket) as client:
             client.capabilities()
 
     def _read_settings(self) -> None:
         """Refusal, and none is changed, where one makes no sense."""
-        settings_file.apply(settings_file.read(self.orders.settings), self.overlay, self.forwarding)
+        settings_file.apply(settings_file.read(self.config.settings), self.overlay, self.forwarding)
 
     async def reload(self) -> None:
         """Reads the settings again; whoever is in the mount notices nothing, though the file lie on a share that hangs."""
@@ -272,19 +272,19 @@ class Daemon:
         try:
             with trio.fail_after(_SETTINGS_TIMEOUT_S):
                 found = await trio.to_thread.run_sync(
-                    settings_file.read, self.orders.settings, abandon_on_cancel=True, limiter=self._reading
+                    settings_file.read, self.config.settings, abandon_on_cancel=True, limiter=self._reading
                 )
             settings_file.apply(found, self.overlay, self.forwarding)
         except (OSError, sqlite3.Error, trio.TooSlowError) as exc:  # of the second a full disk, for example
             why = exc.strerror if isinstance(exc, OSError) else exc
             if isinstance(exc, trio.TooSlowError):
-                why = f"{self.orders.settings} was not read within {_SETTINGS_TIMEOUT_S:.0f} s"
+                why = f"{self.config.settings} was not read within {_SETTINGS_TIMEOUT_S:.0f} s"
             log.error("the settings stay as they were: %s", why)
             status += f"; the settings stay as they were: {why}"
         else:
             self.observation.follow_policy()
-            self.observation.note_settings(self.orders.settings)
-            log.info("settings read: %s", self.orders.settings or "there is no file of them")
+            self.observation.note_settings(self.config.settings)
+            log.info("settings read: %s", self.config.settings or "there is no file of them")
         self.manager.ready(status)
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -23,7 +23,7 @@ _LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
 _Where = TypeVar("_Where", str, int)
 
 
-class Shutdown:
+class MountShutdown:
     """``flush`` has what is dirty written back, ``withdraw`` takes the daemon out of the registry, ``terminate`` ends serving."""
 
     def __init__(

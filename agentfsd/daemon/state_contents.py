@@ -52,12 +52,12 @@ class StateContents:
 
 
 @contextlib.contextmanager
-def opened(orders: DaemonConfig, state: StateDirectory) -> Iterator[StateContents]:
+def opened(config: DaemonConfig, state: StateDirectory) -> Iterator[StateContents]:
     """Refusal when they cannot be had. A ramdisk goes at an orderly end; after an error it stays, unless it was never used."""
-    kind, why, is_new = _provide(orders, state)
+    kind, why, is_new = _provide(config, state)
     found = None
     try:
-        found = _open(orders, state, kind, why)
+        found = _open(config, state, kind, why)
         yield found
     except BaseException:
         if found is not None:
@@ -70,11 +70,11 @@ def opened(orders: DaemonConfig, state: StateDirectory) -> Iterator[StateContent
         ramdisk.take_away(state.ramdisk)
 
 
-def _provide(orders: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind, str, bool]:
+def _provide(config: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind, str, bool]:
     """Kind of backstore, why it is not the one asked for, and whether there is a new ramdisk."""
-    if orders.backstore == "ramdisk":
+    if config.backstore == "ramdisk":
         try:
-            return "ramdisk", "", ramdisk.provide(state.ramdisk, orders.ramdisk_size_bytes)
+            return "ramdisk", "", ramdisk.provide(state.ramdisk, config.ramdisk_size_bytes)
         except OSError as exc:
             why = f"there is no ramdisk: {exc.strerror}"
             log.warning("%s", why)
@@ -84,32 +84,32 @@ def _provide(orders: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind
             errno.EBUSY, "ramdisk-left", f"a daemon that was killed has left branches in the ramdisk {state.ramdisk}",
             "mount with --backstore ramdisk to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
         )  # fmt: skip
-    return orders.backstore, "", False
+    return config.backstore, "", False
 
 
-def _open(orders: DaemonConfig, state: StateDirectory, kind: BackstoreKind, why: str) -> StateContents:
+def _open(config: DaemonConfig, state: StateDirectory, kind: BackstoreKind, why: str) -> StateContents:
     place = state.on_ramdisk() if kind == "ramdisk" else state
-    backstore = _open_backstore(orders, place, kind)
+    backstore = _open_backstore(config, place, kind)
     try:
-        return StateContents(backstore, _open_store(orders, place, backstore), place, why)
+        return StateContents(backstore, _open_store(config, place, backstore), place, why)
     except BaseException:
         backstore.close()
         raise
 
 
-def _open_backstore(orders: DaemonConfig, place: StateDirectory, kind: BackstoreKind) -> Backstore:
-    native = orders.prefer_native_snapshots
+def _open_backstore(config: DaemonConfig, place: StateDirectory, kind: BackstoreKind) -> Backstore:
+    native = config.prefer_native_snapshots
     if kind != "memory":
         return HostBackstore(place.objects, kind=kind, native_snapshots=native)
     return MemoryBackstore(
         place.spill,
-        spill_object_bytes=orders.memory_object_limit_bytes,
-        spill_total_bytes=orders.memory_total_limit_bytes,
+        spill_object_bytes=config.memory_object_limit_bytes,
+        spill_total_bytes=config.memory_total_limit_bytes,
         share=native,
     )
 
 
-def _open_store(orders: DaemonConfig, place: StateDirectory, backstore: Backstore) -> Store:
+def _open_store(config: DaemonConfig, place: StateDirectory, backstore: Backstore) -> Store:
     """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
     path = place.metadata if backstore.persistent else ":memory:"
     if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
@@ -119,7 +119,7 @@ def _open_store(orders: DaemonConfig, place: StateDirectory, backstore: Backstor
             errno.EIO, "state-corrupt", f"{inspection.describe_blank(path)}{_THOUGH}",
             f"restore it from a backup{copy}, or move the state directory away to start afresh",
         )  # fmt: skip
-    return Store.open(path, orders.lower)
+    return Store.open(path, config.lower)
 
 
 def inspect(place: StateDirectory) -> Findings:

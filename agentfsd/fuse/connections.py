@@ -6,33 +6,30 @@ views of a branch are on one connection this is also because they share the node
 """
 
 import os
-from typing import TYPE_CHECKING
 
 import trio
 
+from agentfsd.binding.table import Bindings
 from agentfsd.core import copyup
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.lock_service import LockService
 from agentfsd.fuse.name_reservations import NameReservations
 from agentfsd.fuse.nodes import DirNode, TreeView
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.page_owners import PageOwners
+from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.telemetry.request_counters import RequestCounters
 from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
-
-if TYPE_CHECKING:
-    from agentfsd.binding.table import Bindings
-    from agentfsd.fuse.base import Base
-    from agentfsd.handoff.descriptor_forwarding import Forwarding
-    from agentfsd.handoff.interpose_server import InterposeServer
 
 
 class Connections:
     """``moves_atime`` is False for a mount with noatime or ro."""
 
-    def __init__(self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, watch: LowerNews | None) -> None:
+    def __init__(self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None) -> None:
         self.overlay, self.bindings, self.control, self.watch = overlay, bindings, control, watch
         self.owner_uid = os.geteuid()
         self.moves_atime = True
@@ -40,65 +37,72 @@ class Connections:
         self.doorway: InterposeServer | None = None
         self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.locks = LockService()
-        self.all: list[Base] = []
-        self.contests = PageOwners()
-        self._alone: dict[str, list[Base]] = {}  # those that show one branch, the oldest first
+        self.all: list[KernelCache] = []
+        self.page_owners = PageOwners()
+        self._alone: dict[str, list[KernelCache]] = {}  # those that show one branch, the oldest first
         self.bound_to: set[str] = set()  # branches that processes see through the caller-dependent view, besides the default one
-        self.turns = NameReservations()
+        self.reservations = NameReservations()
         self._copy_locks: dict[Inode, trio.Lock] = {}
-        self._writing: dict[Inode, list[tuple[Base, trio.CancelScope]]] = {}  # whose answers wait for others' pages
-        self._watchers: dict[bytes, set[tuple[Base, DirNode]]] = {}
+        self._writing: dict[Inode, list[tuple[KernelCache, trio.CancelScope]]] = {}  # whose answers wait for others' pages
+        self._watchers: dict[bytes, set[tuple[KernelCache, DirNode]]] = {}
         overlay.events.on_replaced.append(self.tree_replaced)
         overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
         overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.events.on_external_writer.append(self.passing)
 
-    def add(self, connection: "Base") -> None:
+    def add(self, connection: KernelCache) -> None:
         """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
         uses it."""
-        before, tree_id = list(self.all), connection.nodes.top.tree_id
+        before, tree_id = list(self.all), connection.tree_id
         self.all.append(connection)
+        connection.is_open = True
         if tree_id:
             self._alone.setdefault(tree_id, []).append(connection)
         for other in before if tree_id and self._first(tree_id) is connection else ():
             other.forget_names_of(tree_id)
 
-    def remove(self, connection: "Base") -> None:
+    def remove(self, connection: KernelCache) -> None:
         if connection in self.all:
             self.all.remove(connection)
-            if connection in self._alone.get(tree_id := connection.nodes.top.tree_id, ()):
+            connection.is_open = False
+            if connection in self._alone.get(tree_id := connection.tree_id, ()):
                 self._alone[tree_id].remove(connection)
                 if not self._alone[tree_id]:
-                    self.contests.drop_tree(tree_id)
+                    self.page_owners.drop_tree(tree_id)
         for path, those in list(self._watchers.items()):
             for place in [place for place in those if place[0] is connection]:
                 self.unwatch(path, *place)
 
+    async def settled(self) -> None:
+        """Return when other kernels know what was changed so far, and have written back what they were asked for."""
+        for connection in list(self.all):
+            await connection.notifier.settled()
+
     # -- files that are open for writing on both sides: see PageOwners
 
-    def opened_for_update(self, by: "Base", inode: Inode) -> None:
+    def opened_for_writing(self, by: KernelCache, inode: Inode) -> None:
         """After an open for writing. What runs open they do not tell."""
-        rival = self._first(inode.tree.id) if not by.nodes.top.tree_id else None
+        rival = self._first(inode.tree.id) if not by.tree_id else None
         if rival is not None:
-            self.contests.begin(inode, rival)
+            self.page_owners.begin(inode, rival)
 
-    def run_begins(self, tree_id: str, main: "Base") -> None:
+    def run_begins(self, tree_id: str, main: KernelCache) -> None:
         """Before the first request of a connection that shows one branch: files that are in use at the mount point."""
-        for inode in main.open_for_update(tree_id):
-            self.contests.begin(inode, main)
+        for inode in main.handles.open_for_writing(tree_id):
+            self.page_owners.begin(inode, main)
 
-    def others_have_pages(self, by: "Base", inode: Inode) -> bool:
-        contest = self.contests.of(inode)
-        if contest is not None:
-            return not contest.is_open_to(by)
+    def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
+        owner = self.page_owners.of(inode)
+        if owner is not None:
+            return not owner.is_open_to(by)
         nodes = (connection.nodes.find_file(inode) for connection in self.all if connection is not by)
         return any(node is not None and node.has_pages for node in nodes)
 
-    async def pages_back(self, by: "Base", inode: Inode) -> None:
-        contest = self.contests.of(inode)
-        if contest is not None:
-            await contest.take(inode, by)
+    async def pages_back(self, by: KernelCache, inode: Inode) -> None:
+        owner = self.page_owners.of(inode)
+        if owner is not None:
+            await owner.take(inode, by)
             return
         for connection in list(self.all):
             node = connection.nodes.find_file(inode) if connection is not by else None
@@ -109,12 +113,12 @@ class Connections:
 
     # -- what the kernel may cache
 
-    def _first(self, tree_id: str) -> "Base | None":
+    def _first(self, tree_id: str) -> KernelCache | None:
         """The oldest connection that shows that branch alone."""
         those = self._alone.get(tree_id)
         return those[0] if those else None
 
-    def caches(self, connection: "Base", view: TreeView, tree: Tree) -> bool:
+    def caches(self, connection: KernelCache, view: TreeView, tree: Tree) -> bool:
         """Whether names of that tree may be cached in that view: in one alone, of a branch that may change."""
         if tree.read_only and view.tree_id:
             return True
@@ -130,10 +134,10 @@ class Connections:
         if branch_id not in self.bound_to and branch_id != self.overlay.default_id:
             self.bound_to.add(branch_id)
             for connection in self.all:
-                if not connection.nodes.top.tree_id:
+                if not connection.tree_id:
                     connection.forget_names_of(branch_id)
 
-    def caches_attributes(self, connection: "Base", tree: Tree) -> bool:
+    def caches_attributes(self, connection: KernelCache, tree: Tree) -> bool:
         """Likewise of a file's attributes, which belong to no view."""
         first = self._first(tree.id)
         return first is None or first is connection or tree.read_only
@@ -150,21 +154,21 @@ class Connections:
                     owed[connection.notifier] = connection.notifier.queued
         return owed
 
-    def file_changed(self, by: "Base | None", inode: Inode, *, data: bool) -> Owed:
+    def file_changed(self, by: KernelCache | None, inode: Inode, *, data: bool) -> Owed:
         """Likewise for one file's attributes or data, on connections other than *by*."""
         owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None
             if node is None:
                 continue
-            if data and node.has_pages and not self.contests.has_all(inode, by):
+            if data and node.has_pages and not self.page_owners.has_all(inode, by):
                 connection.notifier.expire_data(node.id)
                 owed[connection.notifier] = connection.notifier.queued
             else:
                 connection.notifier.expire_attributes_now(node.id)
         return owed
 
-    async def written(self, by: "Base", inode: Inode, owed: Owed) -> None:
+    async def written(self, by: KernelCache, inode: Inode, owed: Owed) -> None:
         """Before the answer to a write, which has the kernel hold the page: two that write one page through two connections would
         wait for each other. So whoever comes later sends the other's answer on its way."""
         others = self._writing.setdefault(inode, [])
@@ -221,14 +225,15 @@ class Connections:
 
     def tree_replaced(self, tree: Tree) -> None:
         """After a restore or a deletion: whatever was cached of that tree is looked up again."""
+        is_gone = not self.overlay.refs.exists(tree.id)
         for connection in self.all:
-            connection.tree_replaced(tree)
-        if not self.overlay.refs.exists(tree.id):
+            connection.tree_replaced(tree, is_gone=is_gone)
+        if is_gone:
             self.locks.tree_gone(tree)
 
     # -- changes in the lower
 
-    def watched(self, path: bytes, connection: "Base", node: DirNode) -> bool:
+    def watched(self, path: bytes, connection: KernelCache, node: DirNode) -> bool:
         """Whether names in that lower directory may be cached for long at *node*: we shall hear of changes."""
         if node.watched == path:
             return True
@@ -240,11 +245,11 @@ class Connections:
         self._watchers.setdefault(path, set()).add((connection, node))
         return True
 
-    def is_watched(self, path: bytes, connection: "Base") -> bool:
+    def is_watched(self, path: bytes, connection: KernelCache) -> bool:
         """Whether that connection hears of changes in that lower directory."""
         return any(other is connection for other, _ in self._watchers.get(path, ()))
 
-    def unwatch(self, path: bytes, connection: "Base", node: DirNode) -> None:
+    def unwatch(self, path: bytes, connection: KernelCache, node: DirNode) -> None:
         those = self._watchers.get(path)
         if those is None:
             return
@@ -277,7 +282,7 @@ class Connections:
                     self._tell_of_file(connection, inode, join(path, name), name)
             connection.notifier.expire(node, node.names)
 
-    def _tell_of_lower(self, connection: "Base", node: DirNode, change: LowerChange) -> None:
+    def _tell_of_lower(self, connection: KernelCache, node: DirNode, change: LowerChange) -> None:
         name = change.name or b""
         if not name:
             connection.notifier.expire_listing_now(node.id)
@@ -289,7 +294,7 @@ class Connections:
             connection.notifier.expire(node, [name])
 
     @staticmethod
-    def _tell_of_file(connection: "Base", directory: Inode, path: bytes, name: bytes) -> None:
+    def _tell_of_file(connection: KernelCache, directory: Inode, path: bytes, name: bytes) -> None:
         """What is open is not looked up again: its attributes and pages go by themselves."""
         child = directory.tree.in_memory(directory, name, path)
         node = connection.nodes.find_file(child) if child is not None else None

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from agentfs_host import mount_table
+from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.branch_connections import BranchConnections
 from agentfsd.fuse.branch_mounts import BranchMounts
+from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.native import fuse_device
 from agentfsd.fuse.native import native_session as native
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
-from agentfsd.fuse.operations import Operations
 from agentfsd.linux import process_info
 from agentfsd.state.daemon_config import SessionKind
 from agentfsd.types import ControlOpener, LowerNews
 
 if TYPE_CHECKING:
-    from agentfsd.binding.table import Bindings
     from agentfsd.fuse.pyfuse3_session import Pyfuse3Session
 
 log = logging.getLogger(__name__)
@@ -38,14 +38,14 @@ class FuseMount:
     """``kind`` and ``why`` tell which session serves the mount point, and why that one."""
 
     def __init__(
-        self, overlay: Overlay, bindings: "Bindings", control: ControlOpener, watch: LowerNews | None,
+        self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None,
         mountpoint: str, options: frozenset[str], wanted: SessionKind, branch_mounts: BranchMounts,
     ) -> None:  # fmt: skip
         self.connections = Connections(overlay, bindings, control, watch)
         self.connections.moves_atime = not options & {"noatime", "ro"}
         self._mountpoint, self._options, self._wanted = mountpoint, options, wanted
-        self._healer = DentryReviver(mountpoint)
-        self.operations = self._operations()
+        self._reviver = DentryReviver(mountpoint)
+        self.main = self._connection()
         self._reactor = Reactor()
         self.connections.locks.start = self._reactor.start_aside
         self._libfuse: Pyfuse3Session | None = None
@@ -59,10 +59,8 @@ class FuseMount:
             branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks
         )
 
-    def _operations(self, tree_id: str = "") -> Operations:
-        made = Operations(self.connections, Notifier(), None if tree_id else self._healer, tree_id)
-        self.connections.add(made)
-        return made
+    def _connection(self, tree_id: str = "") -> Connection:
+        return Connection.make(self.connections, Notifier(), None if tree_id else self._reviver, tree_id)
 
     # -- beginning
 
@@ -90,11 +88,11 @@ class FuseMount:
             from agentfsd.fuse.pyfuse3_session import Pyfuse3Session
         except ImportError as exc:
             raise OSError(errno.ENOSYS, f"pyfuse3 cannot be imported: {exc} (`agentfsd doctor` says more)") from exc
-        return Pyfuse3Session(self.operations, self._mountpoint, self._options)
+        return Pyfuse3Session(self.main, self._mountpoint, self._options)
 
     def _mount_native(self) -> None:
         fd = fuse_device.mount(self._mountpoint, self._options)
-        session = native.NativeSession(self.operations, self._reactor, fd, "cached")
+        session = native.NativeSession(self.main, self._reactor, fd, "cached")
         try:
             session.shake_hands()
         except BaseException:
@@ -111,17 +109,17 @@ class FuseMount:
         return mounted.options if mounted is not None else self._options
 
     def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
-        operations = self._operations(tree_id)
-        operations.device = device
+        connection = self._connection(tree_id)
+        connection.cache.device = device
         chosen: native.IoMode = _BEST if io == "auto" else cast(native.IoMode, io)
-        session = native.NativeSession(operations, self._reactor, fd, chosen)
+        session = native.NativeSession(connection, self._reactor, fd, chosen)
         try:
             session.shake_hands()
         except BaseException:
-            self.connections.remove(operations)
+            self.connections.remove(connection.cache)
             session.abandon()
             raise
-        self.connections.run_begins(tree_id, self.operations)
+        self.connections.run_begins(tree_id, self.main.cache)
         self._reactor.add(session)
         return session
 
@@ -141,18 +139,18 @@ class FuseMount:
     def _bound(self, branch_id: str) -> None:
         self.connections.before_binding(branch_id)
         if branch_id != self.connections.overlay.default_id:
-            self.operations.diverge()
+            self.main.cache.diverge()
 
     def unite(self) -> None:
         """Call now and then: when nobody is bound to another branch any more, names may be cached again."""
         default_id = self.connections.overlay.default_id
         self.connections.bound_to &= self.connections.bindings.branches()
-        if not self.operations.nodes.uniform_id and not self.connections.bindings.sees_other_than(default_id):
-            self.operations.unite()
+        if not self.main.nodes.uniform_id and not self.connections.bindings.sees_other_than(default_id):
+            self.main.cache.unite(default_id)
 
     async def serve(self) -> None:
         """Answers requests until the file system is unmounted and no other connection is left, or terminate() is called."""
-        self._healer.start()
+        self._reviver.start()
         try:
             async with trio.open_nursery() as nursery:
                 if self._libfuse is not None:
@@ -163,10 +161,10 @@ class FuseMount:
                 else:
                     assert self._native is not None
                     self._reactor.add(self._native)
-                    self.operations.unite()
+                    self.main.cache.unite(self.connections.overlay.default_id)
                     await self._reactor.serve(self._is_over)
         finally:
-            self._healer.stop()
+            self._reviver.stop()
 
     def _is_over(self) -> bool:
         main_ended = self._native.ended if self._native is not None else self._libfuse_ended
@@ -181,7 +179,7 @@ class FuseMount:
 
     async def settled(self) -> None:
         """Returns when the kernel has taken every notification of what changed so far."""
-        await self.operations.settled()
+        await self.connections.settled()
 
     def pages_back_soon(self, inode: Inode, patience_s: float) -> bool:
         """Whether the kernel gives back a file's pages, so that we have what was changed in mappings, within that time on each
@@ -211,34 +209,34 @@ class FuseMount:
 
     async def flush_mapped(self, branch_id: str | None) -> None:
         """Has the pages written back that processes have mapped for writing on connections of their own branch."""
-        for operations in self.connections.all:
-            tree_id = operations.nodes.top.tree_id
-            if not tree_id or branch_id not in (None, tree_id) or not operations.device:
+        for cache in self.connections.all:
+            tree_id = cache.tree_id
+            if not tree_id or branch_id not in (None, tree_id) or not cache.device:
                 continue
             pids = [found.pid for found in self.connections.bindings.bindings() if found.branch_id == tree_id]
-            mapped = await _mapped_for_writing(pids, operations.device)
-            for node in operations.nodes.files() if mapped != set() else ():
+            mapped = await _mapped_for_writing(pids, cache.device)
+            for node in cache.nodes.files() if mapped != set() else ():
                 if node.has_pages if mapped is None else node.inode.ino in mapped:
-                    operations.notifier.expire_data(node.id)
-            await operations.notifier.settled()
+                    cache.notifier.expire_data(node.id)
+            await cache.notifier.settled()
 
     @property
     def writers(self) -> int:
         """Files that are open for writing, as far as we are told."""
-        return sum(operations.writers for operations in self.connections.all)
+        return sum(cache.handles.writers for cache in self.connections.all)
 
     def sessions(self) -> list[tuple[str, str, str]]:
         """Branch id ("" for the mount point's), kind of session and io of each connection."""
         found = [("", "pyfuse3", "cached")] if self._libfuse is not None else []
-        return found + [(session.operations.nodes.top.tree_id, session.kind, session.io) for session in self._reactor.sessions()]
+        return found + [(session.connection.cache.tree_id, session.kind, session.io) for session in self._reactor.sessions()]
 
     def measure(self) -> dict[str, int]:
         """What the kernel has of us."""
         return {
-            "notifications": sum(operations.notifier.waiting for operations in self.connections.all),
+            "notifications": sum(cache.notifier.waiting for cache in self.connections.all),
             "connections": len(self.connections.all),
-            "nodes": sum(len(operations.nodes) for operations in self.connections.all),
-            "handles": sum(len(operations.handles) for operations in self.connections.all),
+            "nodes": sum(len(cache.nodes) for cache in self.connections.all),
+            "handles": sum(len(cache.handles) for cache in self.connections.all),
         }
 
 

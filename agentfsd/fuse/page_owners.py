@@ -7,14 +7,11 @@ is slow, and right: SQLite's shared memory in WAL mode works across it.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 import trio
 
 from agentfsd.core.tree import Inode
-
-if TYPE_CHECKING:
-    from agentfsd.fuse.base import Base
+from agentfsd.fuse.kernel_cache import KernelCache
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +23,13 @@ class PageOwner:
 
     __slots__ = ("handles", "holder", "turn", "was_touched")
 
-    def __init__(self, holder: "Base") -> None:
+    def __init__(self, holder: KernelCache) -> None:
         self.holder = holder
         self.handles = 0  # open for writing at the mount point
         self.turn = trio.Lock()
         self.was_touched = False
 
-    def is_open_to(self, connection: "Base") -> bool:
+    def is_open_to(self, connection: KernelCache) -> bool:
         """Whether a request of that connection may be answered at once.
 
         While the holder has to give its pages back it is still answered: its kernel side holds locks until then, for which giving
@@ -43,7 +40,7 @@ class PageOwner:
         self.was_touched = True
         return True
 
-    async def take(self, inode: Inode, connection: "Base") -> None:
+    async def take(self, inode: Inode, connection: KernelCache) -> None:
         """Returns when no other connection has pages of the file."""
         async with self.turn:
             other = self.holder
@@ -52,7 +49,7 @@ class PageOwner:
             for _ in range(_ROUNDS):
                 self.was_touched = False
                 node = other.nodes.find_file(inode)
-                if node is None or other not in connection.connections.all:
+                if node is None or not other.is_open:
                     break
                 other.notifier.expire_data(node.id)
                 await other.notifier.settled()
@@ -75,24 +72,24 @@ class PageOwners:
     def of(self, inode: Inode) -> PageOwner | None:
         return self._by_inode.get(inode)
 
-    def has_all(self, inode: Inode, connection: "Base | None") -> bool:
+    def has_all(self, inode: Inode, connection: KernelCache | None) -> bool:
         """Whether no other connection than that one can have pages of a file."""
-        contest = self._by_inode.get(inode)
-        return contest is not None and contest.holder is connection
+        owner = self._by_inode.get(inode)
+        return owner is not None and owner.holder is connection
 
-    def begin(self, inode: Inode, holder: "Base") -> None:
+    def begin(self, inode: Inode, holder: KernelCache) -> None:
         """For each handle that is open for writing at the mount point."""
-        contest = self._by_inode.get(inode)
-        if contest is None:
-            contest = self._by_inode[inode] = PageOwner(holder)
-        contest.handles += 1
+        owner = self._by_inode.get(inode)
+        if owner is None:
+            owner = self._by_inode[inode] = PageOwner(holder)
+        owner.handles += 1
 
     def end(self, inode: Inode) -> None:
         """For each of these handles that is closed."""
-        contest = self._by_inode.get(inode)
-        if contest is not None:
-            contest.handles -= 1
-            if not contest.handles:
+        owner = self._by_inode.get(inode)
+        if owner is not None:
+            owner.handles -= 1
+            if not owner.handles:
                 del self._by_inode[inode]
 
     def drop_tree(self, tree_id: str) -> None:

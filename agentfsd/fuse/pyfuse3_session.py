@@ -1,4 +1,4 @@
-"""The session through pyfuse3: mounting, and each request into Operations and back. One connection per process."""
+"""The session through pyfuse3: mounting, and each request to ``handlers/`` and back. One connection per process."""
 
 import errno
 import itertools
@@ -14,12 +14,22 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse import pyfuse3_entries
-from agentfsd.fuse.base import DirHandle, FileHandle
+from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.errno_map import errno_of
-from agentfsd.fuse.files import is_acl
+from agentfsd.fuse.handlers import (
+    control_directory,
+    creation,
+    extended_attributes,
+    file_data,
+    file_handles,
+    listing,
+    lookup,
+    node_attributes,
+    removal,
+)
+from agentfsd.fuse.handles import DirHandle, FileHandle
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.notifier import all_taken
-from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import AttributesReply, CallContext, LookupReply
 from agentfsd.fuse.request_profiling import look_closer
 
@@ -40,9 +50,9 @@ def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
         began_ns, failed = time.monotonic_ns(), 1
         node, tid = self.asked_about(op, args)  # before: a release forgets whose it was
         try:
-            found = await method(self, *args, **kwargs)
+            reply = await method(self, *args, **kwargs)
             failed = 0
-            return found
+            return reply
         except FUSEError:
             raise
         except Exception as exc:  # noqa: BLE001 - becomes an errno
@@ -58,9 +68,9 @@ class Pyfuse3Session:
 
     kind = "pyfuse3"
 
-    def __init__(self, operations: Operations, mountpoint: str, options: frozenset[str]) -> None:
-        self.operations = operations
-        self._requests = _Requests(operations)
+    def __init__(self, connection: Connection, mountpoint: str, options: frozenset[str]) -> None:
+        self.connection = connection
+        self._requests = _Requests(connection)
         self._mountpoint, self._options = mountpoint, options
         self._mounted = False
 
@@ -75,12 +85,12 @@ class Pyfuse3Session:
 
     async def serve(self) -> None:
         """Answers requests until the file system is unmounted or terminate() is called."""
-        self.operations.notifier.start(_fuse_descriptor(), expires=_kernel_version() >= _EXPIRES_SINCE)
-        self.operations.unite()
+        self.connection.notifier.start(_fuse_descriptor(), expires=_kernel_version() >= _EXPIRES_SINCE)
+        self.connection.cache.unite(self.connection.overlay.default_id)
         try:
             await pyfuse3.main()
         finally:
-            self.operations.notifier.stop()
+            self.connection.notifier.stop()
 
     def terminate(self) -> None:
         """Asks serve() to return; the mount stays until close()."""
@@ -100,29 +110,29 @@ class _Requests(pyfuse3.Operations):
     enable_writeback_cache = False  # a snapshot would miss acknowledged writes that the kernel still holds
     enable_acl = True
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self._ops = operations
-        self._traffic = operations.connections.traffic
+        self._conn = connection
+        self._traffic = connection.shared.traffic
 
     async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         while True:
             try:
-                found = handler(*args, **kwargs)
+                reply = handler(*args, **kwargs)
                 break
             except NameReserved as exc:
                 await exc.over()
-        if self._ops.unsettled:
-            await all_taken(self._ops.take_unsettled())
-        return found
+        if self._conn.changes.unsettled:
+            await all_taken(self._conn.changes.take_unsettled())
+        return reply
 
     def asked_about(self, op: str, args: tuple[Any, ...]) -> tuple[int, int]:
         """The node and the thread that a request is about, 0 where nobody knows; of an open file whoever opened it."""
         if op not in _BY_HANDLE:
             return (0 if op in _ABOUT_NONE else args[0]), next((one.pid for one in args if isinstance(one, RequestContext)), 0)
-        handle = self._ops.handles.get(args[0])
+        handle = self._conn.handles.get(args[0])
         if isinstance(handle, FileHandle):
-            node = self._ops.nodes.find_file(handle.inode)
+            node = self._conn.nodes.find_file(handle.inode)
             return (node.id if node is not None else 0), handle.opener
         return (handle.node.id, 0) if isinstance(handle, DirHandle) else (0, 0)
 
@@ -132,91 +142,91 @@ class _Requests(pyfuse3.Operations):
         tally.total_ns += took_ns
         tally.classes[took_ns.bit_length()] += 1
         if took_ns > self._traffic.slow.limit_ns or self._traffic.profiles:
-            look_closer(self._ops, op, took_ns, node, tid)
+            look_closer(self._conn, op, took_ns, node, tid)
 
     # -- names
 
     @_counted
-    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        found = await self._do(self._ops.lookup, parent_inode, name, _context(ctx))
-        if not found.node and not found.entry_s:
+    async def lookup(self, parent_id: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        reply = await self._do(lookup.lookup, self._conn, parent_id, name, _context(ctx))
+        if not reply.node_id and not reply.entry_s:
             raise FUSEError(errno.ENOENT)
-        return _entry(found)
+        return _entry(reply)
 
     @_counted
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        for number, count in inode_list:
-            self._ops.forget(number, count)
+        for node_id, count in inode_list:
+            lookup.forget(self._conn, node_id, count)
 
     @_counted
-    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._do(self._ops.mkdir, parent_inode, name, mode, _context(ctx)))
+    async def mkdir(self, parent_id: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(creation.mkdir, self._conn, parent_id, name, mode, _context(ctx)))
 
     @_counted
-    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._do(self._ops.mknod, parent_inode, name, mode, rdev, _context(ctx)))
+    async def mknod(self, parent_id: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(creation.mknod, self._conn, parent_id, name, mode, rdev, _context(ctx)))
 
     @_counted
-    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._do(self._ops.symlink, parent_inode, name, target, _context(ctx)))
+    async def symlink(self, parent_id: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(creation.symlink, self._conn, parent_id, name, target, _context(ctx)))
 
     @_counted
     async def create(
-        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+        self, parent_id: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        handle, _, found = await self._do(self._ops.create, parent_inode, name, mode, flags, _context(ctx))
+        handle, _, reply = await self._do(creation.create, self._conn, parent_id, name, mode, flags, _context(ctx))
         self._opened_by(handle, ctx.pid)
-        return FileInfo(fh=handle, keep_cache=True), _entry(found)
+        return FileInfo(fh=handle, keep_cache=True), _entry(reply)
 
     @_counted
-    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._do(self._ops.link, inode, new_parent_inode, new_name, _context(ctx)))
+    async def link(self, node_id: int, new_parent_id: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
+        return _entry(await self._do(creation.link, self._conn, node_id, new_parent_id, new_name, _context(ctx)))
 
     @_counted
-    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self._do(self._ops.unlink, parent_inode, name, _context(ctx))
+    async def unlink(self, parent_id: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(removal.unlink, self._conn, parent_id, name, _context(ctx))
 
     @_counted
-    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self._do(self._ops.rmdir, parent_inode, name, _context(ctx))
+    async def rmdir(self, parent_id: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(removal.rmdir, self._conn, parent_id, name, _context(ctx))
 
     @_counted
     async def rename(
-        self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: RequestContext
+        self, old_parent_id: int, old_name: bytes, new_parent_id: int, new_name: bytes, flags: int, ctx: RequestContext
     ) -> None:
-        await self._do(self._ops.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, _context(ctx))
+        await self._do(removal.rename, self._conn, old_parent_id, old_name, new_parent_id, new_name, flags, _context(ctx))
 
     @_counted
-    async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        return await self._do(self._ops.opendir, inode, _context(ctx))
+    async def opendir(self, node_id: int, ctx: RequestContext) -> int:
+        return await self._do(listing.opendir, self._conn, node_id, _context(ctx))
 
     @_counted
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         await self._do(self._fill, fh, start_id, token)
 
     def _fill(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        for name, found, following in self._ops.read_directory(fh, start_id):
-            if not pyfuse3.readdir_reply(token, name, _entry(found), following):
-                self._ops.untaken(found)
+        for name, reply, following in listing.read_directory(self._conn, fh, start_id):
+            if not pyfuse3.readdir_reply(token, name, _entry(reply), following):
+                listing.untaken(self._conn, reply)
                 return
 
     @_counted
     async def releasedir(self, fh: int) -> None:
-        self._ops.releasedir(fh)
+        listing.releasedir(self._conn, fh)
 
     @_counted
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        await self._ops.sync_names()
+        await listing.sync_names(self._conn)
 
     # -- one inode
 
     @_counted
-    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
-        return _attributes(inode, await self._do(self._ops.getattr, inode, _context(ctx)))
+    async def getattr(self, node_id: int, ctx: RequestContext) -> EntryAttributes:
+        return _attributes(node_id, await self._do(node_attributes.getattr_, self._conn, node_id, _context(ctx)))
 
     @_counted
     async def setattr(
-        self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
+        self, node_id: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
         new = NewAttributes(
             mode=attr.st_mode if fields.update_mode else None,
@@ -228,67 +238,69 @@ class _Requests(pyfuse3.Operations):
         )
         caller, by_handle = _context(ctx), fh is not None
         if new.size:
-            await self._copy_ahead(await self._do(self._ops.file_to_resize, inode, by_handle, caller))
-        setattr_ = self._ops.setattr
-        return _attributes(inode, await self._do(setattr_, inode, new, by_handle, caller, keeps_setid=ctx.uid == 0))
+            await self._copy_ahead(await self._do(node_attributes.file_to_resize, self._conn, node_id, by_handle, caller))
+        setattr_ = node_attributes.setattr_
+        reply = await self._do(setattr_, self._conn, node_id, new, by_handle, caller, keeps_setid=ctx.uid == 0)
+        return _attributes(node_id, reply)
 
     async def _copy_ahead(self, inode: Inode | None) -> None:
-        if inode is not None and self._ops.must_copy(inode):
-            await self._ops.copy_ahead(inode)
+        if inode is not None:
+            await file_data.copy_ahead(self._conn, inode)
 
     @_counted
-    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
-        return await self._do(self._ops.readlink, inode, _context(ctx))
+    async def readlink(self, node_id: int, ctx: RequestContext) -> bytes:
+        return await self._do(node_attributes.readlink, self._conn, node_id, _context(ctx))
 
     @_counted
-    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        return await self._do(self._ops.getxattr, inode, name, _context(ctx))
+    async def getxattr(self, node_id: int, name: bytes, ctx: RequestContext) -> bytes:
+        return await self._do(extended_attributes.getxattr, self._conn, node_id, name, _context(ctx))
 
     @_counted
-    async def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
-        return await self._do(self._ops.listxattr, inode, _context(ctx))
+    async def listxattr(self, node_id: int, ctx: RequestContext) -> list[bytes]:
+        return await self._do(extended_attributes.listxattr, self._conn, node_id, _context(ctx))
 
     @_counted
-    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+    async def setxattr(self, node_id: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         caller = _context(ctx)
-        in_group = not is_acl(name) or _is_in_group(ctx, (await self._do(self._ops.getattr, inode, caller)).attributes.gid)
-        await self._do(self._ops.setxattr, inode, name, value, 0, caller, in_group=in_group)
+        in_group = not extended_attributes.is_access_acl(name) or _is_in_group(
+            ctx, (await self._do(node_attributes.getattr_, self._conn, node_id, caller)).attributes.gid
+        )
+        await self._do(extended_attributes.setxattr, self._conn, node_id, name, value, 0, caller, in_group=in_group)
 
     @_counted
-    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self._do(self._ops.removexattr, inode, name, _context(ctx))
+    async def removexattr(self, node_id: int, name: bytes, ctx: RequestContext) -> None:
+        await self._do(extended_attributes.removexattr, self._conn, node_id, name, _context(ctx))
 
     @_counted
-    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+    async def open(self, node_id: int, flags: int, ctx: RequestContext) -> FileInfo:
         caller = _context(ctx)
-        text = await self._do(self._ops.open_text, inode, caller)
+        text = await self._do(control_directory.open_text, self._conn, node_id, caller)
         if text is not None:
             return FileInfo(fh=await text, direct_io=True, keep_cache=False)
-        handle, _ = await self._do(self._ops.open, inode, flags, caller)
+        handle, _ = await self._do(file_handles.open_file, self._conn, node_id, flags, caller)
         self._opened_by(handle, ctx.pid)
-        return FileInfo(fh=handle, keep_cache=True)  # pages stay good: see Base
+        return FileInfo(fh=handle, keep_cache=True)  # pages stay good: notifications drop what changes otherwise
 
     @_counted
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        found = await self._do(self._ops.read, fh, size, off)
-        self._traffic.read_bytes += len(found)
-        return found
+        inode = file_handles.file_of(self._conn, fh)
+        if inode is None:
+            return await self._do(control_directory.read_text, self._conn, fh, size, off)
+        return await self._do(file_data.read, self._conn, inode, size, off)
 
     @_counted
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        inode = self._ops.file_of(fh)
+        inode = file_handles.file_of(self._conn, fh)
         if inode is None:
-            await (await self._do(self._ops.write_text, fh, buf))
+            await (await self._do(control_directory.write_text, self._conn, fh, buf))
             return len(buf)
         await self._copy_ahead(inode)
-        keeps_setid, (_, opener) = self._ops.may_keep_setid(fh), self.asked_about("write", (fh,))
-        written = await self._do(self._ops.write, inode, buf, off, keeps_setid=keeps_setid, tid=opener)
-        self._traffic.written_bytes += written
-        return written
+        keeps_setid, (_, opener) = file_handles.may_keep_setid(self._conn, fh), self.asked_about("write", (fh,))
+        return await self._do(file_data.write, self._conn, inode, buf, off, keeps_setid=keeps_setid, tid=opener)
 
     def _opened_by(self, handle: int, tid: int) -> None:
         """libfuse does not say who reads and writes: whoever opened the file is taken for it."""
-        opened = self._ops.handles.get(handle)
+        opened = self._conn.handles.get(handle)
         if isinstance(opened, FileHandle):
             opened.opener = tid
 
@@ -298,24 +310,24 @@ class _Requests(pyfuse3.Operations):
 
     @_counted
     async def release(self, fh: int) -> None:
-        self._ops.release(fh)
+        file_handles.release(self._conn, fh)
 
     @_counted
     async def fsync(self, fh: int, datasync: bool) -> None:
-        inode = self._ops.file_of(fh)
+        inode = file_handles.file_of(self._conn, fh)
         if inode is not None:
-            await self._ops.sync(inode, data_only=datasync)
+            await file_data.sync(inode, data_only=datasync)
 
     @_counted
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
-        found, reply = await self._do(self._ops.statfs), StatvfsData()
+        stored, reply = await self._do(node_attributes.statfs, self._conn), StatvfsData()
         for field in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
-            setattr(reply, field, getattr(found, field))
+            setattr(reply, field, getattr(stored, field))
         reply.f_namemax = 255
         return reply
 
     @_counted
-    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
+    async def access(self, node_id: int, mode: int, ctx: RequestContext) -> bool:
         return True  # the kernel checks permissions itself (default_permissions)
 
 
@@ -324,14 +336,14 @@ def _context(ctx: RequestContext) -> CallContext:
     return CallContext(ctx.pid, ctx.uid, ctx.gid)
 
 
-def _entry(found: LookupReply) -> EntryAttributes:
-    if found.attributes is None:
-        return pyfuse3_entries.missing(found.entry_s)
-    return pyfuse3_entries.make(found.node, found.attributes, found.entry_s, found.attr_s)
+def _entry(reply: LookupReply) -> EntryAttributes:
+    if reply.attributes is None:
+        return pyfuse3_entries.missing(reply.entry_s)
+    return pyfuse3_entries.make(reply.node_id, reply.attributes, reply.entry_s, reply.attr_s)
 
 
-def _attributes(number: int, found: AttributesReply) -> EntryAttributes:
-    return pyfuse3_entries.make(number, found.attributes, 0.0, found.attr_s)
+def _attributes(node_id: int, reply: AttributesReply) -> EntryAttributes:
+    return pyfuse3_entries.make(node_id, reply.attributes, 0.0, reply.attr_s)
 
 
 def _is_in_group(ctx: RequestContext, gid: int) -> bool:

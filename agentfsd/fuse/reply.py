@@ -19,9 +19,9 @@ class CallContext(NamedTuple):
 
 
 class LookupReply(NamedTuple):
-    """The answer to LOOKUP and its kind; ``node`` 0 with no attributes: there is no such name."""
+    """The answer to LOOKUP and its kind; ``node_id`` 0 with no attributes: there is no such name."""
 
-    node: int
+    node_id: int
     attributes: Attributes | None
     entry_s: float
     attr_s: float
@@ -35,7 +35,7 @@ class AttributesReply(NamedTuple):
 
 
 class ListedName(NamedTuple):
-    """One name of a listing; ``entry.node`` is 0 where the kernel takes number and type only."""
+    """One name of a listing; ``entry.node_id`` is 0 where the kernel takes number and type only."""
 
     name: bytes
     entry: LookupReply

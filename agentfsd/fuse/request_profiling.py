@@ -3,16 +3,16 @@
 import os
 import time
 
+from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
-from agentfsd.fuse.operations import Operations
 from agentfsd.telemetry.slow_requests import SlowOperation
 
 
-def look_closer(operations: Operations, op: str, took_ns: int, node: int, tid: int) -> None:
+def look_closer(connection: Connection, op: str, took_ns: int, node_id: int, tid: int) -> None:
     """After the answer to a request that was about that node (0: nobody knows)."""
-    connections = operations.connections
+    connections = connection.shared
     traffic = connections.traffic
-    place = _place(operations.nodes, node)
+    place = _place(connection.nodes, node_id)
     if place is None:  # a control request, at which the room that answers it has looked
         return
     tree_id, where = place
@@ -25,10 +25,10 @@ def look_closer(operations: Operations, op: str, took_ns: int, node: int, tid: i
     traffic.slow.note(SlowOperation(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
 
 
-def _place(nodes: NodeTable, number: int) -> tuple[str, str] | None:
+def _place(nodes: NodeTable, node_id: int) -> tuple[str, str] | None:
     """The branch or snapshot ("" for the caller's) and the path; None for what is virtual."""
     try:
-        node = nodes[number]
+        node = nodes[node_id]
     except OSError:
         return nodes.top.tree_id, "?"
     if isinstance(node, FileNode):

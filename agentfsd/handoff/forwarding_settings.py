@@ -4,19 +4,11 @@ import fnmatch
 import os
 from dataclasses import dataclass
 
-from agentfsd.core.policy_settings import bytes_of
+from agentfsd.core.policy_settings import Setting, bytes_of
 from agentfsd.errors import invalid
 from agentfsd.metadata.row_store import Store
 
 _MIB = 1 << 20
-_DEFAULTS = {
-    "enabled": "off",
-    "eager_upperization": "on",
-    "max_copy_bytes": str(64 * _MIB),
-    "require_reflink": "off",
-    "min_read_bytes": str(_MIB),
-    "allow": "",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +30,40 @@ class ForwardingSettings:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.allow for name in names)
 
 
+def _switch(value: str) -> str:
+    found = {"on": "on", "yes": "on", "true": "on", "off": "off", "no": "off", "false": "off"}.get(value.lower())
+    if found is None:
+        raise invalid(f"{value!r} is neither on nor off", "give on or off")
+    return found
+
+
+def _number_of_bytes(value: str) -> str:
+    size = bytes_of(value)
+    if size is None:
+        raise invalid(f"{value!r} is no number of bytes", "give a number, such as 1048576, 64M or 2G")
+    return str(size)
+
+
+def _words(value: str) -> str:
+    return " ".join(value.split())
+
+
+_DECLARED = (
+    Setting("enabled", "off", _switch, "on: programs get real descriptors; off: none does"),
+    Setting("eager_upperization", "on", _switch, "on: who only reads gets the branch's own content, too, copied up for this"),
+    Setting("max_copy_bytes", str(64 * _MIB), _number_of_bytes,
+            "how much is copied for this where blocks cannot be shared, such as 64M"),
+    Setting("require_reflink", "off", _switch, "on: nothing is copied"),
+    Setting("min_read_bytes", str(_MIB), _number_of_bytes,
+            "a program that only reads less than this gets no descriptor, such as 1M"),
+    Setting("allow", "", _words, "the programs, by path or name, with * and ?; empty: every one"),
+)  # fmt: skip
+SETTINGS = {setting.name: setting for setting in _DECLARED}
+
+
 def texts(store: Store) -> dict[str, str]:
-    """Return every setting by name, as it is stored."""
-    return {name: store.value(f"interpose.{name}") or default for name, default in _DEFAULTS.items()}
+    """Every setting by name, as it is stored."""
+    return {name: store.value(f"interpose.{name}") or setting.default for name, setting in SETTINGS.items()}
 
 
 def load(store: Store) -> ForwardingSettings:
@@ -52,30 +75,12 @@ def load(store: Store) -> ForwardingSettings:
 
 
 def check(name: str, value: str) -> str:
-    """Return the form in which a value is stored. Refusal for an unknown name, or a value that makes no sense."""
-    if name not in _DEFAULTS:
-        raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(_DEFAULTS)}", "no-such-setting")
-    if name.endswith("_bytes"):
-        value = str(_bytes(value))
-    elif name != "allow":
-        value = _switch(value)
-    return " ".join(value.split())
+    """Return a value as it is stored. Refusal for an unknown name or a value that makes no sense."""
+    if name not in SETTINGS:
+        raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(SETTINGS)}", "no-such-setting")
+    return SETTINGS[name].normalized(value)
 
 
 def write(store: Store, name: str, value: str) -> None:
     """Store a setting in the open transaction. Refusal like check()."""
     store.put_value(f"interpose.{name}", check(name, value))
-
-
-def _switch(value: str) -> str:
-    found = {"on": "on", "yes": "on", "true": "on", "off": "off", "no": "off", "false": "off"}.get(value.lower())
-    if found is None:
-        raise invalid(f"{value!r} is neither on nor off", "give on or off")
-    return found
-
-
-def _bytes(value: str) -> int:
-    size = bytes_of(value)
-    if size is None:
-        raise invalid(f"{value!r} is no number of bytes", "give a number, such as 1048576, 64M or 2G")
-    return size

@@ -5,7 +5,7 @@ The steps are taken by lower/commit_writer.py, in another thread: nothing here w
 
 import os
 import stat
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
+from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
@@ -23,9 +24,20 @@ from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttrib
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import WHITEOUT, OriginRow
+from agentfsd.repositories.before import OriginBefore
+from agentfsd.repositories.fitting import Fitted, Sides, fit
+from agentfsd.repositories.joining import Manner
+from agentfsd.repositories.reading import at
 from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
+
+_REAL = "the real directory"
+LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # of the branch's name, and of whether only its git branches come
+    "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
+    "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
+    "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
+}
 
 
 class Same(NamedTuple):
@@ -47,10 +59,16 @@ class Plan:
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories of git
 
 
-def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) -> Generator[tuple[int, int, str], None, Plan]:
-    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any."""
+def plan(
+    overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule, *, name: str = "the branch", as_branches: bool = False
+) -> Generator[tuple[int, int, str], None, Plan]:  # fmt: skip
+    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any.
+
+    *name*: the branch's. *as_branches*: nothing but its git branches, beside those of the lower.
+    """
     pairs: dict[bytes, EntryPair] = {}
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True, unseen=unseen):
@@ -60,6 +78,13 @@ def plan(overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule) ->
             yield len(pairs), 0, "changes"
     chosen = _with_directories(pairs, wanted) if wanted else pairs
     planner = _Planner(tree, rule, pairs.values())
+    if not wanted:
+        manner = LOWER_MANNERS[rule](name, as_branches)
+        moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
+        sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
+        fitted = yield from fit(overlay.parts, sides, moved, pairs, manner, always=True)
+        planner.add_fits(fitted)
+        chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
         yield done, len(chosen), "comparing with the lower"
@@ -123,7 +148,7 @@ class _Planner:
         if pair.unseen:
             message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
             self.plan.conflicts.append(Conflict(path, "type", message))
-        elif self._rule == "force" or not self._moved(pair):
+        elif self._rule == "force" or not self.has_moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
             return
@@ -153,7 +178,11 @@ class _Planner:
 
     # -- what moved
 
-    def _moved(self, pair: EntryPair) -> bool:
+    def origin_of(self, path: bytes) -> OriginRow | None:
+        """What the lower had at *path* when the branch changed that."""
+        return self._seen.row(path)
+
+    def has_moved(self, pair: EntryPair) -> bool:
         """Whether the lower has something else at that path than when the branch changed it."""
         path, now = pair.path, _in_lower(pair)
         row = self._seen.row(path)
@@ -212,6 +241,38 @@ class _Planner:
             return file.read()
 
     # -- steps
+
+    def add_fits(self, fitted: Fitted) -> None:
+        """Steps for what was decided of repositories: nothing that the lower has is removed with its directory."""
+        self.plan.conflicts += [Conflict(*clash) for clash in fitted.clashes]
+        self.plan.said += fitted.said
+        for one in sorted(fitted.fits, key=lambda one: one.path):
+            expected = _identity(origin.now_in_lower(self._tree, one.path))
+            if one.source is None:
+                if expected != ABSENT:
+                    self._note(one.path, None)
+                    self.plan.steps.append(Remove(one.path, expected))
+                continue
+            self._make_directories(one.path)
+            if one.content is None:
+                self._note(one.path, one.source)
+                self._put(one.path, one.source, expected, None)
+            else:
+                self._note(one.path, None, same=False)
+                look = one.look or attributes_of(one.source)
+                told = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected)
+                self.plan.steps.append(self._puts[one.path])
+
+    def _make_directories(self, path: bytes) -> None:
+        """Those above *path* that the lower has not: as in the branch, or else as the directory above."""
+        like: Inode = self._tree.root
+        for directory in _directories(path):
+            found = at(self._tree, directory)
+            like = found if found is not None and found.is_dir else like
+            if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
+                self._note(directory, found)
+                self._put(directory, like, ABSENT, None)
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
         self.plan.changed.append(path)

@@ -17,12 +17,15 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.seen_names import SeenNames
-from agentfsd.core.transplant import FileAttributes, attributes_of
+from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
+from agentfsd.repositories import fitting
+from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.joining import Manner, Way
 
 TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
 
@@ -38,7 +41,7 @@ class Step(NamedTuple):
     path: bytes
     source: Inode | None
     content: bytes | None = None
-    look: FileAttributes | None = None
+    look: WantedAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +57,19 @@ class Conflict:
 class Outcome:
     steps: list[Step] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``favor``: what wins where both sides changed the same; "" makes that a conflict. ``whole_files``: never merge by lines.
-    ``markers``: write text conflicts into the files, between markers, instead of refusing."""
+    ``markers``: write text conflicts into the files, between markers, instead of refusing. ``way``: how histories of git come
+    together."""
 
     favor: Favor = ""
     whole_files: bool = False
     markers: bool = False
+    way: Way = "merge"
 
 
 def git_favor(path: bytes) -> Favor:
@@ -79,10 +85,13 @@ def git_favor(path: bytes) -> Favor:
     return "ours" if inside.rpartition(b"/")[2] in _GIT_PASSING else ""
 
 
-def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = ()) -> Steps:
+def merge(
+    parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
+    names: tuple[str, str] = ("ours", "theirs"),
+) -> Steps:  # fmt: skip
     """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still.
 
-    *wanted*: what *theirs* changed at other paths stays out.
+    *wanted*: what *theirs* changed at other paths stays out. *names*: those of our branch and of theirs.
     """
     mine: dict[bytes, EntryPair] = {}
     his: dict[bytes, EntryPair] = {}
@@ -92,9 +101,19 @@ def merge(parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, want
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
+    fitted = fitting.Fitted()
+    if not wanted:
+        manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
+        fitted = yield from fitting.fit(parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+    for path in list(his) if rules.way == "beside" else fitted.decided:
+        mine.pop(path, None)
+        his.pop(path, None)
     _part_additions(theirs, his, mine, ours)
     _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his)
+    merger.outcome.steps += [Step(*one) for one in fitted.fits]
+    merger.outcome.conflicts += [Conflict(*one) for one in fitted.clashes]
+    merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
         merger.decide(path)

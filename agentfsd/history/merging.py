@@ -13,6 +13,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
 from agentfsd.history.merge import Conflict, Outcome, Rules, Step, merge
 from agentfsd.history.paths import touches
+from agentfsd.repositories import layout
 
 _T = TypeVar("_T")
 
@@ -32,6 +33,7 @@ class Merged:
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # of histories of git
 
 
 Objects = Callable[[Tree, Tree, Sequence[bytes]], list[Conflict]]
@@ -86,14 +88,16 @@ def _attempt(
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
-            fits = base_layer == seen and now is ours and not wanted
+            fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
                 result.how, now = "fast-forward", theirs
                 result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
             else:
                 base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted)
+                names = overlay.refs.branch(target_id).name, overlay.refs.find(source).name
+                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, names)
                 result.conflicts += outcome.conflicts
+                result.said += outcome.said
                 result.how = "merged"
                 if now is ours or now.read_only:
                     now = held.enter_context(overlay.trees.scratch(now))
@@ -103,7 +107,7 @@ def _attempt(
         result.conflicts[:0] = objects(ours, now, result.changed) if objects is not None else []
         if result.how == "nothing" or result.conflicts or dry_run:
             return result
-        merged = [] if wanted else merged
+        merged = [] if wanted or rules.way == "beside" else merged
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
@@ -111,10 +115,12 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """Whether taking all of *theirs* over is no merge of the two.
 
     It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
-    a directory that *theirs* had made.
+    a directory that *theirs* had made, or take over what git has checked out or is doing in *theirs*.
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
+        if pair is not None and layout.is_of_one_checkout(pair.path):
+            return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
         yield 0, 0, "changes"

@@ -18,7 +18,7 @@ from agentfsd.errors import DamagedContent, Refusal
 from agentfsd.escape import quoted
 from agentfsd.history.compare import Content, Pair
 from agentfsd.history.paths import touches
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 
 MAX_FILE_BYTES = 64 << 20  # of a larger file there is no patch
 _STEP_BYTES = 8 << 20  # a smaller file is read in one step: no write of anybody's falls between
@@ -31,7 +31,7 @@ _SPECIAL = {
 
 
 def read(
-    old: Tree, new: Tree, changes: list[Change], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
+    old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
 ) -> Generator[Progress, None, list[Pair]]:
     """Copies both versions of what changed to the end of an empty spool and returns what lies where, in the order of *changes*.
 
@@ -64,7 +64,7 @@ class _Files:
     In a change below a renamed directory, what was there before goes by the directory's new name too.
     """
 
-    def __init__(self, old: Tree, new: Tree, changes: list[Change], wanted: tuple[bytes, ...]) -> None:
+    def __init__(self, old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...]) -> None:
         self._old, self._new, self._changes, self._wanted = old, new, changes, wanted
         self._listed = {change.path for change in changes}
         self._moved = {change.path: change.old_path for change in changes if change.status == "R"}
@@ -75,7 +75,7 @@ class _Files:
                 if touches(self._wanted, *(name for name in (path, old_path) if name is not None)):
                     yield index, status, old_path, path
 
-    def _of(self, change: Change) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+    def _of(self, change: PathChange) -> Iterator[tuple[str, bytes | None, bytes | None]]:
         old_path = None if change.status == "A" else self._before(change.old_path or change.path)
         path = None if change.status == "D" else change.path
         yield change.status, old_path, path

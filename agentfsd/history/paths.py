@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from agentfsd.errors import invalid
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 
 
 def parse(paths: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -19,7 +19,7 @@ def _plain(path: bytes) -> bytes:
     return b"/".join(name for name in names if name not in (b"", b"."))
 
 
-def among(changes: list[Change], wanted: tuple[bytes, ...]) -> list[Change]:
+def among(changes: list[PathChange], wanted: tuple[bytes, ...]) -> list[PathChange]:
     """The changes that a filter lets through; a rename counts by either of its names."""
     return [change for change in changes if touches(wanted, change.path, change.old_path)] if wanted else changes
 

@@ -10,14 +10,7 @@ import os
 import shutil
 import subprocess
 
-from agentfs_host.mount_table import FSTYPE as FSTYPE
-from agentfs_host.mount_table import Mounted as Mounted
-from agentfs_host.mount_table import is_dead as is_dead
-from agentfs_host.mount_table import mount_at as mount_at
-from agentfs_host.mount_table import mount_of as mount_of
-from agentfs_host.mount_table import mount_table as mount_table
-from agentfs_host.mount_table import resolved as resolved
-from agentfs_host.mount_table import unescape
+from agentfs_host.mount_table import FSTYPE, is_dead, mount_at, resolved, unescape
 
 FUSE_DEVICE = "/dev/fuse"
 

@@ -1,13 +1,21 @@
 """The database's tables, one comment a column, and the steps from each older version to this one.
 
-The DDL is the authority on what is stored; code that disagrees with it is wrong. All of it is for SQLite 3.31, the oldest in use.
+The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
 SCHEMA_VERSION = 5
 
 DDL = """
--- Facts about the whole state directory: lower (what it was made for), created_ns; policy.NAME; temporary: ids of the
--- branches and snapshots that belong to a conversation, and go with it or at the next start.
+-- Values of the whole state directory, by key:
+--   lower                    what the state was made for
+--   policy.NAME              a setting that is not at its default
+--   interpose.NAME           likewise, of what is handed to the preloaded library
+--   temporary                ids of the branches and snapshots that go with their conversation, or at the next start
+--   journal                  the last record of the journal that this database has, and how many commits it has had
+--   first object             the first object that this daemon may have made
+--   snapshots of BRANCH      the number of the last snapshot that got its name from the branch's
+--   lower moved              the last commit whose moves in the lower are in the rows
+--   written past us BRANCH   1: files of the branch may be open for writing in processes that outlive the daemon
 CREATE TABLE fact (
     key    TEXT PRIMARY KEY,
     value  TEXT NOT NULL

@@ -13,9 +13,9 @@ LOG_BYTES = 4 << 20
 LEVELS = ("debug", "info", "warning", "error")
 
 
-def start_log(orders: DaemonConfig, state: state_directory.StateDirectory) -> None:
+def start_log(config: DaemonConfig, state: state_directory.StateDirectory) -> None:
     """To the journal, the terminal, or STATE/daemon.log."""
-    logging.basicConfig(level=_level(os.environ.get("AGENTFS_LOG", "INFO")), handlers=[_handler(orders, state)])
+    logging.basicConfig(level=_level(os.environ.get("AGENTFS_LOG", "INFO")), handlers=[_handler(config, state)])
 
 
 def _level(name: str) -> str:
@@ -24,13 +24,13 @@ def _level(name: str) -> str:
     return name.upper()
 
 
-def _handler(orders: DaemonConfig, state: state_directory.StateDirectory) -> logging.Handler:
-    if orders.foreground and journald.listens(2):
-        return journald.handler({"AGENTFS_MOUNT": orders.mountpoint, "AGENTFS_LOWER": orders.lower, "AGENTFS_STATE": state.path})
+def _handler(config: DaemonConfig, state: state_directory.StateDirectory) -> logging.Handler:
+    if config.foreground and journald.listens(2):
+        return journald.handler({"AGENTFS_MOUNT": config.mountpoint, "AGENTFS_LOWER": config.lower, "AGENTFS_STATE": state.path})
     handler = (
-        logging.StreamHandler() if orders.foreground
+        logging.StreamHandler() if config.foreground
         else logging.handlers.RotatingFileHandler(state.log, maxBytes=LOG_BYTES, backupCount=1)
     )  # fmt: skip
     text = journald.OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(json_log.JsonFormatter() if orders.log_format == "json" else text)
+    handler.setFormatter(json_log.JsonFormatter() if config.log_format == "json" else text)
     return handler

@@ -32,7 +32,7 @@ LogFormat = Literal["text", "json"]
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One daemon's orders, as JSON on its way from the command line. All paths are absolute."""
+    """The config of one daemon, as JSON on its way from the command line. All paths are absolute."""
 
     lower: str
     mountpoint: str
@@ -55,7 +55,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def check(config: DaemonConfig) -> DaemonConfig:
-    """The same orders with every path resolved; Refusal when they make no sense together."""
+    """Return the same config with every path resolved; Refusal when they make no sense together."""
     for path in (config.lower, config.mountpoint, config.state):
         _check_text(path)
     resolved = msgspec.structs.replace(

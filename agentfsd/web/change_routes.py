@@ -63,7 +63,7 @@ class ChangeRoutes:
         self._check()
         with self._overlay.client() as client:
             branch = client.show_branch(QueryParams(request).text("branch"))
-            found = client.diff(branch.id)
+            found = client.changes(branch.id).changes
         return self._pages.page(
             "discard.html", request, branch=branch, what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]),
             more=max(0, len(found) - SHOWN_CHANGES),

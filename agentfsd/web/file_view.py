@@ -15,7 +15,7 @@ _PROBE_BYTES = 8 << 10
 _STRAY_SHARE = 0.3  # of characters that are no UTF-8, above which it is no text
 
 
-class View(msgspec.Struct, kw_only=True, omit_defaults=True):
+class FileView(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``lines`` of text, or rows of ``hex`` (offset, bytes, characters). ``next``: where the next stretch begins, 0 at the end.
     ``notes``: what a person should know, in sentences."""
 
@@ -30,10 +30,10 @@ class View(msgspec.Struct, kw_only=True, omit_defaults=True):
     notes: list[str] = []
 
 
-def view(tree: ViewedTree, path: str, offset: int) -> View:
+def view(tree: ViewedTree, path: str, offset: int) -> FileView:
     """From *offset* on, which is the beginning or a ``next``. IsADirectoryError, FileNotFoundError, PathEscapeError."""
     entry = tree.stat(path)
-    made = View(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
+    made = FileView(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
     made.mode = f"{entry.mode & 0o7777:04o}" if entry.mode else ""
     if entry.kind != "file":
         made.notes = [_no_file(entry)]
@@ -65,7 +65,7 @@ def _is_binary(head: bytes) -> bool:
     return sum("\udc80" <= char <= "\udcff" for char in text) > len(text) * _STRAY_SHARE
 
 
-def _show_bytes(made: View, data: bytes) -> None:
+def _show_bytes(made: FileView, data: bytes) -> None:
     at = made.offset
     made.hex = [_row(at + start, data[start : start + 16]) for start in range(0, len(data), 16)]
     made.next = at + len(data) if at + len(data) < made.size_bytes else 0
@@ -78,7 +78,7 @@ def _row(offset: int, data: bytes) -> tuple[str, str, str]:
     return f"{offset:08x}", data.hex(" "), "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
 
 
-def _show_text(made: View, path: str, data: bytes) -> None:
+def _show_text(made: FileView, path: str, data: bytes) -> None:
     end = made.offset + len(data)
     if end < made.size_bytes or data.count(b"\n") > PART_LINES:
         data = data[: _cut(data)]

@@ -25,7 +25,7 @@ ROOT = "the real directory"
 
 
 @dataclass(frozen=True)
-class BranchRow:
+class BranchOverview:
     """A branch on the first page. ``since``: what its changes are counted from, "" for the real directory."""
 
     branch: wire.Branch
@@ -82,7 +82,7 @@ class LiveOverlay:
 
     # -- the first page
 
-    def branches(self) -> list[BranchRow]:
+    def branches(self) -> list[BranchOverview]:
         """With those first in which somebody works, then the newest."""
         with self.client() as client:
             bindings = client.bindings()
@@ -92,14 +92,16 @@ class LiveOverlay:
         for binding in bindings:
             workers.setdefault(binding.branch, Counter())[binding.command] += 1
         rows = [
-            BranchRow(branch, _workers(branch, workers.get(branch.name, Counter())), branch.base if branch.base in refs else "")
+            BranchOverview(
+                branch, _workers(branch, workers.get(branch.name, Counter())), branch.base if branch.base in refs else ""
+            )
             for branch in found
         ]
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
 
     def changed(self, ref: str, since: str) -> Changed:
         with self.client() as client:
-            found = client.diff(ref, since or None)
+            found = client.changes(ref, since or None).changes
             times = _times(RemoteFiles(client, ref), found) if len(found) <= MAX_LOOKED_AT else []
         return Changed(**summary(found), when=ago(max(times)) if times else "")
 

@@ -97,7 +97,7 @@ class ReadRoutes:
     def changes(self, request: Request) -> Response:
         asked = QueryParams(request)
         with self._overlay.client() as client:
-            found = client.diff(asked.text("b"), asked.text("a", "") or None)
+            found = client.changes(asked.text("b"), asked.text("a", "") or None).changes
         return answer({"changes": change_rows(found), "counted": len(found) <= MAX_COUNTED})
 
     def counts(self, request: Request) -> Response:

@@ -170,23 +170,25 @@ class DaemonOperations:
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, dry_run: bool = False, hooks: bool = False,
-        on_progress: OnProgress | None = None,
+        histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
-            hooks=hooks, progress=on_progress is not None,
+            histories=histories, hooks=hooks, progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
     @operation
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
-        dry_run: bool = False, hooks: bool = False, on_progress: OnProgress | None = None,
+        dry_run: bool = False, as_branches: bool = False, hooks: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
         request = wire.Commit(
-            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, hooks=hooks,
+            branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, as_branches=as_branches,
+            hooks=hooks,
             progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
@@ -243,6 +245,20 @@ class DaemonOperations:
         return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own), wire.ChangesReply, lambda reply: reply.changes)
 
     @operation
+    def changes(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        own: bool = False,
+        internal: bool = False,
+    ) -> Question[wire.ChangesReply]:
+        """Like diff, with what was committed with git instead of the files of its databases; with *internal* these as well."""
+        request = wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own, histories=True, internal=internal)
+        return ask(request, wire.ChangesReply)
+
+    @operation
     def changed_files(
         self, b: str | None = None, a: str | None = None, *, count: bool = False
     ) -> Question[wire.FilesDifferReply]:
@@ -258,12 +274,22 @@ class DaemonOperations:
         *,
         stat_only: bool = False,
         context_lines: int = 3,
+        internal: bool = True,
         on_progress: OnProgress | None = None,
     ) -> Question[list[wire.FilePatch]]:
-        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed."""
+        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed.
+
+        Without *internal* the files of git's databases are left out.
+        """
         progress = on_progress is not None
         request = wire.DiffPatch(
-            a=a, b=b, raw_paths=_raw(paths), stat_only=stat_only, context_lines=context_lines, progress=progress
+            a=a,
+            b=b,
+            raw_paths=_raw(paths),
+            stat_only=stat_only,
+            context_lines=context_lines,
+            progress=progress,
+            internal=internal,
         )
         return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)
 

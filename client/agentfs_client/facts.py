@@ -86,6 +86,28 @@ class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     what: tuple[str, ...] = ()
 
 
+class GitCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    title: str
+
+
+class RepositoryChange(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was done with git in a repository.
+
+    The path is that of its files. ``branch``: what is checked out (HEAD where that is no branch). ``commits``: the newest of
+    those that are new; ``ahead`` and ``behind``: how many came, and how many it has no more. ``refs``: others that differ.
+    ``uncommitted``: how many files changed that no commit has. ``sentence``: all this for people.
+    """
+
+    branch: str
+    commits: list[GitCommit] = []
+    ahead: int = 0
+    behind: int = 0
+    refs: list[str] = []
+    uncommitted: int = 0
+    sentence: str = ""
+
+
 def exact_path(path: str, raw_path: str) -> bytes:
     return base64.b64decode(raw_path) if raw_path else path.encode()
 

@@ -8,16 +8,12 @@ import errno
 import functools
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
 from agentfs_client import wire
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply, gone
-
-if TYPE_CHECKING:
-    from agentfs_client.async_control import AsyncControlClient
-    from agentfs_client.control import ControlClient
 
 NO_DESCRIPTORS = "no-descriptors"  # the code of a refusal: this way to the daemon carries none
 
@@ -112,19 +108,31 @@ def ask_for_descriptor(
     return Question(request, expected, take, descriptors=descriptors, brings_descriptors=1)
 
 
+class WaitingClient(Protocol):
+    """A client whose operations wait for the answer, such as ControlClient."""
+
+    def _answer(self, asked: Question[_T]) -> _T: ...
+
+
+class AwaitingClient(Protocol):
+    """A client whose operations are awaited, such as AsyncControlClient."""
+
+    async def _answer(self, asked: Question[_T]) -> _T: ...
+
+
 class Operation(Protocol[_P, _T_co]):
     """How type checkers see an operation: it waits in a ControlClient, and is awaited in an AsyncControlClient."""
 
     @overload
-    def __get__(self, instance: "ControlClient", owner: Any) -> Callable[_P, _T_co]: ...
+    def __get__(self, instance: WaitingClient, owner: Any) -> Callable[_P, _T_co]: ...
     @overload
-    def __get__(self, instance: "AsyncControlClient", owner: Any) -> Callable[_P, Coroutine[Any, Any, _T_co]]: ...
+    def __get__(self, instance: AwaitingClient, owner: Any) -> Callable[_P, Coroutine[Any, Any, _T_co]]: ...
     @overload
-    def __get__(self, instance: None, owner: "type[ControlClient]") -> "Callable[Concatenate[ControlClient, _P], _T_co]": ...
+    def __get__(self, instance: None, owner: type[WaitingClient]) -> Callable[Concatenate[Any, _P], _T_co]: ...
     @overload
     def __get__(
-        self, instance: None, owner: "type[AsyncControlClient]"
-    ) -> "Callable[Concatenate[AsyncControlClient, _P], Coroutine[Any, Any, _T_co]]": ...
+        self, instance: None, owner: type[AwaitingClient]
+    ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T_co]]: ...
 
 
 def operation(describe: Callable[Concatenate[Any, _P], Question[_T_co]]) -> Operation[_P, _T_co]:

@@ -12,6 +12,7 @@ from agentfs_client.facts import (
     FileInfo,
     FilePatch,
     PathName,
+    RepositoryChange,
     Snapshot,
     exact_path,
 )
@@ -119,7 +120,10 @@ class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
 
 
 class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
+    """``repositories``: what was committed with git, where that was asked for."""
+
     changes: list[Change]
+    repositories: list[RepositoryChange] = []
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
@@ -138,13 +142,16 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed.
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed. ``said``: what was done to git's histories, in
+    sentences; ``internal``: how many files of git's databases changed, which are not in ``changed``.
     """
 
     how: str
     into: str
     changed: list[PathName]
     conflicts: list[Conflict]
+    said: list[str] = []
+    internal: int = 0
 
 
 class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):

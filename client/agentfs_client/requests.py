@@ -151,7 +151,8 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     """Both left out: the lower against the caller's branch. Only b: the lower against b; with ``own`` what b was made from.
 
     ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
-    need not be UTF-8 (base64 in JSON). A rename counts by either of its names.
+    need not be UTF-8 (base64 in JSON). A rename counts by either of its names. ``histories``: tell what was committed with git;
+    ``internal``: also the files of git's databases, unless ``paths`` say what to keep to.
     """
 
     a: str | None = None
@@ -159,10 +160,13 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
     paths: list[str] = []
     raw_paths: list[bytes] = []
     own: bool = False
+    histories: bool = False
+    internal: bool = True
 
 
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
-    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change."""
+    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change.
+    ``internal`` as in diff."""
 
     a: str | None = None
     b: str | None = None
@@ -170,6 +174,7 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     raw_paths: list[bytes] = []
     stat_only: bool = False
     context_lines: int = 3
+    internal: bool = True
 
 
 class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
@@ -202,6 +207,8 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
     the files. Without ``hooks`` a file that comes with it and runs on the person's side is a conflict.
+    ``histories``: how git's histories come together where they have parted: a merge commit, their commits again, one
+    commit, or side by side as branches ``agentfsd/NAME/BRANCH``, and then nothing else is merged.
     """
 
     sources: list[str]
@@ -211,6 +218,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     markers: bool = False
     dry_run: bool = False
     hooks: bool = False
+    histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
@@ -218,6 +226,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way. Files
     that run on the person's side, such as git's hooks, are conflicts without ``hooks``.
+    ``as_branches``: nothing but its git branches, as ``agentfsd/NAME/BRANCH`` beside those that are there.
     """
 
     branch: str | None = None
@@ -227,6 +236,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     merge: bool = False
     dry_run: bool = False
     hooks: bool = False
+    as_branches: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import mount_table
-from agentfsd.cli.commands import cmd_mount
+from agentfsd.cli.commands import cmd_status, cmd_umount
 from agentfsd.cli.main import main
 from tests.mounted import AGENTFSD, Mounted, needs_fuse
 
@@ -198,7 +198,8 @@ def test_daemon_that_was_stopped_is_no_riddle(invoke: Invoke, tmp_path: Path, mo
     needs_fuse()
     (tmp_path / "other").mkdir()
     mounted, other = Mounted(tmp_path).mount(), Mounted(tmp_path / "other", tmp_path / "lower").mount()
-    monkeypatch.setattr(cmd_mount, "PATIENCE_S", 0.3)
+    for module in (cmd_status, cmd_umount):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(mount_table, "_ANSWER_S", 0.3)
     pid = mounted.record().pid
     os.kill(pid, signal.SIGSTOP)

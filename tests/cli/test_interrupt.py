@@ -26,8 +26,9 @@ CTRL_C = b"\x03"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 AT_ONCE = """
 import rich.console, rich.progress  # or the bar comes when short work is over
-from agentfsd.cli import entry, progress
-progress._AFTER_S = 0
+from agentfsd.cli import entry
+from agentfsd.cli.output import progress_bar
+progress_bar._AFTER_S = 0
 entry.main()
 """
 CHANGE = f"import sys; [open(f'many/{{n}}', 'w').write(sys.argv[1]) for n in range({FILES})]"

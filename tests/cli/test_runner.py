@@ -15,7 +15,7 @@ from agentfsd.cli.sandbox import namespace_trial, runner
 
 PREAMBLE = """
 import os, sys
-from agentfsd.cli import runner
+from agentfsd.cli.sandbox import runner
 bound = []
 def run(argv, view=None, cwd="/", bind=bound.append):
     ended = runner.run(runner.Command(argv, dict(os.environ), cwd, view, bind))

@@ -7,7 +7,7 @@ import pytest
 
 from agentfsd.core import branch_comparison, directory_entries
 from agentfsd.core.open_trees import OpenTrees
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 from tests.core.test_sameness import ended
 from tests.overlays import Opened
 
@@ -19,7 +19,7 @@ def anything_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branch_comparison, "_MANY_CHANGES", 0)
 
 
-def diffing(opened: Opened, a: str | None, b: str) -> Generator[object, None, list[Change]]:
+def diffing(opened: Opened, a: str | None, b: str) -> Generator[object, None, list[PathChange]]:
     return opened.overlay.comparison.diff_in_steps(opened.overlay.trees.side(a), opened.overlay.trees.side(b))
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentfsd.core import copyup, data, tree_diff
 from agentfsd.core.tree import Inode
 from agentfsd.errors import Refusal
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 from tests.overlays import Opened
 
 SIZE = 3 << 20
@@ -35,7 +35,7 @@ def ended(steps: Generator[object, None, _T]) -> _T:
             return found
 
 
-def diffing(opened: Opened) -> Generator[object, None, list[Change]]:
+def diffing(opened: Opened) -> Generator[object, None, list[PathChange]]:
     return opened.overlay.comparison.diff_in_steps(opened.overlay.trees.side(None), opened.tree())
 
 

@@ -17,12 +17,12 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
+from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_session import IoMode, NativeSession
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
-from agentfsd.fuse.operations import Operations
 from tests.control.serving import services_for
 from tests.overlays import Opened
 
@@ -71,8 +71,7 @@ class FakeKernel:
         control = ControlFile(ControlService(services_for(self.opened.overlay, self.bindings, info)))
         self.connections = Connections(self.opened.overlay, self.bindings, control, None)
         tree_id = "" if io == "cached" else self.opened.overlay.default_id
-        self.operations = Operations(self.connections, Notifier(), None, tree_id)
-        self.connections.add(self.operations)
+        self.connection = Connection.make(self.connections, Notifier(), None, tree_id)
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self.socket, theirs):
             try:
@@ -81,7 +80,7 @@ class FakeKernel:
                 pytest.skip("needs CAP_NET_ADMIN: messages of a mebibyte")
         self.reactor = AtOnce()
         self.connections.locks.start = self.reactor.start_aside
-        self.session = NativeSession(self.operations, self.reactor, theirs.detach(), io)
+        self.session = NativeSession(self.connection, self.reactor, theirs.detach(), io)
         self._unique = 2
 
     def close(self) -> None:

@@ -262,7 +262,7 @@ class Native:
 
     def forget(self) -> None:
         """The kernel may forget whatever it likes; here: all."""
-        for number, node in sorted(self.kernel.operations.nodes._nodes.items(), reverse=True):
+        for number, node in sorted(self.kernel.connection.nodes._nodes.items(), reverse=True):
             if number != ROOT:
                 self.kernel.forget(number, node.lookups)
 

@@ -20,10 +20,12 @@ OLD_KERNEL = """
 import sys
 from agentfsd.fuse.native import fuse_protocol
 fuse_protocol.OLDEST_MINOR = 99
-from agentfsd import daemon, process
-from agentfsd.config import DaemonConfig
+from agentfsd.daemon.__main__ import serve
+from agentfsd.process.readiness import ReadinessPipe
+from agentfsd.state.daemon_config import DaemonConfig
 lower, mountpoint, state, session = sys.argv[1:]
-daemon.serve(DaemonConfig(lower=lower, mountpoint=mountpoint, state=state, foreground=True, session=session), process.Ready(-1))
+config = DaemonConfig(lower=lower, mountpoint=mountpoint, state=state, foreground=True, session=session)
+serve(config, ReadinessPipe(-1))
 """
 
 

@@ -14,7 +14,7 @@ from agentfsd.core.tree import Inode, join
 from agentfsd.history import compare, patch
 from agentfsd.history.compare import FilePatch
 from agentfsd.history.paths import parse
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 from tests.overlays import OWNER, Opened
 
 # Path to content: (0o100644, bytes), (0o100755, bytes) or (0o120000, target). Directories are where their files are.
@@ -106,7 +106,7 @@ def run(steps: Generator[patch.Progress, None, list[compare.Pair]]) -> list[comp
 
 def compared(
     opened: Opened,
-    changes: list[Change] | None = None,
+    changes: list[PathChange] | None = None,
     *paths: bytes,
     stat_only: bool = False,
     context_lines: int = 3,

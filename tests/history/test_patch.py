@@ -18,7 +18,7 @@ from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.errors import Refusal
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import among, parse
-from agentfsd.types import Change
+from agentfsd.types import PathChange
 from tests.history.patching import (
     EXEC,
     LINK,
@@ -315,7 +315,7 @@ def test_paths_keep_to_files_and_what_is_below_directories(opened: Opened, start
 
 
 def test_a_rename_counts_by_either_name() -> None:
-    moved = Change("R", b"new/f", 1, 1, old_path=b"old/f")
+    moved = PathChange("R", b"new/f", 1, 1, old_path=b"old/f")
     assert [among([moved], parse([path])) for path in (b"old", b"new/f", b"newer")] == [[moved], [moved], []]
 
 

@@ -241,8 +241,11 @@ def unlike(one: Look, two: Look) -> list[str]:
 # -- a commit, as control/committing.py drives it
 
 
-def plan(opened: Opened, tree: Tree, wanted: tuple[bytes, ...] = (), rule: Rule = "refuse") -> Plan:
-    steps = commit.plan(opened.overlay, tree, wanted, rule)
+def plan(
+    opened: Opened, tree: Tree, wanted: tuple[bytes, ...] = (), rule: Rule = "refuse", *, name: str = "main",
+    as_branches: bool = False,
+) -> Plan:  # fmt: skip
+    steps = commit.plan(opened.overlay, tree, wanted, rule, name=name, as_branches=as_branches)
     try:
         while True:
             next(steps)
@@ -253,12 +256,13 @@ def plan(opened: Opened, tree: Tree, wanted: tuple[bytes, ...] = (), rule: Rule 
 
 def commit_lower(
     opened: Opened, wanted: tuple[bytes, ...] = (), rule: Rule = "refuse", *, whole: bool = True, ref: str = "main",
+    as_branches: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Plan:  # fmt: skip
     """Drifted when the lower changes *meanwhile*."""
     branch_id = opened.overlay.refs.branch(ref).id
     with opened.overlay.trees.frozen(branch_id) as tree:
-        found = plan(opened, tree, wanted, rule)
+        found = plan(opened, tree, wanted, rule, name=ref, as_branches=as_branches)
         if found.conflicts or not found.steps:
             return found
         journal = opened.base / "commit"
@@ -267,6 +271,10 @@ def commit_lower(
         meanwhile()
         made.apply()
         once = str(time.time_ns())
-        list(commit.settle(opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted, once=once))
+        list(
+            commit.settle(
+                opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted and not as_branches, once=once
+            )
+        )
         commit.settle_root(opened.overlay, branch_id)
     return found

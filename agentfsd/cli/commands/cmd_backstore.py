@@ -3,12 +3,12 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli.command_base import client, json_option, mount_option, plain
+from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 from agentfsd.control import status_text
 
 
-@click.group()
+@click.group(cls=Group)
 def backstore() -> None:
     """Where the contents of changed files are kept.
 

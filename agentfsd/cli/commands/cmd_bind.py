@@ -1,4 +1,4 @@
-"""bind, unbind, bindings."""
+"""bind, unbind and bindings: put running processes into branches."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""branch create, list, show, rename, delete."""
+"""branch: make, list, rename and delete branches."""
 
 import click
 

@@ -20,6 +20,7 @@ _CONTEXT_LINES = 3
 @click.option(
     "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="N lines of context; implies --patch."
 )
+@click.option("--all", "everything", is_flag=True, help="Also the files of git's databases (.git/objects and the like).")
 @click.option("--color", "colour", type=click.Choice(["auto", "always", "never"]), default="auto", help="auto: on a terminal.")
 @click.option("--no-pager", is_flag=True, help="Never through $AGENTFS_PAGER, $PAGER or less.")
 @mount_option
@@ -31,6 +32,7 @@ def diff(
     b: str | None,
     form: str | None,
     context_lines: int | None,
+    everything: bool,
     colour: str,
     no_pager: bool,
     named: str | None,
@@ -38,6 +40,8 @@ def diff(
 ) -> None:
     """What a branch or snapshot changed in the lower; with two refs, what leads from A to B. PATHs are files, or directories
     with all below them.
+
+    Of a git repository it says which commits are new, and how many changed files are in none.
 
     A added, M modified, D deleted, R renamed, T another type, m only mode or owner, x only extended attributes.
 
@@ -54,11 +58,13 @@ def diff(
     with daemon:
         wanted = [mount_finder.in_workspace(mount, path) for path in paths]
         if form == "name-status":
-            _show_changes(daemon.diff(new, old, wanted), as_json, paged=not no_pager)
+            _show_changes(daemon.changes(new, old, wanted, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
         with progress_bar.of_daemon() as told:
-            found = daemon.patches(new, old, wanted, stat_only=form == "stat", context_lines=lines, on_progress=told)
+            found = daemon.patches(
+                new, old, wanted, stat_only=form == "stat", context_lines=lines, internal=everything, on_progress=told
+            )
     if as_json:
         printing.as_json(plain(found))
         return
@@ -66,11 +72,13 @@ def diff(
     show(found, colour=diff_views.wants_colour(colour), paged=not no_pager)
 
 
-def _show_changes(found: list[wire.Change], as_json: bool, *, paged: bool) -> None:
+def _show_changes(found: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(found.changes))
     else:
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found)
+        for repository in found.repositories:
+            printing.note(printing.in_repository(repository.path_bytes, repository.sentence))
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found.changes)
         pager.show(lines, wanted=paged)
 
 

@@ -1,12 +1,12 @@
-"""doctor and fsck."""
+"""doctor: what this machine can do, and what mends what it cannot."""
 
 import os
 
 import click
 import msgspec
 
-from agentfsd.cli.command_base import EXIT_REFUSED, Failure, client, json_option, mount_option
-from agentfsd.cli.output import printing, progress_bar
+from agentfsd.cli.command_base import EXIT_REFUSED, json_option
+from agentfsd.cli.output import printing
 from agentfsd.state import state_directory
 
 
@@ -40,51 +40,3 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
                     printing.say(f"      to mend it: {finding.remedy}")
         printing.say("mounting works here" if usable else "mounting does not work here")
     ctx.exit(0 if usable else EXIT_REFUSED)
-
-
-@click.command()
-@mount_option
-@click.option("--state", metavar="DIR", help="Check a state directory that is not mounted.")
-@click.option("--scrub", is_flag=True, help="Read the contents of snapshots, too, and compare them with their checksums.")
-@click.option("--repair", is_flag=True, help="Go on with what is there (with --state). Nothing is thrown away.")
-@click.option("--from-copy", is_flag=True, help="Go back to the metadata of the last clean start (with --state).")
-@click.option("--discard", is_flag=True, help="Remove contents that were set aside (with --state).")
-@json_option
-@click.pass_context
-def fsck(
-    ctx: click.Context, named: str | None, state: str | None, scrub: bool, repair: bool, from_copy: bool, discard: bool,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Check that everything stored is sound. Repairs nothing unless told to.
-
-    A state directory that is not mounted is first put in order as a mount would do it: what a kill left half-done goes. A damaged
-    one is left as it is. --repair goes on with what can be read. It keeps the damaged metadata in STATE/damaged-TIME, and sets
-    contents aside that no name leads to.
-
-    \b
-    Example:
-      agentfsd fsck
-      agentfsd fsck --scrub
-      agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab
-      agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab --repair
-    """
-    if state is not None:
-        from agentfsd.cli.checkup.offline_fsck import Wanted, check_state  # most of what there is: else every Tab would wait
-
-        wanted = Wanted(repair=repair, from_copy=from_copy, scrub=scrub, discard=discard)
-        with progress_bar.of_steps() as tell:
-            problems = check_state(state_directory.StateDirectory(os.path.realpath(state)), wanted, tell, printing.note)
-    else:
-        if repair or from_copy or discard:
-            raise Failure("a mounted state is not repaired", "unmount it first, then 'agentfsd fsck --state DIR'")
-        with client(named) as daemon, progress_bar.of_daemon() as on_progress:
-            problems = daemon.fsck(on_progress, scrub=scrub)
-            for sentence in daemon.status().damage:
-                printing.note(sentence)
-    if as_json:
-        printing.as_json(problems)
-    else:
-        for problem in problems:
-            printing.say(problem)
-        printing.say("sound" if not problems else printing.plural(len(problems), "problem"))
-    ctx.exit(EXIT_REFUSED if problems else 0)

@@ -1,4 +1,5 @@
-"""export and import: a state as a directory, as a ZIP, or in git. All of it is done here, with the caller's own rights."""
+"""export: a branch or snapshot as a directory, a ZIP archive or git commits. The client does all of it, with the caller's own
+rights."""
 
 import errno
 import os
@@ -16,20 +17,10 @@ from agentfsd.cli.command_base import converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
-from agentfsd.cli.transfer.temporary_refs import fixed, interruptible, is_ours, new_branch, resolve, snapshot_path
+from agentfsd.cli.transfer.command_refs import fixed, interruptible, resolve, snapshot_path
+from agentfsd.cli.transfer.lost_attributes import report_lost
 from agentfsd.errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """Bytes, or with K, M, G, T."""
-    number = value.rstrip("KMGTkmgt")
-    unit = value[len(number) :].upper()
-    if not number.isdecimal() or unit not in _UNITS:
-        raise click.BadParameter(f"{value!r} is no size: a number, and K, M, G or T", ctx, param)
-    return int(number) * _UNITS[unit]
 
 
 @click.command()
@@ -82,7 +73,7 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
         path = snapshot_path(mount, snapshot.name)
         with Directory(path) as source:
             write = _write_archive if is_archive else _write_directory
-            _report(write(source, target, force, step, count(path) if is_shown() else 0))
+            report_lost(write(source, target, force, step, count(path) if is_shown() else 0))
     printing.say(f"{found.name} exported to {target}")
 
 
@@ -106,87 +97,3 @@ def _check_target(mount: locate.Mount, target: str) -> None:
     for path, what in ((mount.mountpoint, "the mount"), (mount.lower, "the lower"), (state, "the state directory")):
         if path and is_within(path, resolved):
             raise Refusal(errno.EBUSY, "in-use", f"{target} holds {what} of this overlay", "name a new directory")
-
-
-@click.command("import")
-@click.argument("arguments", nargs=-1, metavar="[SOURCE | --git REPO [REF]]", shell_complete=shell_completion.files)
-@click.option("-b", "--branch", metavar="BRANCH", help="The branch to make. With --git and without: all branches.")
-@click.option("--git", "repository", metavar="REPO", help="From git: a path or any URL; REF is a branch, tag or commit.")
-@click.option(
-    "--from",
-    "base",
-    metavar="REF",
-    shell_complete=shell_completion.refs,
-    help="What the branch starts from; else main as it is now.",
-)
-@click.option("--max-size", callback=_size, default="16G", show_default=True, help="How much a ZIP may take.")
-@mount_option
-def import_(
-    arguments: tuple[str, ...], branch: str | None, repository: str | None, base: str | None, max_size: int, named: str | None
-) -> None:
-    """Make a branch whose content is that of a directory, a ZIP, or a commit.
-
-    Only what differs from what the branch starts from is stored. A ZIP is checked as a whole before anything is written.
-
-    With --git and without REF and BRANCH every branch comes with its history: each commit that was a snapshot is one again.
-    Names that are taken get a number; what came earlier does not come again. From other commits, .git is left alone.
-
-    \b
-    Example:
-      agentfsd import state.zip -b from-mail
-      agentfsd import ../other-checkout -b other
-      agentfsd import --git ssh://host/srv/history.git
-      agentfsd import --git ../history.git v1.0 -b old
-    """
-    _check_import_usage(arguments, branch, repository)
-    mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
-    with daemon, interruptible():
-        if repository is not None:
-            from agentfsd.cli.transfer import git_import
-
-            ref = arguments[0] if arguments else None
-            lacking = git_import.import_(mount, daemon, git_import.ImportOrder(repository, ref, branch, base))
-        else:
-            assert branch is not None
-            lacking = _import(mount, daemon, arguments[0], branch, base, max_size)
-    _report(lacking)
-
-
-def _check_import_usage(arguments: tuple[str, ...], branch: str | None, repository: str | None) -> None:
-    if repository is None and (len(arguments) != 1 or branch is None):
-        raise click.UsageError("name a directory or a ZIP, and with -b the branch to make of it; or --git REPO")
-    if repository is not None and len(arguments) > 1:
-        raise click.UsageError("only one REF can be imported")
-    if repository is not None and arguments and branch is None:
-        raise click.UsageError("name with -b the branch to make of it")
-
-
-def _import(mount: locate.Mount, daemon: ControlClient, source: str, branch: str, base: str | None, max_size: int) -> list[str]:
-    with progress(f"importing {branch}") as step:
-        if os.path.isdir(source):
-            with Directory(source) as directory:
-                lacking = _make_branch(mount, daemon, branch, base, directory, step, count(source) if is_shown() else 0)
-        else:
-            from agentfsd.exchange.unarchive import opened_archive
-
-            with opened_archive(source, max_size, step) as archive:
-                lacking = _make_branch(mount, daemon, branch, base, archive, step, len(archive))
-    printing.say(f"branch {branch} made from {source}")
-    return lacking
-
-
-def _make_branch(
-    mount: locate.Mount, daemon: ControlClient, branch: str, base: str | None, source: TreeSource, step: Step, total: int
-) -> list[str]:
-    with new_branch(mount, daemon, branch, base) as directory:
-        return make_equal(directory, source, step, total, is_ours)
-
-
-def _report(lacking: list[str]) -> None:
-    """What could not be kept is said, and no error: an ordinary user can give no file away."""
-    if lacking:
-        printing.note(f"{printing.plural(len(lacking), 'attribute')} could not be kept:")
-    for line in lacking[: printing.SHOWN_PATHS]:
-        printing.detail(line)
-    if len(lacking) > printing.SHOWN_PATHS:
-        click.echo(f"  ... and {len(lacking) - printing.SHOWN_PATHS} more", err=True)

@@ -3,14 +3,17 @@
 import click
 
 from agentfs_client import wire
-from agentfsd.cli.command_base import client, json_option, mount_option, plain
+from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
+from agentfsd.cli.output.settings_help import describe_settings
+from agentfsd.handoff.forwarding_settings import SETTINGS
 
 
-@click.group()
+@click.group(cls=Group)
 def interpose() -> None:
-    """Real descriptors of the files of a mount: what is read and written with one does not pass through the daemon.
+    """Give programs real descriptors of the files of a mount.
 
+    What a program reads and writes with one does not pass through the daemon.
     `agentfsd run --interpose` gives them to any program, `agentfs_client.open` to one in Python. Off until somebody says so:
     what holds one reads and writes the branch's content without being asked again.
 
@@ -49,25 +52,21 @@ def _summary(found: wire.InterposeReply) -> str:
     return f"descriptors are given out, at present of {printing.plural(found.open, 'file')}"
 
 
-@interpose.command("set")
+_SET_HELP = f"""Change settings, from now on and for good. NAME VALUE does as well for a single one.
+
+{describe_settings(SETTINGS.values())}
+
+\b
+Example:
+  agentfsd interpose set enabled=on max_copy_bytes=256M
+  agentfsd interpose set allow "python3* /usr/bin/git"
+"""
+
+
+@interpose.command("set", help=_SET_HELP)
 @click.argument("settings", metavar="NAME=VALUE...", nargs=-1, required=True)
 @mount_option
 def set_(settings: tuple[str, ...], named: str | None) -> None:
-    """Change settings, from now on and for good. NAME VALUE does as well for a single one.
-
-    \b
-    enabled             on, off
-    eager_upperization  on: who only reads gets the branch's own content, too, copied up for this
-    max_copy_bytes      what may be copied for this where blocks cannot be shared, such as 64M
-    require_reflink     on: nothing is copied
-    min_read_bytes      who only reads less is left with the mount, such as 1M
-    allow               programs, by path or name, with * and ?; nothing: every one
-
-    \b
-    Example:
-      agentfsd interpose set enabled=on max_copy_bytes=256M
-      agentfsd interpose set allow "python3* /usr/bin/git"
-    """
     wanted = _pairs(settings)
     with client(named) as daemon:
         known = daemon.interpose().settings

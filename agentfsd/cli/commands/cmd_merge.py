@@ -29,17 +29,26 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
 )  # fmt: skip
 @click.option("--markers", is_flag=True, help="Write text conflicts into the files, between markers, instead of refusing.")
 @click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
+@click.option(
+    "--rebase", "histories", flag_value="rebase", help="Where git histories have parted, make SRC's commits again on DST's."
+)
+@click.option("--squash", "histories", flag_value="squash", help="Make one commit of what SRC committed.")
+@click.option(
+    "--as-branches", "histories", flag_value="beside",
+    help="Bring SRC's git branches alone, as agentfsd/SRC/BRANCH; files and index stay as they are.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Change nothing; list every conflict.")
 @mount_option
 @json_option
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
-    markers: bool, hooks: bool, dry_run: bool, named: str | None, as_json: bool,
+    markers: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
+    named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). All or nothing: with a conflict DST
-    stays as it is. `agentfsd undo` takes a merge back. What git writes in passing (.git/index, logs) is no conflict: DST keeps
-    its index.
+    stays as it is. `agentfsd undo` takes a merge back. Commits that were made in SRC with git are merged as commits: DST's git
+    branch goes forward to them, or gets a merge commit.
 
     \b
     Example:
@@ -55,8 +64,8 @@ def merge(
     favor, whole_files = _STRATEGIES[strategy]
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         result = daemon.merge(
-            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run, hooks=hooks,
-            on_progress=on_progress,
+            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
+            histories=histories or "merge", hooks=hooks, on_progress=on_progress,
         )  # fmt: skip
     _report(result, f"merged {', '.join(sources)}", dry_run, as_json)
     if result.conflicts:
@@ -71,14 +80,17 @@ def merge(
 @click.option("--merge", "merging", is_flag=True, help="Where the target changed meanwhile, merge three-way.")
 @click.option("--force", is_flag=True, help="Where the target changed meanwhile, overwrite that.")
 @click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
+@click.option(
+    "--as-branches", is_flag=True, help="Bring its git branches alone, as agentfsd/BRANCH/NAME; files and index stay as they are."
+)
 @click.option("--resume", is_flag=True, help="Finish a commit that was interrupted.")
 @click.option("--abort", is_flag=True, help="Take back a commit that was interrupted.")
 @mount_option
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, hooks: bool, resume: bool, abort: bool,
-    named: str | None, as_json: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, as_branches: bool, hooks: bool,
+    resume: bool, abort: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch (or only PATHs of it) to the branch that it was made from; into the real directory when that is what
     it was made from.
@@ -104,13 +116,23 @@ def commit(
         else:
             wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
             result = daemon.commit(
-                branch, wanted, force=force, merge=merging, dry_run=dry_run, hooks=hooks, on_progress=on_progress
+                branch,
+                wanted,
+                force=force,
+                merge=merging,
+                dry_run=dry_run,
+                as_branches=as_branches,
+                hooks=hooks,
+                on_progress=on_progress,
             )
             said = f"committed {branch or daemon.hello.branch}"
     _report(result, said, dry_run, as_json)
     if result.conflicts:
         if not as_json:
             _advise(result, "--merge merges them, --force overwrites them; or edit them in the branch")
+            if any(conflict.kind == "history" for conflict in result.conflicts):
+                settled = f"agentfsd commit {branch or daemon.hello.branch}"
+                printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")
         ctx.exit(EXIT_REFUSED)
 
 
@@ -133,6 +155,8 @@ def _report(result: wire.MergeReply, said: str, dry_run: bool, as_json: bool) ->
     if dry_run:
         for changed in result.changed:
             printing.say(printing.quoted(changed.path_bytes) or ".")
+    for sentence in result.said:
+        printing.say(sentence)
     count = printing.plural(len(result.changed), "path")
     if result.how == "nothing":
         printing.say(f"nothing to do: {result.into} has all of it")

@@ -297,8 +297,8 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     if not wanted:
         return
     try:
-        found = daemon.diff(b=branch.id, own=True)
-        if found:
+        found = daemon.changes(b=branch.id, own=True)
+        if found.changes or found.repositories:
             _show_changes(branch, found, daemon.policy().get("executed.paths", "").split())
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
             daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
@@ -313,11 +313,14 @@ def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
     return "" if change.status == "D" else why_by_path(change.path_bytes, patterns)
 
 
-def _show_changes(branch: wire.Branch, found: list[wire.Change], patterns: Sequence[str]) -> None:
+def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
+    found = reply.changes
     printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
     executed = {change.path_bytes: why for change in found if (why := _why_executed(change, patterns))}
     for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
         printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
+    for repository in reply.repositories:
+        printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
     for change in found[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
     if len(found) > printing.SHOWN_PATHS:

@@ -1,11 +1,9 @@
-"""top, audit."""
+"""top: what the daemon is busy with, by operation, branch and process."""
 
 import contextlib
-import datetime
 import queue
 import sys
 import threading
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -13,11 +11,9 @@ import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfsd.cli.command_base import Failure, client, json_option, mount_option, plain
+from agentfsd.cli.command_base import client, mount_option, plain
 from agentfsd.cli.output import printing, terminal_keys
 from agentfsd.control import status_text
-from agentfsd.core.policy_settings import parse_age
-from agentfsd.errors import invalid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,9 +21,7 @@ if TYPE_CHECKING:
 _ORDERS = ("busy", "requests", "read", "written", "name")
 _LINES = 20  # processes without a terminal
 _HEADERS, _SHARE, _LEAST = 6, 3, 3  # lines that are no rows; of the rest the first two tables take a third at most
-_FOLLOW_EVERY_S = 0.5
 _FIRST_S, _LOOK_S = 0.3, 0.1
-_MOST_ENTRIES = 10_000
 
 
 @click.command()
@@ -203,110 +197,3 @@ def _rate(count: int, seconds: float) -> str:
 
 def _time(ns: int) -> str:
     return f"{ns / 1e3:.0f} us" if ns < 10_000_000 else f"{ns / 1e6:.0f} ms"
-
-
-@click.command()
-@click.argument("branch", required=False)
-@mount_option
-@click.option(
-    "--since", metavar="AGE", help="Not older than this: 90 (seconds), 15m, 1h, 2d; or than a time: 9:30, '2026-11-21 09:30'."
-)
-@click.option("--until", metavar="AGE", help="Not newer than this, likewise.")
-@click.option("--pid", type=click.IntRange(min=1), help="Of that process.")
-@click.option("--path", "pattern", metavar="GLOB", help="Of paths that match; a pattern without a slash is about base names.")
-@click.option(
-    "--op",
-    "kind",
-    metavar="KIND",
-    help="Of one kind: created, modified, deleted, renamed, attributes, snapshot, merge, bound, policy, refused, ...",
-)
-@click.option("-n", "--limit", type=click.IntRange(1, _MOST_ENTRIES), default=1000, show_default=True,
-              help="At most the last so many.")  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on; Ctrl-C ends this.")
-@json_option
-def audit(
-    branch: str | None, named: str | None, since: str | None, until: str | None, pid: int | None, pattern: str | None,
-    kind: str | None, limit: int, follow: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Who changed what, in one branch or in all: when, which user and process, what, where.
-
-    Entries are kept with the state, up to 16 MiB (`agentfsd policy set audit.max_bytes 64M`, `audit.enabled no`), across
-    restarts. Where some are missing (after `kill -9` of the daemon the last second, with a full disk), a line says so. A file
-    that is written all the time is one entry a second for each process. Requests that change no branch are there too: policy,
-    interpose, prune, gc, unmount, and refused for what somebody may not ask for.
-
-    It does not see who reads, nor what reaches the daemon late or from nobody: what is written through a mapping or past the
-    daemon (--io passthrough, forwarded descriptors) is one entry when it ends, for whoever opened the file; what others change
-    in the directory below is none. A command names itself as it likes; a process of which nothing can be found out has no number.
-
-    --json is one document; with --follow one object on a line.
-
-    \b
-    Example:
-      agentfsd audit fix-1 --since 1h
-      agentfsd audit --path 'src/**/*.c' --op deleted
-      agentfsd audit --since 9:30 --until 10:00 --op policy
-      agentfsd audit fix-1 --follow --json
-    """
-    since_ns, until_ns = _moment_ns(since), _moment_ns(until)
-    with client(named) as daemon:
-
-        def ask(after: int, most: int) -> list[wire.AuditEntry]:
-            found = daemon.audit(
-                branch, since_ns=since_ns, until_ns=until_ns, pid=pid or 0, path=pattern or "", kind=kind or "", after=after,
-                limit=most,
-            )  # fmt: skip
-            if not found.enabled:
-                raise Failure("no audit trail is written", "`agentfsd policy set audit.enabled yes` begins one")
-            return found.entries
-
-        found = ask(0, limit)
-        if as_json and not follow:
-            printing.as_json([plain(entry) for entry in found])
-            return
-        _show(found, as_json)
-        last = found[-1].id if found else 0
-        while follow:
-            sys.stdout.flush()
-            time.sleep(_FOLLOW_EVERY_S)
-            found = ask(last, _MOST_ENTRIES if last else limit)
-            _show(found, as_json)
-            last = found[-1].id if found else last
-
-
-def _moment_ns(words: str | None) -> int:
-    """An age, a time of today or a date, as what the clock showed then; 0 for none. Refusal."""
-    if not words:
-        return 0
-    if ":" not in words and "-" not in words:
-        return time.time_ns() - int(parse_age(words) * 1e9)
-    try:
-        if "-" in words:
-            moment = datetime.datetime.fromisoformat(words)
-        else:
-            of_day = datetime.time.fromisoformat(words if words.find(":") > 1 else f"0{words}")
-            moment = datetime.datetime.combine(datetime.date.today(), of_day)
-    except ValueError:
-        raise invalid(f"{words!r} is no time", "give an age such as 15m, 9:30, or '2026-11-21 09:30'") from None
-    return int(moment.timestamp() * 1e9)
-
-
-def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
-    for entry in entries:
-        if as_json:
-            printing.as_json_line(plain(entry))
-        else:
-            printing.say(_line(entry))
-
-
-def _line(entry: wire.AuditEntry) -> str:
-    from agentfsd.telemetry.audit_database import KILLED, LOST, UNREADABLE  # here, or every command would load SQLite
-
-    if entry.kind == LOST:
-        gaps = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}
-        return f"{printing.when(entry.time_ns)}  ({gaps.get(entry.name) or f'{entry.name} entries could not be kept'})"
-    process = f"{entry.pid} {printing.printable(entry.command)}".rstrip() if entry.pid else "-"
-    user = str(entry.uid) if entry.uid >= 0 else "-"
-    path = printing.quoted(entry.path_bytes)
-    subject = f"{printing.quoted(entry.old_path_bytes)} -> {path}" if entry.old_path_bytes else path or entry.name
-    return f"{printing.when(entry.time_ns)}  {user:<5} {process:<20} {entry.kind:<16} {entry.branch:<16} {subject}".rstrip()

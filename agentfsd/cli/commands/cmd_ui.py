@@ -1,4 +1,4 @@
-"""ui."""
+"""ui: serve the pages that show an overlay or a written session."""
 
 import importlib.util
 import webbrowser

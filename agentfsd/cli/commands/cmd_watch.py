@@ -1,4 +1,4 @@
-"""watch."""
+"""watch: print what changes in the branches, as it happens."""
 
 import click
 

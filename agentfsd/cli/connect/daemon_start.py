@@ -1,6 +1,6 @@
 """Starts a daemon in the background and hands back its record once the mount answers, or the daemon's own words.
 
-It must never build any part of the daemon: it passes orders on and listens.
+It must never build any part of the daemon: it passes config on and listens.
 """
 
 import errno
@@ -32,18 +32,18 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "AGENTFS_INTERPOSE"}
 
 
-def start(orders: DaemonConfig) -> Readiness:
+def start(config: DaemonConfig) -> Readiness:
     """Starts a daemon; returns when its mount is ready. Refusal when it could not."""
-    mounts.clear_dead(orders.mountpoint)
-    daemon_config.check(orders)  # most mistakes are told before anything is started
-    orders_fd = _orders_fd(orders)
+    mounts.clear_dead(config.mountpoint)
+    daemon_config.check(config)  # most mistakes are told before anything is started
+    config_fd = _config_fd(config)
     ready_read, ready_write = os.pipe()
     errors_fd = os.memfd_create("agentfsd-start")
     try:
-        for fd in (orders_fd, ready_write):
+        for fd in (config_fd, ready_write):
             os.set_inheritable(fd, True)
         pid = os.posix_spawn(
-            sys.executable, _arguments(orders_fd, ready_write), _environment(), setsid=True,
+            sys.executable, _arguments(config_fd, ready_write), _environment(), setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
@@ -52,22 +52,22 @@ def start(orders: DaemonConfig) -> Readiness:
         )  # fmt: skip
         os.close(ready_write)
         ready_write = -1
-        return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(orders.state))
+        return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(config.state))
     finally:
-        for fd in (orders_fd, ready_read, ready_write, errors_fd):
+        for fd in (config_fd, ready_read, ready_write, errors_fd):
             if fd >= 0:
                 os.close(fd)
 
 
-def become(orders: DaemonConfig) -> NoReturn:
+def become(config: DaemonConfig) -> NoReturn:
     """This process turns into the daemon and stays on the terminal."""
-    is_dead = mounts.clear_dead(orders.mountpoint)
+    is_dead = mounts.clear_dead(config.mountpoint)
     try:
-        orders = msgspec.structs.replace(daemon_config.check(orders), replaces_dead=is_dead)
+        config = msgspec.structs.replace(daemon_config.check(config), replaces_dead=is_dead)
     finally:
         if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
-            fuse_device.mount_dead(orders.mountpoint, orders.allow_other)
-    fd = _orders_fd(orders)
+            fuse_device.mount_dead(config.mountpoint, config.allow_other)
+    fd = _config_fd(config)
     os.set_inheritable(fd, True)
     sys.stdout.flush()
     os.execve(sys.executable, _arguments(fd, -1), _environment())
@@ -81,7 +81,7 @@ def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.D
         if record is not None and record.alive() and os.path.exists(record.socket):
             return record
         try:
-            start(hidden_orders(lower, state))
+            start(hidden_config(lower, state))
         except Refusal as exc:
             # Another run won the race to start it, or the old one is just going: its lock tells.
             if exc.code not in ("state-in-use", "already-mounted") or time.monotonic() > deadline:
@@ -89,7 +89,7 @@ def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.D
             time.sleep(0.05)
 
 
-def hidden_orders(lower: str, state: state_directory.StateDirectory) -> DaemonConfig:
+def hidden_config(lower: str, state: state_directory.StateDirectory) -> DaemonConfig:
     state.create()
     try:
         os.makedirs(state.hidden_mountpoint, mode=0o700, exist_ok=True)
@@ -102,14 +102,14 @@ def hidden_orders(lower: str, state: state_directory.StateDirectory) -> DaemonCo
     return DaemonConfig(lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True)
 
 
-def _arguments(orders_fd: int, ready_fd: int) -> list[str]:
+def _arguments(config_fd: int, ready_fd: int) -> list[str]:
     # -P: the current directory, where anybody may put a trio.py, is no place to import from.
-    return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(orders_fd), "--ready-fd", str(ready_fd)]
+    return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config_fd), "--ready-fd", str(ready_fd)]
 
 
-def _orders_fd(orders: DaemonConfig) -> int:
+def _config_fd(config: DaemonConfig) -> int:
     fd = os.memfd_create("agentfsd-config")
-    os.write(fd, msgspec.json.encode(orders))
+    os.write(fd, msgspec.json.encode(config))
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 

@@ -41,6 +41,11 @@ def detail(text: str) -> None:
     click.echo(f"  {printable(text)}".encode(), err=True)
 
 
+def in_repository(path: bytes, sentence: str) -> str:
+    """What was done with git, after the path of the repository unless that is the root."""
+    return f"{quoted(path)}: {sentence}" if path else sentence
+
+
 def fail(message: str, hint: str = "") -> None:
     """An error: one sentence, and what would be right."""
     note(message)

@@ -14,7 +14,7 @@ from agentfs_client.errors import NotAllowedError, NotFoundError
 from agentfs_files.trees.directory_tree import Directory
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
-from agentfsd.cli.transfer.temporary_refs import fixed, is_temporary, resolve, snapshot_path
+from agentfsd.cli.transfer.command_refs import fixed, is_temporary, resolve, snapshot_path
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.place import undisturbed

@@ -9,8 +9,8 @@ from agentfs_client.control import ControlClient
 from agentfs_files.trees.equal_trees import make_equal
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
+from agentfsd.cli.transfer.command_refs import branch_path, check_free, delete_snapshots, discard_branches, is_ours, new_branch
 from agentfsd.cli.transfer.git_export import local_repository
-from agentfsd.cli.transfer.temporary_refs import branch_path, check_free, delete_snapshots, discard_branches, is_ours, new_branch
 from agentfsd.errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout

@@ -28,7 +28,7 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal
+from agentfsd.errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths
 from agentfsd.history.merge import Conflict, Rules
 from agentfsd.history.merging import Merged
@@ -45,11 +45,15 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     branch = services.overlay.refs.branch(request.branch or context.branch)
     parent = services.overlay.branches.parent(branch.id)
     wanted = paths.parse(requested_paths(request))
+    if wanted and request.as_branches:
+        raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
     await services.flush(branch.id)
     if parent is None:
         with services.commit_turn.take():
             return await _commit_to_lower(services, branch, wanted, request, context)
     rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
+    if request.as_branches:
+        rules = Rules(way="beside")
     steps = merging.merge_branches(
         services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
         objects=None if request.hooks else objects_to_executed(services.overlay),
@@ -71,16 +75,18 @@ async def _commit_to_lower(
         raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", hint)
     _check_place(services, into)
     with services.overlay.trees.frozen(branch.id) as tree:
-        plan = await drive(commit.plan(services.overlay, tree, wanted, rule), context)
+        plan = await drive(
+            commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
+        )
         if not request.hooks:
             side = services.overlay.trees.side(None)
             plan.conflicts[:0] = objects_to_executed(services.overlay)(side, tree, plan.changed)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
-            return merge_reply(Merged(how, plan.changed, plan.conflicts), into)
-        conflicts = await _write(services, plan, branch, tree, bool(wanted), context)
+            return merge_reply(Merged(how, plan.changed, plan.conflicts, plan.said), into)
+        conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
     await services.settle()
-    return merge_reply(Merged("lower", plan.changed, conflicts), into)
+    return merge_reply(Merged("lower", plan.changed, conflicts, plan.said), into)
 
 
 def _check_place(services: Services, into: str) -> None:

@@ -14,10 +14,12 @@ from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
-from agentfsd.control.reply_records import wire_change
+from agentfsd.control.reply_records import wire_change, wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.history.paths import among, parse
+from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.telling import tell
 
 
 @control_operation(wire.Diff, permission=own_history("a", "b"), note=changes_nothing, refs=SnapshotRefs(("a", "b"), ("b", "a")))
@@ -30,8 +32,16 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
         if request.own and b is not None
         else nullcontext(services.overlay.trees.side(a)) as old
     ):
-        found = await drive(services.overlay.comparison.diff_in_steps(old, services.overlay.trees.side(b)), context)
-    return wire.ChangesReply(changes=[wire_change(change) for change in among(found, wanted)])
+        new = services.overlay.trees.side(b)
+        found = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        told = []
+        if request.histories:
+            told = await drive(tell(services.overlay.parts, old, new, [change.path for change in found]), context)
+    if not request.internal and not wanted:
+        found = [change for change in found if not is_internal(change.path)]
+    return wire.ChangesReply(
+        changes=[wire_change(change) for change in found], repositories=[wire_repository(one) for one in told]
+    )
 
 
 @control_operation(

@@ -30,7 +30,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
     names = [services.overlay.refs.find(source).name for source in sources]
-    rules = Rules(request.favor, request.whole_files, request.markers)
+    rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,

@@ -6,20 +6,17 @@ The kernel says which file it is and who asks; the descriptor goes over that pro
 import errno
 import os
 import struct
-from typing import TYPE_CHECKING
 
 from agentfs_client.interpose import FORWARD, REQUEST
 from agentfsd.core import permissions
 from agentfsd.core.tree import Inode
-from agentfsd.fuse.base import FileHandle
+from agentfsd.fuse.connection import Connection
+from agentfsd.fuse.handles import FileHandle
 from agentfsd.fuse.native.control_ioctl import done
-from agentfsd.fuse.operations import Operations
+from agentfsd.fuse.native.native_connection import Parts, Reply
 from agentfsd.fuse.reply import CallContext
 from agentfsd.handoff.descriptor_forwarding import Forwarding, GivenDescriptor, WantedDescriptor
 from agentfsd.handoff.interpose_server import InterposeConversation
-
-if TYPE_CHECKING:
-    from agentfsd.fuse.native.requests import Parts, Reply
 
 _OBJECT = struct.Struct("=QQ")
 _TOLD = struct.Struct("=Q")
@@ -28,8 +25,9 @@ TELL = 1 << 30 | _TOLD.size << 16 | 0xAF << 8 | 4  # the daemon asks itself whic
 COMMANDS = (FORWARD, OBJECT, TELL)
 
 
-def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, command: int, content: bytes) -> "Reply":
-    forwarding, doorway = ops.connections.forwarding, ops.connections.doorway
+def answer(conn: Connection, inode: Inode | None, handle: int, ctx: CallContext, command: int, content: bytes) -> Reply:
+    """Answer an ioctl that asks for a descriptor, or about one; ENOTTY where none are given out."""
+    forwarding, doorway = conn.shared.forwarding, conn.shared.doorway
     if forwarding is None or doorway is None or forwarding.why_not or inode is None:
         raise OSError(errno.ENOTTY, "no descriptors are given out here")
     if command == OBJECT:
@@ -41,9 +39,9 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, 
     if len(content) != REQUEST.size:
         raise OSError(errno.EINVAL, "another length")
     cookie, ticket, flags, version, _, _ = REQUEST.unpack(content)
-    pid = ops.bindings.process_of(ctx.pid)
+    pid = conn.bindings.process_of(ctx.pid)
     conversation, wanted = doorway.find(cookie, pid, version, forwarding.settings), WantedDescriptor(flags)
-    _check_mode(ops, inode, handle, wanted, ctx, conversation)
+    _check_mode(conn, inode, handle, wanted, ctx, conversation)
     given = forwarding.give_at_once(inode, wanted, pid)
     if given is None:
         return _push_later(forwarding, inode, wanted, pid, conversation, content)
@@ -51,10 +49,10 @@ def answer(ops: Operations, inode: Inode | None, handle: int, ctx: CallContext, 
 
 
 def _check_mode(
-    ops: Operations, inode: Inode, handle: int, wanted: WantedDescriptor, ctx: CallContext, conversation: InterposeConversation
+    conn: Connection, inode: Inode, handle: int, wanted: WantedDescriptor, ctx: CallContext, conversation: InterposeConversation
 ) -> None:
     """Nobody gets more than it has opened the file for; where opens are not told to us, more than it might open it for."""
-    opened = ops.handles.get(handle)
+    opened = conn.handles.get(handle)
     reads = wanted.flags & os.O_ACCMODE != os.O_WRONLY
     if isinstance(opened, FileHandle):
         if wanted.writes and not opened.writes:
@@ -65,18 +63,18 @@ def _check_mode(
     if (ctx.uid, ctx.gid) != (conversation.uid, conversation.gid):
         raise PermissionError(errno.EACCES, "somebody else now than at the beginning of the conversation")
     if needed:  # more than what came with the descriptor: as at an open, of which another branch's process gets none
-        ops.check_caller(inode.tree, ctx)
+        conn.access.check_caller(inode.tree, ctx)
         permissions.check(inode, needed, conversation.credentials())
 
 
 async def _push_later(
     forwarding: Forwarding, inode: Inode, wanted: WantedDescriptor, pid: int, conversation: InterposeConversation, content: bytes
-) -> "Parts":
+) -> Parts:
     given = await forwarding.give(inode, wanted, pid)
     return _push(given, REQUEST.unpack(content)[1], conversation, content)
 
 
-def _push(given: GivenDescriptor, ticket: int, conversation: InterposeConversation, content: bytes) -> "Parts":
+def _push(given: GivenDescriptor, ticket: int, conversation: InterposeConversation, content: bytes) -> Parts:
     try:
         found = os.fstat(given.fd)
         conversation.push(ticket, given.fd, found)

@@ -5,97 +5,95 @@ The kernel tells of each close by FLUSH, which costs a message, or not at all fo
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Hashable
+from typing import Any
 
 from agentfsd.core.file_locks import LAST, READ, UNLOCK, WRITE, Lock, LockRequest, Waiter
 from agentfsd.core.tree import Inode
-from agentfsd.fuse.base import FileHandle, TextHandle
+from agentfsd.fuse.handles import FileHandle, TextHandle
 from agentfsd.fuse.lock_service import LockConflict
 from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.native_connection import Decoder, NativeConnection, Parts, Reply, nothing
 from agentfsd.fuse.reply import NO_REPLY, CallContext
 
-if TYPE_CHECKING:
-    from agentfsd.fuse.native.requests import Parts, Reply, Requests
 
-
-def open_flags(requests: "Requests", handle: FileHandle, flags: int, *, made: bool) -> int:
+def open_flags(native: NativeConnection, handle: FileHandle, flags: int, *, made: bool) -> int:
     """FOPEN_NOFLUSH where a close most likely takes no lock away: see ARCHITECTURE.md.
 
     That is an open for reading alone, or for writing alone of a file that it has *made*, while nobody holds ranges of the file.
     """
     access = flags & os.O_ACCMODE
     quiet = access == os.O_RDONLY or (access == os.O_WRONLY and made)
-    handle.flushes = not quiet or requests.ops.connections.locks.table.has_ranges(handle.inode)
+    handle.flushes = not quiet or native.services.shared.locks.table.has_ranges(handle.inode)
     return 0 if handle.flushes else fuse.FOPEN_NOFLUSH
 
 
-def getlk(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
-    file, wanted = _wanted(requests, node, body)
-    locks = requests.ops.connections.locks
+def getlk(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    file, wanted = _wanted(native, node_id, body)
+    locks = native.services.shared.locks
     found = locks.table.test(file, wanted)
     if found is None and locks.has_peer(file):
         return _tested(locks.test_peer(file, wanted), wanted)
     return _told(found, wanted)
 
 
-async def _tested(work: Awaitable[LockConflict | None], wanted: LockRequest) -> "Parts":
+async def _tested(work: Awaitable[LockConflict | None], wanted: LockRequest) -> Parts:
     return _told(await work, wanted)
 
 
-def _told(found: Lock | LockConflict | None, wanted: LockRequest) -> "Parts":
+def _told(found: Lock | LockConflict | None, wanted: LockRequest) -> Parts:
     if found is None:
         return [fuse.LK_OUT.pack(wanted.start, wanted.end, UNLOCK, 0)]
     return [fuse.LK_OUT.pack(found.start, found.end, found.kind, found.pid)]
 
 
-def setlk(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
-    file, wanted = _wanted(requests, node, body)
-    work = requests.ops.connections.locks.set_now(file, wanted)
+def setlk(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    file, wanted = _wanted(native, node_id, body)
+    work = native.services.shared.locks.set_now(file, wanted)
     if work is not None:
-        return _set(requests, work, wanted, ctx.pid)
-    _granted(requests, wanted, ctx.pid)
+        return _set(native, work, wanted, ctx.pid)
+    _granted(native, wanted, ctx.pid)
     return None
 
 
-async def _set(requests: "Requests", work: Awaitable[None], wanted: LockRequest, tid: int) -> None:
+async def _set(native: NativeConnection, work: Awaitable[None], wanted: LockRequest, tid: int) -> None:
     await work
-    _granted(requests, wanted, tid)
+    _granted(native, wanted, tid)
 
 
-def setlkw(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
+def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     """Is answered by the waiter, later perhaps: a task for each would keep the reactor from its rest."""
-    file, wanted = _wanted(requests, node, body)
-    unique = requests.session.unique
+    file, wanted = _wanted(native, node_id, body)
+    unique = native.unique
 
     def answer(code: int) -> None:
-        requests.waiting.pop(unique, None)
+        native.waiting.pop(unique, None)
         if not code:
-            _granted(requests, wanted, ctx.pid)
-        requests.session.reply(unique, code)
+            _granted(native, wanted, ctx.pid)
+        native.answer_later(unique, code)
 
-    waiter = requests.waiting[unique] = Waiter(file, wanted, ctx.pid, answer)
-    requests.ops.connections.locks.wait(waiter)
+    waiter = native.waiting[unique] = Waiter(file, wanted, ctx.pid, answer)
+    native.services.shared.locks.wait(waiter)
     return NO_REPLY
 
 
-def interrupt(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
+def interrupt(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     """Of the requests that can be interrupted only a waiter is left when this comes: all others are answered at once."""
-    waiter = requests.waiting.get(fuse.INTERRUPT_IN.unpack_from(body)[0])
+    waiter = native.waiting.get(fuse.INTERRUPT_IN.unpack_from(body)[0])
     if waiter is not None:
-        requests.ops.connections.locks.interrupt(waiter)
+        native.services.shared.locks.interrupt(waiter)
     return NO_REPLY
 
 
-def flush(requests: "Requests", node: int, ctx: CallContext, body: memoryview) -> "Reply":
+def flush(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     """close(2). Where locks stay in the kernel it is to ask no more."""
-    if requests.zero:
-        return requests.nothing(node, ctx, body)
+    if native.zero:
+        return nothing(native, node_id, ctx, body)
     handle, _, _, owner = fuse.FLUSH_IN.unpack_from(body)
-    locks = requests.ops.connections.locks
+    locks = native.services.shared.locks
     if not len(locks.table):
         return None
-    work = locks.drop_ranges(_file(requests, node, handle)[0], owner)
+    work = locks.drop_ranges(_file(native, node_id, handle)[0], owner)
     return None if work is None else _done(work)
 
 
@@ -103,46 +101,45 @@ async def _done(work: Awaitable[None]) -> None:
     await work
 
 
-def released(requests: "Requests", inode: Inode, handle: FileHandle) -> None:
+def released(native: NativeConnection, inode: Inode, handle: FileHandle) -> None:
     """The last descriptor of an open has gone."""
-    locks = requests.ops.connections.locks
+    locks = native.services.shared.locks
     work = locks.drop_handle(inode, handle)
     if work is not None:
         locks.start(_done, work)
 
 
-def close(requests: "Requests") -> None:
+def close(native: NativeConnection) -> None:
     """The connection has ended, and nobody waits there any more."""
-    for waiter in list(requests.waiting.values()):
-        requests.ops.connections.locks.interrupt(waiter)
+    for waiter in list(native.waiting.values()):
+        native.services.shared.locks.interrupt(waiter)
 
 
-def _granted(requests: "Requests", wanted: LockRequest, tid: int) -> None:
+def _granted(native: NativeConnection, wanted: LockRequest, tid: int) -> None:
     if not wanted.flock and wanted.kind != UNLOCK and not getattr(wanted.handle, "flushes", False):
-        requests.ops.connections.locks.ends_with(tid, wanted.pid, wanted.owner)
+        native.services.shared.locks.ends_with(tid, wanted.pid, wanted.owner)
 
 
-def _wanted(requests: "Requests", node: int, body: memoryview) -> tuple[Hashable, LockRequest]:
+def _wanted(native: NativeConnection, node_id: int, body: memoryview) -> tuple[Hashable, LockRequest]:
     number, owner, start, end, kind, pid, flags, _ = fuse.LK_IN.unpack_from(body)
-    if requests.zero:
+    if native.zero:
         raise OSError(errno.ENOSYS, "the kernel keeps the locks of this connection")
     if kind not in (READ, WRITE, UNLOCK) or not start <= end <= LAST:
         raise OSError(errno.EINVAL, "no such lock")
-    file, handle = _file(requests, node, number)
+    file, handle = _file(native, node_id, number)
     return file, LockRequest(owner, kind, start, end, bool(flags & fuse.LK_FLOCK), pid, handle)
 
 
-def _file(requests: "Requests", node: int, number: int) -> tuple[Hashable, Any]:
+def _file(native: NativeConnection, node_id: int, number: int) -> tuple[Hashable, Any]:
     """What a lock is of, a file of the daemon's own for instance, and the open through which it comes."""
-    handle = requests.ops.handle(number)
+    handle = native.services.handles[number]
     if isinstance(handle, FileHandle):
         return handle.inode, handle
     if isinstance(handle, TextHandle):
-        return requests.ops.nodes[node], handle
+        return native.services.nodes[node_id], handle
     raise OSError(errno.EBADF, "no open file")
 
 
-LockHandler = Callable[["Requests", int, CallContext, memoryview], "Reply"]
-HANDLERS: dict[int, LockHandler] = {
+DECODERS: dict[int, Decoder] = {
     fuse.GETLK: getlk, fuse.SETLK: setlk, fuse.SETLKW: setlkw, fuse.FLUSH: flush, fuse.INTERRUPT: interrupt,
 }  # fmt: skip

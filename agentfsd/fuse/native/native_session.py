@@ -1,25 +1,24 @@
-"""A FUSE session of our own: reads /dev/fuse, lets Operations answer, writes the reply. Several may live in one daemon."""
+"""A FUSE session of our own: reads /dev/fuse, lets handlers answer, writes the reply. Several may live in one daemon."""
 
 import errno
 import logging
 import os
 import select
 import time
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol
 
 from agentfsd.core.tree import Inode
+from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native.requests import HANDLERS, Requests
+from agentfsd.fuse.native import open_requests
+from agentfsd.fuse.native.native_connection import NativeConnection
+from agentfsd.fuse.native.request_table import DECODERS, NAMES
 from agentfsd.fuse.notifier import Owed, all_taken
-from agentfsd.fuse.operations import Operations
 from agentfsd.fuse.reply import NO_REPLY, CallContext
 from agentfsd.fuse.request_profiling import look_closer
-
-if TYPE_CHECKING:
-    from agentfsd.fuse.native.reactor import Reactor
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,6 @@ _WANTED = (
     | fuse.ASYNC_DIO | fuse.PARALLEL_DIROPS | fuse.POSIX_ACL | fuse.MAX_PAGES | fuse.CACHE_SYMLINKS | fuse.HANDLE_KILLPRIV_V2
     | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY
 )  # fmt: skip
-_OPS = [HANDLERS[opcode].__name__ if opcode in HANDLERS else "" for opcode in range(max(HANDLERS) + 1)]
-_OPS[fuse.ACCESS] = "access"
 _ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
 
 
@@ -47,22 +44,29 @@ class Unsupported(Exception):
     """This kernel's FUSE cannot be spoken to; the sentence says why."""
 
 
+class TaskStarter(Protocol):
+    """Serves sessions, and starts tasks for what has to wait: the reactor."""
+
+    def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None: ...
+    def remove(self, session: "NativeSession") -> None: ...
+
+
 class NativeSession:
     """One connection. ``io``: who answers opens, reads and writes of warm files; see ARCHITECTURE.md."""
 
     kind = "native"
 
-    def __init__(self, operations: Operations, reactor: "Reactor", fd: int, io: IoMode) -> None:
-        self.operations, self.reactor, self.io = operations, reactor, io
+    def __init__(self, connection: Connection, reactor: TaskStarter, fd: int, io: IoMode) -> None:
+        self.connection, self.reactor, self.io = connection, reactor, io
         self.fd = fd
         self.minor = 0
         self.offered = 0
         self.ended = False
-        self.unique = 0  # of the request that is being handled
         self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
-        self._traffic = operations.connections.traffic
+        self._changes = connection.changes
+        self._traffic = connection.shared.traffic
         self._slow = self._traffic.slow
-        self._tallies = [self._traffic.tally("fuse", op) for op in _OPS]
+        self._tallies = [self._traffic.tally("fuse", op) for op in NAMES]
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -92,7 +96,8 @@ class NativeSession:
             MAX_WRITE_BYTES, 1, MAX_WRITE_BYTES // 4096, 0, taken >> 32, _STACK_DEPTH if taken & fuse.PASSTHROUGH else 0, 0,
         )  # fmt: skip
         self._send(unique, [reply])
-        self.requests = Requests(self, bool(taken & fuse.SETXATTR_EXT))
+        long_setxattr = bool(taken & fuse.SETXATTR_EXT)
+        self.requests = NativeConnection(self.connection, self.reply, self.fd, self.io, long_setxattr=long_setxattr)
 
     def _possible(self, io: IoMode) -> IoMode:
         if io == "zero-message" and self.offered & _ZERO_MESSAGE != _ZERO_MESSAGE:
@@ -114,16 +119,16 @@ class NativeSession:
 
     def begin(self) -> None:
         """Call in the event loop."""
-        self.operations.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
+        self.connection.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
 
     def end(self) -> None:
         """The kernel has let go, or is to be left: nothing is answered from now on."""
         if self.ended:
             return
         self.ended = True
-        self.operations.notifier.stop()
-        self.requests.close()
-        self.operations.connections.remove(self.operations)
+        self.connection.notifier.stop()
+        open_requests.close(self.requests)
+        self.connection.shared.remove(self.connection.cache)
         os.close(self.fd)
 
     def abandon(self) -> None:
@@ -133,7 +138,7 @@ class NativeSession:
 
     def knows(self, inode: Inode) -> bool:
         """Whether the kernel side has heard of a file."""
-        return self.operations.nodes.find_file(inode) is not None
+        return self.connection.nodes.find_file(inode) is not None
 
     # -- requests
 
@@ -159,74 +164,74 @@ class NativeSession:
         """Answers the request that lies in the buffer."""
         if length < fuse.IN_HEADER.size:
             return
-        said, opcode, unique, node, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
-        handler = HANDLERS.get(opcode)
-        if handler is None or said != length:
+        said, opcode, unique, node_id, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
+        decoder = DECODERS.get(opcode)
+        if decoder is None or said != length:
             if opcode not in _SILENT:
-                self._fail(unique, errno.ENOSYS if handler is None else errno.EIO)
+                self._fail(unique, errno.ENOSYS if decoder is None else errno.EIO)
             return
         began_ns = time.monotonic_ns()
         ctx = CallContext(pid, uid, gid)
-        self.unique = unique
+        self.requests.unique = unique
         try:
-            found = handler(self.requests, node, ctx, self._view[fuse.IN_HEADER.size : length])
+            reply = decoder(self.requests, node_id, ctx, self._view[fuse.IN_HEADER.size : length])
         except NameReserved as exc:
-            later = self._in_turn(exc, opcode, node, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
-            self.reactor.start(self._finish, unique, opcode, later, node, pid, began_ns)
+            later = self._in_turn(exc, opcode, node_id, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
+            self.reactor.start(self._finish, unique, opcode, later, node_id, pid, began_ns)
             return
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             code = _code(exc, opcode)
             if opcode not in _SILENT:
                 self._fail(unique, code)
-            self._failed(opcode, node, pid, began_ns)
+            self._failed(opcode, node_id, pid, began_ns)
             return
-        if found is not None and not isinstance(found, list):
-            self.reactor.start(self._finish, unique, opcode, found, node, pid, began_ns)
+        if reply is not None and not isinstance(reply, list):
+            self.reactor.start(self._finish, unique, opcode, reply, node_id, pid, began_ns)
             return
-        if self.operations.unsettled:
-            self.reactor.start(self._settle, unique, opcode, found, self.operations.take_unsettled(), node, pid, began_ns)
+        if self._changes.unsettled:
+            self.reactor.start(self._settle, unique, opcode, reply, self._changes.take_unsettled(), node_id, pid, began_ns)
             return
-        if found is not NO_REPLY:
-            self._send(unique, found)
-        self._count(opcode, node, pid, began_ns)
+        if reply is not NO_REPLY:
+            self._send(unique, reply)
+        self._count(opcode, node_id, pid, began_ns)
 
-    async def _in_turn(self, exc: NameReserved, opcode: int, node: int, ctx: CallContext, body: bytes) -> Any:
+    async def _in_turn(self, exc: NameReserved, opcode: int, node_id: int, ctx: CallContext, body: bytes) -> Any:
         """The same request, when its turn has come."""
         while True:
             await exc.over()
             try:
-                found = HANDLERS[opcode](self.requests, node, ctx, memoryview(body))
+                reply = DECODERS[opcode](self.requests, node_id, ctx, memoryview(body))
             except NameReserved as again:
                 exc = again
                 continue
-            return found if found is None or isinstance(found, list) else await found
+            return reply if reply is None or isinstance(reply, list) else await reply
 
-    async def _finish(self, unique: int, opcode: int, work: Awaitable[Any], node: int, tid: int, began_ns: int) -> None:
+    async def _finish(self, unique: int, opcode: int, work: Awaitable[Any], node_id: int, tid: int, began_ns: int) -> None:
         try:
-            found = await work
+            reply = await work
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             self._fail(unique, _code(exc, opcode))
-            self._failed(opcode, node, tid, began_ns)
+            self._failed(opcode, node_id, tid, began_ns)
             return
-        await self._settle(unique, opcode, found, self.operations.take_unsettled(), node, tid, began_ns)
+        await self._settle(unique, opcode, reply, self._changes.take_unsettled(), node_id, tid, began_ns)
 
-    async def _settle(self, unique: int, opcode: int, found: Any, owed: Owed, node: int, tid: int, began_ns: int) -> None:
+    async def _settle(self, unique: int, opcode: int, reply: Any, owed: Owed, node_id: int, tid: int, began_ns: int) -> None:
         await all_taken(owed)
-        self._send(unique, found)
-        self._count(opcode, node, tid, began_ns)
+        self._send(unique, reply)
+        self._count(opcode, node_id, tid, began_ns)
 
-    def _count(self, opcode: int, node: int, tid: int, began_ns: int) -> None:
+    def _count(self, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
         """After the answer has gone. Every request comes here: some 0.3 us, as long as nobody looks at them."""
         took_ns = time.monotonic_ns() - began_ns
         tally = self._tallies[opcode]
         tally.total_ns += took_ns
         tally.classes[took_ns.bit_length()] += 1
         if took_ns > self._slow.limit_ns or self._traffic.profiles:
-            look_closer(self.operations, tally.op, took_ns, node, tid)
+            look_closer(self.connection, tally.op, took_ns, node_id, tid)
 
-    def _failed(self, opcode: int, node: int, tid: int, began_ns: int) -> None:
+    def _failed(self, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
         self._tallies[opcode].errors += 1
-        self._count(opcode, node, tid, began_ns)
+        self._count(opcode, node_id, tid, began_ns)
 
     def _send(self, unique: int, parts: list[bytes | memoryview] | None) -> None:
         if parts is None:
@@ -256,4 +261,4 @@ class NativeSession:
 
 
 def _code(exc: Exception, opcode: int) -> int:
-    return errno_of(exc, HANDLERS[opcode].__name__)
+    return errno_of(exc, NAMES[opcode])

@@ -7,12 +7,11 @@ import os
 import select
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-if TYPE_CHECKING:
-    from agentfsd.fuse.native.native_session import NativeSession
+from agentfsd.fuse.native.native_session import NativeSession
 
 _LINGER_S = 0.001  # how long we wait for a further request before the event loop does
 _SOON_S = 0.0002  # a request that came this soon after an answer will be followed by another
@@ -34,16 +33,16 @@ class Reactor:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def sessions(self) -> list["NativeSession"]:
+    def sessions(self) -> list[NativeSession]:
         """Those that it serves now."""
         return list(self._sessions.values())
 
-    def add(self, session: "NativeSession") -> None:
+    def add(self, session: NativeSession) -> None:
         session.begin()
         self._sessions[session.fd] = session
         self._epoll.register(session.fd, select.EPOLLIN)
 
-    def remove(self, session: "NativeSession") -> None:
+    def remove(self, session: NativeSession) -> None:
         if self._sessions.pop(session.fd, None) is not None:
             self._epoll.unregister(session.fd)
             session.end()
@@ -82,7 +81,7 @@ class Reactor:
             self._nursery = None
             nursery.cancel_scope.cancel()
 
-    def _answer(self, session: "NativeSession", *, alone: bool, turn_ends: float) -> None:
+    def _answer(self, session: NativeSession, *, alone: bool, turn_ends: float) -> None:
         """One request; and when they come one upon the other, the next without sleeping: being woken costs more than it."""
         patience = _LOOKS if alone and time.monotonic() - session.answered_s < _SOON_S else 0
         session.step()

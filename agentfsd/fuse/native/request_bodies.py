@@ -6,6 +6,7 @@ import time
 
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.reply import CallContext
 
 PERMISSIONS = 0o7777
 KINDS = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)  # what mknod(2) makes
@@ -53,3 +54,8 @@ def _time(valid: int, given: int, now: int, seconds: int, nanoseconds: int) -> i
     if not valid & given:
         return None
     return time.time_ns() if valid & now else max(-_LAST_NS, min(seconds * 1_000_000_000 + nanoseconds, _LAST_NS))
+
+
+def masked(ctx: CallContext, umask: int) -> CallContext:
+    """Return the caller with its umask, which the kernel leaves to us (FUSE_DONT_MASK)."""
+    return ctx._replace(umask=umask & PERMISSIONS)

@@ -19,9 +19,9 @@ from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.index import Index
+from agentfs_files.snapshots.indexed_strategy import IndexedStrategy
 from agentfs_files.snapshots.places import new_place, read_manifest, remove_place, write_manifest
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture
-from agentfs_files.snapshots.strategy import IndexedStrategy
 from agentfs_host.descent import Descent
 
 _NAME = "workspace.tar.gz"

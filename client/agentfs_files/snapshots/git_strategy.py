@@ -20,8 +20,8 @@ from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Into
 from agentfs_files.snapshots.git_names import MANIFEST, to_git
 from agentfs_files.snapshots.index import Index, decode, encode
+from agentfs_files.snapshots.indexed_strategy import IndexedStrategy
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture
-from agentfs_files.snapshots.strategy import IndexedStrategy
 from agentfs_host.descent import Descent
 
 _Items = dict[bytes, tuple[int, bytes]]  # name in git -> (mode in git, object)

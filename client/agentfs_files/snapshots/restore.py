@@ -5,7 +5,6 @@ The root itself stays the same directory, and a file that is right as it is stay
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,14 +14,12 @@ from agentfs_files.snapshots.index import Index
 from agentfs_files.snapshots.kept_attributes import settle
 from agentfs_files.snapshots.restore_plan import RestorePlan, make_plan
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, horizon, is_settled, open_file
+from agentfs_files.snapshots.strategy import Strategy
 from agentfs_files.snapshots.swap import HalfDoneError, Stage, swap
 from agentfs_host.descent import Descent
 
-if TYPE_CHECKING:
-    from agentfs_files.snapshots.strategy import Strategy
 
-
-def restore(beneath: Descent, strategy: "Strategy", ref: str, index: Index) -> list[SnapshotEntry]:
+def restore(beneath: Descent, strategy: Strategy, ref: str, index: Index) -> list[SnapshotEntry]:
     """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
@@ -48,7 +45,7 @@ def restore(beneath: Descent, strategy: "Strategy", ref: str, index: Index) -> l
 class Comparison:
     """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
 
-    def __init__(self, beneath: Descent, strategy: "Strategy", ref: str) -> None:
+    def __init__(self, beneath: Descent, strategy: Strategy, ref: str) -> None:
         self._beneath, self._strategy, self._ref = beneath, strategy, ref
 
     def is_same(self, wanted: SnapshotEntry, present: SnapshotEntry) -> bool:
@@ -77,7 +74,7 @@ def _refuse_mounts(plan: RestorePlan, foreign: set[bytes]) -> None:
                 )
 
 
-def _prepare(stage: Stage, strategy: "Strategy", ref: str, plan: RestorePlan) -> dict[bytes, os.stat_result]:
+def _prepare(stage: Stage, strategy: Strategy, ref: str, plan: RestorePlan) -> dict[bytes, os.stat_result]:
     """Builds every topmost path of the plan in the stage, under its number. Files as they were when they were complete."""
     if not plan.replace:
         return {}

@@ -8,10 +8,8 @@ from uuid import UUID
 
 from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots.build import Into
-from agentfs_files.snapshots.index import Index, load_index, save_index
-from agentfs_files.snapshots.restore import restore
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
-from agentfs_host.descent import Descent, opened
+from agentfs_host.descent import Descent
 
 
 class Strategy(ABC):
@@ -62,28 +60,3 @@ class Strategy(ABC):
 
     def close(self) -> None:  # noqa: B027  # most have nothing to undo
         """Undoes what the strategy did to the directory itself."""
-
-
-class IndexedStrategy(Strategy):
-    """Works on the directory as it stands, and remembers in an index what was in it."""
-
-    def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
-        with opened(root) as beneath:
-            index = load_index(self.home, beneath.fd(b""))
-            ref, entries = self.keep(beneath, snapshot_id, tag, index)
-            save_index(self.home, Index(index.root, ref, entries))
-            return ref, entries
-
-    def restore(self, root: str, ref: str) -> None:
-        with opened(root) as beneath:
-            index = load_index(self.home, beneath.fd(b""))
-            with self.reading(ref):
-                entries = restore(beneath, self, ref, index)
-            save_index(self.home, Index(index.root, ref, entries))
-
-    def known(self, beneath: Descent) -> dict[bytes, SnapshotEntry]:
-        return load_index(self.home, beneath.fd(b"")).known()
-
-    @abstractmethod
-    def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
-        """Takes a snapshot of an open directory."""

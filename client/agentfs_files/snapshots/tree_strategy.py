@@ -16,9 +16,9 @@ from agentfs_files.filesystem.filesystem_errors import SnapshotRestoreError
 from agentfs_files.snapshots import file_contents
 from agentfs_files.snapshots.build import Builder, Into
 from agentfs_files.snapshots.index import Index
+from agentfs_files.snapshots.indexed_strategy import IndexedStrategy
 from agentfs_files.snapshots.places import is_place, new_place, read_manifest, remove_place, write_manifest
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry, capture, open_file
-from agentfs_files.snapshots.strategy import IndexedStrategy
 from agentfs_host import copying
 from agentfs_host.descent import Descent, opened
 

@@ -1,0 +1,76 @@
+"""status: what a mount is, what its branches changed, and how much space they take."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+
+from agentfs_client import locate, registry, wire
+from agentfsd.cli.command_base import (
+    EXIT_REFUSED,
+    PATIENCE_S,
+    answering,
+    converse,
+    json_option,
+    mount_option,
+    plain,
+    refusals,
+)
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing
+from agentfsd.control import status_text
+
+
+@click.command()
+@mount_option
+@json_option
+def status(named: str | None, as_json: bool) -> None:
+    """What is mounted, its branches, and who is in them.
+
+    \b
+    Example:
+      agentfsd status
+      agentfsd status --json -m ~/work
+    """
+    if named is None and not os.environ.get("AGENTFS_MOUNT"):
+        live = registry.live_daemons()
+        if len(live) > 1 and mount_finder.around(os.getcwd(), live, revive=False) is None:
+            _show_all(live, as_json)
+            return
+    found = _status_of(lambda: mount_finder.find(named, revive=True))
+    if as_json:
+        printing.as_json(plain(found))
+    else:
+        printing.say_ready(status_text.status(found, printing.width()).rstrip("\n"))
+
+
+def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
+    with answering(find().record):
+        _, daemon = converse(find, PATIENCE_S)
+        with daemon:
+            return daemon.status()
+
+
+def _show_all(live: list[registry.DaemonRecord], as_json: bool) -> None:
+    """Those that answer, and then a sentence about each that does not, with exit code 1."""
+    with ThreadPoolExecutor(max_workers=len(live)) as threads:
+        asked = list(threads.map(_answer_of, live))
+    found = [answer for answer in asked if not isinstance(answer, click.ClickException)]
+    if as_json:
+        printing.as_json([plain(one) for one in found])
+    elif found:
+        printing.say_ready("\n\n".join(status_text.status(one, printing.width()).rstrip("\n") for one in found))
+    silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
+    for failure in silent:
+        failure.show()
+    if silent:
+        click.get_current_context().exit(EXIT_REFUSED)
+
+
+def _answer_of(record: registry.DaemonRecord) -> wire.StatusReply | click.ClickException:
+    try:
+        with refusals():
+            return _status_of(lambda: locate.Mount(record.mountpoint, record))
+    except click.ClickException as exc:
+        return exc

@@ -1,0 +1,78 @@
+"""Who is told of a change that came through one connection: other connections, before the answer goes, and listeners."""
+
+from agentfsd.core.branch_events import BranchEvent, EventKind
+from agentfsd.core.tree import Inode
+from agentfsd.fuse.connections import Connections
+from agentfsd.fuse.dentry_revival import DentryReviver
+from agentfsd.fuse.kernel_cache import KernelCache
+from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.notifier import Owed
+
+
+class ChangeNotices:
+    """Of one connection.
+
+    Attributes:
+        unsettled: What must reach other kernels before the answer to the current request may go.
+    """
+
+    def __init__(self, connections: Connections, cache: KernelCache, reviver: DentryReviver | None) -> None:
+        self._connections, self._cache, self._reviver = connections, cache, reviver
+        self._overlay, self._bindings = connections.overlay, connections.bindings
+        self.unsettled: Owed = {}
+
+    def take_unsettled(self) -> Owed:
+        """Return what the answer to the last request waits for, and begin anew."""
+        owed, self.unsettled = self.unsettled, {}
+        return owed
+
+    # -- other places that show the same branch
+
+    def names_changed(self, parent: DirNode, directory: Inode, *names: bytes) -> None:
+        """After names changed through *parent*: have other views of the branch that may have cached them look again."""
+        self.unsettled |= self._connections.changed(parent, directory, names)
+
+    def file_changed(self, inode: Inode, *, data: bool) -> None:
+        """After a file's attributes (or its *data*, too) changed: have other connections that know it look again."""
+        if len(self._connections.all) > 1:
+            self.unsettled |= self._connections.file_changed(self._cache, inode, data=data)
+
+    def attributes_changed(self, node_id: int, inode: Inode, *, data: bool = False) -> None:
+        """After a change through a node. A directory has a node in each view; a file has one in all of a connection."""
+        node = self._cache.nodes[node_id]
+        if isinstance(node, DirNode):
+            self.names_changed(node, inode)
+        else:
+            self.file_changed(inode, data=data)
+
+    def data_changed(self, inode: Inode, tid: int) -> None:
+        """After a change of a file's data otherwise than by a write: tell connections and listeners."""
+        self.file_changed(inode, data=True)
+        if self._overlay.events.listeners:
+            self.tell("modified", inode, tid)
+
+    def revive(self, parent: DirNode, name: bytes, tree_id: str) -> None:
+        """Before an answer to that tree which takes away the dentry of a directory that another branch has there."""
+        other = self._cache.nodes.other_branch_at(parent, name, tree_id)
+        if other is not None and self._reviver is not None:
+            self._reviver.look_up(other, [*parent.path(), name])
+
+    # -- listeners
+
+    def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
+        """Tell listeners of a change. Ask ``overlay.events.listeners`` first: usually there are none.
+
+        Args:
+            tid: The thread whose request it was.
+            path: Where it happened, if that is not the inode's path by now.
+            old_path: Of a rename, where it was before.
+        """
+        tree = inode.tree
+        if tree.detached or (not inode.nlink and kind != "deleted"):
+            return
+        self._overlay.events.publish(BranchEvent(kind, tree.id, self._bindings.process_again(tid), inode, path, old_path))
+
+    def tell_write(self, inode: Inode, tid: int) -> None:
+        """Tell listeners of a write, unless the only listener has just heard of the same thread's write to the same file."""
+        if self._overlay.events.is_news((inode.tree.id, inode.ino, tid)):
+            self.tell("modified", inode, tid)

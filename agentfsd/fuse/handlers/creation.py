@@ -1,0 +1,134 @@
+"""Requests that make a name: MKDIR, MKNOD, SYMLINK, CREATE, TMPFILE, LINK."""
+
+import errno
+import os
+import stat
+
+from agentfsd.core import data, directory_entries
+from agentfsd.core.directory_entries import Owner
+from agentfsd.core.permissions import READ, WRITE, Credentials, check
+from agentfsd.core.tree import Inode, join
+from agentfsd.fuse.connection import Connection
+from agentfsd.fuse.handlers.file_handles import open_handle
+from agentfsd.fuse.handlers.lookup import parent_of
+from agentfsd.fuse.name_reservations import stale
+from agentfsd.fuse.nodes import DirNode, FileNode
+from agentfsd.fuse.reply import CallContext, LookupReply
+
+
+def _make(
+    conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext, *, rdev: int = 0, target: bytes = b""
+) -> tuple[DirNode, Inode, Inode]:
+    """Return the directory's node, the directory, and what was made in it."""
+    parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    conn.shared.reservations.check(ctx.pid, directory, name)
+    owner = Owner(ctx.uid, ctx.gid, ctx.umask)
+    made = directory_entries.make(tree, directory, name, mode, owner, rdev=rdev, target=target)
+    conn.shared.reservations.made(ctx.pid)
+    if conn.overlay.events.listeners:
+        conn.changes.tell("created", made, ctx.pid)
+    return parent, directory, made
+
+
+def mkdir(conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext) -> LookupReply:
+    """Answer MKDIR; *mode* has permission bits only."""
+    parent, directory, made = _make(conn, parent_id, name, stat.S_IFDIR | mode, ctx)
+    reply = conn.replies.entry(parent, name, made)
+    conn.changes.names_changed(parent, directory, name)
+    return reply
+
+
+def mknod(conn: Connection, parent_id: int, name: bytes, mode: int, rdev: int, ctx: CallContext) -> LookupReply:
+    """Answer MKNOD; *mode* has the type, too."""
+    try:
+        parent, directory, made = _make(conn, parent_id, name, mode, ctx, rdev=rdev)
+    except FileExistsError:
+        if stat.S_ISREG(mode):  # an open(2), perhaps, which has not said O_EXCL
+            _look_again(conn, parent_id, name, ctx)
+        raise
+    reply = conn.replies.entry(parent, name, made)
+    if not made.opens:
+        made.release_files()
+    conn.changes.names_changed(parent, directory, name)
+    return reply
+
+
+def symlink(conn: Connection, parent_id: int, name: bytes, target: bytes, ctx: CallContext) -> LookupReply:
+    """Answer SYMLINK."""
+    parent, directory, made = _make(conn, parent_id, name, stat.S_IFLNK | 0o777, ctx, target=target)
+    reply = conn.replies.entry(parent, name, made)
+    conn.changes.names_changed(parent, directory, name)
+    return reply
+
+
+def create(
+    conn: Connection, parent_id: int, name: bytes, mode: int, flags: int, ctx: CallContext
+) -> tuple[int, Inode, LookupReply]:
+    """Answer CREATE: return the handle's number, the file, and the answer to its look-up."""
+    parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    inode = tree.find(directory, name)
+    if inode is None:
+        inode = _make(conn, parent_id, name, stat.S_IFREG | mode, ctx)[2]
+        flags &= ~os.O_TRUNC
+    elif flags & os.O_EXCL:
+        raise FileExistsError(errno.EEXIST, "name exists")
+    else:
+        _look_again(conn, parent_id, name, ctx)
+        _check_open(inode, flags, ctx)
+    data.open_(inode, flags)
+    if flags & os.O_TRUNC and conn.overlay.events.listeners:
+        conn.changes.tell("modified", inode, ctx.pid)
+    try:
+        reply = conn.replies.entry(parent, name, inode)
+    except BaseException:
+        data.release(inode)
+        raise
+    number = open_handle(conn, inode, flags, ctx)
+    conn.changes.names_changed(parent, directory, name)
+    return number, inode, reply
+
+
+def _look_again(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
+    """Raise ESTALE at the first try to make a file under a name that exists, of which this connection's kernel does not know.
+
+    The kernel looks the name up then, and opens what is there, with its own check of permissions.
+    """
+    _, _, directory = conn.access.directory(parent_id, ctx)
+    if conn.shared.reservations.look_again(ctx.pid, directory, name):
+        raise stale()
+
+
+def _check_open(inode: Inode, flags: int, ctx: CallContext) -> None:
+    """Check whether the caller may open a file: the kernel, which believes it to be new, has not. EACCES, ESTALE."""
+    if not inode.is_file:
+        raise stale()
+    access = flags & os.O_ACCMODE
+    wanted = {os.O_RDONLY: READ, os.O_WRONLY: WRITE}.get(access, READ | WRITE) | (WRITE if flags & os.O_TRUNC else 0)
+    check(inode, wanted, Credentials(ctx.uid, ctx.gid, frozenset({ctx.gid}), privileged=ctx.uid == 0))
+
+
+def tmpfile(conn: Connection, parent_id: int, mode: int, flags: int, ctx: CallContext) -> tuple[int, Inode, LookupReply]:
+    """Answer TMPFILE: make a file without a name in that directory's branch; link() may give it one. Returns as create()."""
+    _, tree, directory = conn.access.directory(parent_id, ctx)
+    made = directory_entries.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
+    data.open_(made, flags & ~os.O_TRUNC)
+    reply = conn.replies.unnamed(made)
+    return open_handle(conn, made, flags, ctx), made, reply
+
+
+def link(conn: Connection, node_id: int, new_parent_id: int, new_name: bytes, ctx: CallContext) -> LookupReply:
+    """Answer LINK: give a file a second name. EPERM for a directory, EXDEV for another branch's file."""
+    parent, tree, directory = parent_of(conn, new_parent_id, new_name, ctx)
+    node = conn.nodes[node_id]
+    if not isinstance(node, FileNode):
+        raise PermissionError(errno.EPERM, "only a file can have two names")
+    if node.inode.tree is not tree:
+        raise OSError(errno.EXDEV, "another branch")
+    conn.shared.reservations.check(ctx.pid, directory, new_name)
+    directory_entries.link(tree, node.inode, directory, new_name)
+    if conn.overlay.events.listeners:
+        conn.changes.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
+    reply = conn.replies.entry(parent, new_name, node.inode)
+    conn.changes.file_changed(node.inode, data=False)
+    conn.changes.names_changed(parent, directory, new_name)
+    return reply

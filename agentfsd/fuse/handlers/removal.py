@@ -1,0 +1,125 @@
+"""Requests that take a name away or move it: UNLINK, RMDIR, RENAME, RENAME2."""
+
+import errno
+
+from agentfsd.core import directory_entries
+from agentfsd.core.directory_entries import RENAME_EXCHANGE
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.fuse.connection import Connection
+from agentfsd.fuse.handlers.lookup import parent_of
+from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.reply import CallContext
+
+
+def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
+    """Answer UNLINK."""
+    parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    gone = directory_entries.unlink(tree, directory, name)
+    if conn.overlay.events.listeners:
+        conn.changes.tell("deleted", gone, ctx.pid, join(directory.path, name))
+    conn.changes.file_changed(gone, data=False)
+    conn.changes.names_changed(parent, directory, name)
+
+
+def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
+    """Answer RMDIR."""
+    parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    inode = tree.lookup(directory, name)
+    if inode.is_dir and tree.is_empty(inode):
+        _part_from_others(conn, parent, [(parent, name, inode)])
+    directory_entries.rmdir(tree, directory, name)
+    if conn.overlay.events.listeners:
+        conn.changes.tell("deleted", inode, ctx.pid, join(directory.path, name))
+    node = conn.nodes.seen(parent, name, tree.id)
+    if node is not None:
+        conn.nodes.unlink_directory(node)
+    conn.changes.revive(parent, name, tree.id)
+    conn.changes.names_changed(parent, directory, name)
+
+
+def _part_from_others(conn: Connection, parent: DirNode, moving: list[tuple[DirNode, bytes, Inode | None]]) -> None:
+    """Before the kernel moves or removes a directory's node: see that no other branch stands in it.
+
+    This branch gets a node of its own, and ESTALE makes the kernel look the name up again and come back with that node.
+    """
+    if parent.view.tree_id:
+        return
+    parted = False
+    for directory, name, inode in moving:
+        if inode is None or not inode.is_dir:
+            continue
+        node = conn.nodes.seen(directory, name, inode.tree.id)
+        if node is not None and directory.children.get(name) is node and len(node.bound) > 1:
+            conn.nodes.make_private(directory, name, inode)
+            parted = True
+    if parted:
+        raise OSError(errno.ESTALE, "look again")
+
+
+def rename(
+    conn: Connection, old_parent_id: int, old_name: bytes, new_parent_id: int, new_name: bytes, flags: int, ctx: CallContext
+) -> None:
+    """Answer RENAME and RENAME2.
+
+    Args:
+        flags: Those of renameat2(2).
+
+    Raises:
+        OSError: EXDEV between two branches or two views; what rename(2) gives; ESTALE has the kernel look again.
+    """
+    old_parent, tree, old_dir = parent_of(conn, old_parent_id, old_name, ctx)
+    new_parent, new_tree, new_dir = parent_of(conn, new_parent_id, new_name, ctx)
+    if new_tree is not tree or old_parent.view is not new_parent.view:
+        raise OSError(errno.EXDEV, "another view")
+    source, target = tree.lookup(old_dir, old_name), tree.find(new_dir, new_name)
+    conn.shared.reservations.check(ctx.pid, new_dir, new_name)
+    _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
+    paths = (join(old_dir.path, old_name), join(new_dir.path, new_name)) if conn.overlay.events.listeners else ()
+    directory_entries.rename(tree, old_dir, old_name, new_dir, new_name, flags)
+    if paths and source is not target:
+        _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)
+    _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
+    if target is not None and not target.is_dir:
+        conn.changes.file_changed(target, data=False)
+    _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
+    conn.changes.names_changed(old_parent, old_dir, old_name)
+    conn.changes.names_changed(new_parent, new_dir, new_name)
+
+
+def _move_directories(
+    conn: Connection, old: tuple[DirNode, bytes, Inode], new: tuple[DirNode, bytes, Inode | None], tree: Tree, flags: int
+) -> None:
+    """Move the nodes of directories as the kernel has moved their dentries."""
+    (old_parent, old_name, source), (new_parent, new_name, target) = old, new
+    moved = conn.nodes.seen(old_parent, old_name, tree.id) if source.is_dir else None
+    replaced = conn.nodes.seen(new_parent, new_name, tree.id) if target is not None and target.is_dir else None
+    if replaced is not None and not flags & RENAME_EXCHANGE:
+        conn.nodes.unlink_directory(replaced)
+    if moved is not None:
+        conn.nodes.moved(moved, tree.id, new_parent, new_name)
+    if replaced is not None and flags & RENAME_EXCHANGE:
+        conn.nodes.moved(replaced, tree.id, old_parent, old_name)
+    if moved is not None:
+        conn.changes.revive(old_parent, old_name, tree.id)
+
+
+def _follow_names(conn: Connection, old: tuple[DirNode, bytes], new: tuple[DirNode, bytes], tree: Tree, flags: int) -> None:
+    """Note the names that the kernel holds after a rename.
+
+    The kernel moves what it has of a name. If another connection has changed that meanwhile, the kernel has something else there
+    than we have renamed, and must look it up.
+    """
+    if not conn.replies.caches(new[0].view, tree):
+        return
+    places = (old, new) if flags & RENAME_EXCHANGE else (new,)
+    doubtful = any(name not in directory.names for directory, name in (places if flags & RENAME_EXCHANGE else (old,)))
+    for directory, name in places:
+        directory.names.add(name)
+        if doubtful:
+            conn.notifier.expire(directory, [name])
+
+
+def _tell_renamed(conn: Connection, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: CallContext) -> None:
+    conn.changes.tell("renamed", source, ctx.pid, new, old)
+    if exchanged is not None:
+        conn.changes.tell("renamed", exchanged, ctx.pid, old, new)

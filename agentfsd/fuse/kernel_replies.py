@@ -1,0 +1,134 @@
+"""What the kernel is told of names and attributes, and for how long it may keep that.
+
+How long depends on who else may change it: see ``Connections.caches`` for names, ``_file_s`` for a file's attributes.
+"""
+
+import os
+
+from agentfsd.core.inode import Attributes
+from agentfsd.core.tree import Inode, Tree
+from agentfsd.fuse.connections import Connections
+from agentfsd.fuse.kernel_cache import KernelCache
+from agentfsd.fuse.nodes import DirNode, KernelNode, TreeView, VirtualNode
+from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, AttributesReply, LookupReply
+from agentfsd.metadata.rows import is_whiteout
+
+_MOST_MARKS = 1 << 19  # below bit 51: numbers stay below 2^53
+
+
+class KernelReplies:
+    """Of one connection."""
+
+    def __init__(self, connections: Connections, cache: KernelCache) -> None:
+        self._connections, self._cache = connections, cache
+        self._nodes, self._overlay = cache.nodes, connections.overlay
+        self._marks = {cache.tree_id or connections.overlay.default_id: 0}  # by tree id: see attributes()
+
+    def attributes(self, inode: Inode, stored: Attributes | None = None) -> Attributes:
+        """Return an inode's attributes as stat(2) shows them on this connection.
+
+        Programs know a file by its inode number, and one path in two branches is two files: cp refuses to copy a file to itself.
+        So the root's tree shows the lower's numbers, any other tree marks them above the 32 bits that git's index keeps.
+
+        Args:
+            stored: The attributes as the tree has them, where the caller has read them already.
+        """
+        tree = inode.tree
+        stored = stored or tree.attributes(inode)
+        mark = self._marks.get(tree.id)
+        if mark is None:
+            mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32
+        return Attributes(stored.ino ^ mark, *stored[1:]) if mark else stored
+
+    def caches(self, view: TreeView, tree: Tree) -> bool:
+        """Return whether names in that view may be cached: see Connections."""
+        return self._connections.caches(self._cache, view, tree)
+
+    def watch(self, parent: DirNode, directory: Inode) -> None:
+        """Before a directory's names are read: have changes of the lower reported, so that the names may be cached."""
+        if (
+            directory.lower_path is not None
+            and parent.watched != directory.lower_path
+            and self.caches(parent.view, directory.tree)
+        ):
+            self._connections.watched(directory.lower_path, self._cache, parent)
+
+    def entry(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> LookupReply:
+        """Answer a look-up that found *inode*; count one look-up on its node."""
+        tree = inode.tree
+        is_dir = inode.is_dir
+        node: KernelNode = self._nodes.directory(parent, name, inode) if is_dir else self._nodes.file(inode)
+        if not self.caches(parent.view, tree):
+            answer = LookupReply(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
+        else:
+            parent.names.add(name)
+            entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
+            if isinstance(node, DirNode):
+                if not inode.id and node.watched != inode.lower_path:
+                    attributes = None  # what was read before the watch may be old
+                attr_s = self._directory_s(node, inode)
+            else:
+                attr_s = self._file_s(inode)
+            answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
+        node.lookups += 1
+        return answer
+
+    def unnamed(self, inode: Inode) -> LookupReply:
+        """Answer TMPFILE: a file that has no name yet; count one look-up on its node."""
+        node = self._nodes.file(inode)
+        node.lookups += 1
+        return LookupReply(node.id, self.attributes(inode), NOW_S, NOW_S)
+
+    def missing(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
+        """Answer a look-up that found no such name."""
+        if not self.caches(parent.view, directory.tree):
+            return NOT_THERE
+        parent.names.add(name)
+        lower = directory.lower_path
+        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
+        return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
+
+    def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:
+        """Answer a request about attributes."""
+        if isinstance(node, DirNode):
+            attr_s = self._directory_s(node, inode) if self.caches(node.view, inode.tree) else NOW_S
+        else:
+            attr_s = self._file_s(inode)
+        return AttributesReply(self.attributes(inode), attr_s)
+
+    def _directory_s(self, node: DirNode, inode: Inode) -> float:
+        if inode.id or inode.lower_path is None:
+            return LONG_S
+        return LONG_S if self._connections.watched(inode.lower_path, self._cache, node) else LOWER_S
+
+    def _file_s(self, inode: Inode) -> float:
+        """Return how long the attributes of a file may be cached, whichever name it was reached by."""
+        if inode in inode.tree.external_writers or not self._connections.caches_attributes(self._cache, inode.tree):
+            return NOW_S  # somebody changes it past us, or through another connection
+        if inode.has_own_data or not (inode.is_file or not inode.id):
+            return LONG_S
+        if inode.linked or inode.lower_path is None:
+            return LOWER_S
+        return LONG_S if self._connections.is_watched(inode.lower_path.rpartition(b"/")[0], self._cache) else LOWER_S
+
+    # -- .agentfs, and the trees below it
+
+    def view_root(self, virtual: VirtualNode, tree: Tree) -> LookupReply:
+        """Answer a look-up of a branch or snapshot below ``.agentfs``; count one look-up on its root."""
+        root = self._nodes.view_root(virtual, tree)
+        root.lookups += 1
+        return LookupReply(root.id, self.attributes(tree.root), NOW_S, NOW_S)
+
+    def virtual_entry(self, node: VirtualNode) -> LookupReply:
+        """Answer a look-up of what is in ``.agentfs``; count one look-up on its node."""
+        node.lookups += 1
+        return LookupReply(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
+
+    def virtual_attributes(self, node: VirtualNode) -> Attributes:
+        """Return what stat(2) shows of ``.agentfs`` and of what is in it."""
+        mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
+        stamp = self._overlay.parts.lower.stat(b"").st_ctime_ns
+        return Attributes(
+            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, 0, 0,
+            stamp, stamp, stamp, 0,
+        )  # fmt: skip

@@ -1,0 +1,109 @@
+"""OPEN, CREATE, TMPFILE and RELEASE, from their bytes to ``handlers/`` and back: what an open is answered with."""
+
+import os
+from collections.abc import Awaitable
+
+from agentfsd.core import copyup
+from agentfsd.core.tree import Inode
+from agentfsd.fuse.handlers import control_directory, creation, file_data, file_handles, listing
+from agentfsd.fuse.handles import DirHandle, FileHandle
+from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native import lock_requests, request_bodies
+from agentfsd.fuse.native.native_connection import Decoder, NativeConnection, Parts, Reply, not_here
+from agentfsd.fuse.native.request_bodies import PERMISSIONS, masked
+from agentfsd.fuse.reply import CallContext
+
+
+def _create(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    if native.zero:  # the kernel takes MKNOD from now on, and opens without us
+        raise not_here()
+    flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
+    name = request_bodies.name(body[fuse.CREATE_IN.size :])
+    number, inode, entry = creation.create(native.services, node_id, name, mode & PERMISSIONS, flags, masked(ctx, umask))
+    return [fuse.pack_entry(entry), _opened(native, number, inode, ctx, flags, made=True)]
+
+
+def _tmpfile(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
+    number, inode, entry = creation.tmpfile(native.services, node_id, mode & PERMISSIONS, flags, masked(ctx, umask))
+    if native.zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
+        _release_handle(native, number)
+        number = 0
+    return [fuse.pack_entry(entry), _opened(native, number, inode, ctx, flags, made=True)]
+
+
+def _open(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    if native.zero:
+        raise not_here()
+    conn = native.services
+    flags, open_flags = fuse.OPEN_IN.unpack_from(body)
+    text = control_directory.open_text(conn, node_id, ctx)
+    if text is not None:
+        return _open_text(text)
+    if flags & os.O_TRUNC and file_data.others_have_pages(conn, inode := conn.access.inode(node_id, ctx)):
+        return _open_emptied(native, inode, node_id, flags, open_flags, ctx)
+    return _open_file(native, node_id, flags, open_flags, ctx)
+
+
+async def _open_emptied(
+    native: NativeConnection, inode: Inode, node_id: int, flags: int, open_flags: int, ctx: CallContext
+) -> Parts:
+    await file_data.pages_back(native.services, inode)
+    return _open_file(native, node_id, flags, open_flags, ctx)
+
+
+def _open_file(native: NativeConnection, node_id: int, flags: int, open_flags: int, ctx: CallContext) -> Parts:
+    number, inode = file_handles.open_file(native.services, node_id, flags, ctx)
+    if flags & os.O_TRUNC:
+        file_handles.truncated(inode, keeps_setid=not open_flags & fuse.OPEN_KILL_SUIDGID)
+    return [_opened(native, number, inode, ctx, flags)]
+
+
+async def _open_text(number: Awaitable[int]) -> Parts:
+    return [fuse.OPEN_OUT.pack(await number, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0)]
+
+
+def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContext, flags: int, *, made: bool = False) -> bytes:
+    """Return the reply to an open. Pages stay good: notifications drop those of a file that changes otherwise."""
+    opened = native.services.handles.get(number)
+    if not isinstance(opened, FileHandle):
+        return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE, 0)
+    closing = lock_requests.open_flags(native, opened, flags, made=made)
+    backing = native.passthrough.enter(inode, writes=opened.writes) if native.passthrough is not None and inode.is_file else 0
+    if not backing:
+        return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE | closing, 0)
+    opened.passed = True
+    if opened.writes:
+        opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
+    native.services.changes.file_changed(inode, data=True)  # others must not rely on what they have cached of it
+    return fuse.OPEN_OUT.pack(number, fuse.FOPEN_PASSTHROUGH | closing, backing)
+
+
+def _release(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
+    _release_handle(native, fuse.RELEASE_IN.unpack_from(body)[0])
+    return None
+
+
+def _release_handle(native: NativeConnection, number: int) -> None:
+    handle = native.services.handles.get(number)
+    if isinstance(handle, FileHandle):
+        lock_requests.released(native, handle.inode, handle)
+        if native.passthrough is not None:
+            native.passthrough.leave(handle.inode, handle.passed)
+    if isinstance(handle, DirHandle):
+        listing.releasedir(native.services, number)
+    else:
+        file_handles.release(native.services, number)
+
+
+def close(native: NativeConnection) -> None:
+    """End a connection: nobody waits for a lock any more, and what was open is closed."""
+    lock_requests.close(native)
+    for number in native.services.handles.numbers():
+        _release_handle(native, number)
+    native.idle.clear()
+
+
+DECODERS: dict[int, Decoder] = {
+    fuse.OPEN: _open, fuse.CREATE: _create, fuse.TMPFILE: _tmpfile, fuse.RELEASE: _release,
+}  # fmt: skip

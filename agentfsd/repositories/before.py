@@ -1,0 +1,85 @@
+"""What both sides of a merge began with: a tree, or what the lower had when a branch first changed it."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from agentfsd.core import origin
+from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.tree import Tree, join
+from agentfsd.metadata.rows import OriginRow
+from agentfsd.repositories import reading
+from agentfsd.repositories.reading import Database
+
+UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
+
+
+class Before(Protocol):
+    """``trees``: those whose object files belong to it."""
+
+    trees: tuple[Tree, ...]
+
+    def text(self, path: bytes) -> bytes | None:
+        """A file's content; None where there was none."""
+        ...
+
+    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+        """The database that both sides have, as it was; None at the steps on the way."""
+        ...
+
+
+class TreeBefore:
+    """The common state of two branches."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.trees: tuple[Tree, ...] = (tree,)
+
+    def text(self, path: bytes) -> bytes | None:
+        """See Before."""
+        return reading.text(self.trees[0], path, reading.REFS_BYTES)
+
+    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+        """See Before."""
+        return reading.database(self.trees[0], ours.path)
+
+
+class OriginBefore:
+    """The lower as it was when *branch* changed it, file by file; *lower* is what it is now. *row*: what is known of a path."""
+
+    def __init__(self, lower: Tree, branch: Tree, row: Callable[[bytes], OriginRow | None]) -> None:
+        self.trees: tuple[Tree, ...] = ()
+        self._lower, self._branch, self._row = lower, branch, row
+
+    def text(self, path: bytes) -> bytes | None:
+        """See Before. UNKNOWN for what is not kept."""
+        row, now = self._row(path), origin.now_in_lower(self._lower, path)
+        if row is None:
+            found = reading.at(self._branch, path)
+            return None if found is not None and found.content else reading.text(self._lower, path, reading.REFS_BYTES)
+        before = origin.identity_of(row)
+        if before == NO_LOWER:
+            return None
+        if before == now:
+            return reading.text(self._lower, path, reading.REFS_BYTES)
+        if not row.lower_size:
+            return b""
+        return self._kept(row) if row.base else UNKNOWN
+
+    def _kept(self, row: OriginRow) -> bytes:
+        file = self._branch.backstore.open(row.base)
+        try:
+            return file.pread(row.lower_size, 0)
+        finally:
+            file.close()
+
+    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+        """See Before."""
+        made = Database(ours.path, (self.text(join(ours.path, b"HEAD")) or b"").strip(), format=ours.format, bare=ours.bare)
+        packed = self.text(join(ours.path, b"packed-refs"))
+        names = {*ours.refs, *theirs.refs}
+        made.refs = dict.fromkeys(names, UNKNOWN) if packed == UNKNOWN else reading.packed_refs(packed or b"")
+        for name in sorted(names):
+            value = self.text(join(ours.path, name))
+            if value is not None:
+                made.refs[name] = value.strip()
+            yield None
+        yield made

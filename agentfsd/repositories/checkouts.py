@@ -1,0 +1,97 @@
+"""Working files of a merge of histories: where both sides have what they committed, a file becomes what git made of it.
+
+Where somebody has changed a file since, and not committed that, the plain merge of files decides.
+"""
+
+import hashlib
+import stat
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from agentfsd.core.transplant import WantedAttributes, attributes_of
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.tree_diff import EntryPair
+from agentfsd.repositories import reading
+from agentfsd.repositories.commits import Difference, Entry
+from agentfsd.repositories.joining import Joined
+
+HASHED_BYTES = 1 << 26  # larger files are taken to be changed: the event loop does not hash them
+
+
+class Decision(NamedTuple):
+    """What becomes of a path of ours. ``stays``: nothing. ``source`` None otherwise: it goes."""
+
+    path: bytes
+    stays: bool
+    source: Inode | None = None
+    content: bytes | None = None
+    look: WantedAttributes | None = None
+
+
+class Checkout:
+    """The files that one repository tracks, in the trees of a merge. *mine* and *his*: what each side changed, by path."""
+
+    def __init__(
+        self, ours: Tree, theirs: Tree, mine: Mapping[bytes, EntryPair], his: Mapping[bytes, EntryPair], work_tree: bytes
+    ) -> None:  # fmt: skip
+        self._ours, self._theirs, self._mine, self._his, self._work_tree = ours, theirs, mine, his, work_tree
+
+    def decide(self, joined: Joined) -> Iterator[Decision | None]:
+        """What git decides, file by file; None at the steps in between."""
+        for name in sorted(joined.to_ours.keys() | joined.to_theirs.keys()):
+            yield self._decide(name, joined)
+
+    def _decide(self, name: bytes, joined: Joined) -> Decision | None:
+        path = join(self._work_tree, name)
+        mine, his = path in self._mine, path in self._his
+        from_ours, from_theirs = joined.to_ours.get(name), joined.to_theirs.get(name)
+        if from_ours is None and not his:
+            return None  # ours is the result already
+        if from_theirs is None and his and not mine:
+            return None  # they have the result: the plain merge takes it over
+        result, one, two = _entries(from_ours, from_theirs)
+        ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
+        if not (is_as(ours, one) and is_as(theirs, two)):
+            return None
+        if result == one:
+            return Decision(path, True)
+        if result == two:
+            return Decision(path, False, theirs)
+        like = ours or theirs
+        if like is None or result.oid not in joined.contents:
+            return None
+        return Decision(path, False, like, joined.contents[result.oid], _look(like, result))
+
+
+def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tuple[Entry, Entry, Entry]:
+    """(result, ours, theirs); one that does not differ from the result is the result."""
+    known = from_ours or from_theirs
+    assert known is not None
+    result = known.new
+    return result, from_ours.old if from_ours else result, from_theirs.old if from_theirs else result
+
+
+def is_as(inode: Inode | None, entry: Entry) -> bool:
+    """Whether a file is what a commit says."""
+    if inode is None or not entry.oid:
+        return inode is None and not entry.oid
+    if stat.S_ISLNK(inode.mode):
+        return entry.mode == b"120000" and _blob_id(inode.tree.readlink(inode), entry) == entry.oid
+    if not inode.is_file or not entry.mode.startswith(b"100") or bool(inode.mode & 0o100) != (entry.mode == b"100755"):
+        return False
+    if inode.tree.data_stat(inode).st_size > HASHED_BYTES:
+        return False
+    return _blob_id(reading.content(inode), entry) == entry.oid
+
+
+def _blob_id(data: bytes, entry: Entry) -> bytes:
+    made = hashlib.sha256() if len(entry.oid) == 64 else hashlib.sha1(usedforsecurity=False)
+    made.update(b"blob %d\0" % len(data) + data)
+    return made.hexdigest().encode()
+
+
+def _look(like: Inode, entry: Entry) -> WantedAttributes:
+    """A new content's attributes: permissions as git has them, the rest as it was."""
+    look = attributes_of(like)
+    mode = look.mode | (look.mode & 0o444) >> 2 if entry.mode == b"100755" else look.mode & ~0o111
+    return look._replace(mode=mode)

@@ -1,0 +1,236 @@
+"""Commits, trees and merges of two commits in a workshop, as git makes them. It knows no refs and no working files."""
+
+import hashlib
+import os
+import re
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agentfsd.repositories.workshop import GitFailed, Workshop
+
+_CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
+_KINDS = {"contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type"}
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
+
+
+class Entry(NamedTuple):
+    """What a tree or an index has at a path: git's mode (octal digits) and an object id; both empty for nothing."""
+
+    mode: bytes = b""
+    oid: bytes = b""
+
+
+NOTHING = Entry()
+
+
+class Difference(NamedTuple):
+    """``old`` and ``new`` at one path of two trees."""
+
+    old: Entry
+    new: Entry
+
+
+class Clash(NamedTuple):
+    """A path that git could not merge. ``message`` is git's, without its CONFLICT."""
+
+    path: bytes
+    kind: str
+    message: str
+
+
+@dataclass(slots=True)
+class MergedTrees:
+    """What git made of two commits. ``stages``: what each side has where they clash, by stage (1 base, 2 ours, 3 theirs)."""
+
+    tree: bytes
+    clashes: list[Clash] = field(default_factory=list)
+    stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
+
+
+class Unrelated(Exception):
+    """Two commits have no common ancestor."""
+
+
+class Commits:
+    """Reads and makes commits in *workshop*."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+        self._hash = hashlib.sha256 if workshop.form == "sha256" else hashlib.sha1
+        self.empty_tree = self._id(b"tree", b"")
+        self.zero = b"0" * len(self.empty_tree)
+
+    def _id(self, kind: bytes, data: bytes) -> bytes:
+        return self._hash(kind + b" %d\0" % len(data) + data).hexdigest().encode()
+
+    def blob_id(self, data: bytes) -> bytes:
+        """The object id of a file's content."""
+        return self._id(b"blob", data)
+
+    # -- reading
+
+    def tree_of(self, commit: bytes) -> bytes:
+        """The tree of a commit; the empty tree for b"" (a branch without a commit)."""
+        return self._field(commit, b"tree") if commit else self.empty_tree
+
+    def parents(self, commit: bytes) -> list[bytes]:
+        """Of a commit, the first one first."""
+        header = self._workshop.read(commit)[1].partition(b"\n\n")[0]
+        return [line[7:] for line in header.splitlines() if line.startswith(b"parent ")]
+
+    def _field(self, commit: bytes, name: bytes) -> bytes:
+        kind, data = self._workshop.read(commit)
+        if kind != b"commit":
+            raise GitFailed(f"{commit.decode()} is no commit")
+        return next(line[len(name) + 1 :] for line in data.splitlines() if line.startswith(name + b" "))
+
+    def who(self, commit: bytes) -> bytes:
+        """``NAME <ADDRESS>`` of whoever committed it."""
+        return self._field(commit, b"committer").rpartition(b">")[0] + b">"
+
+    def title(self, commit: bytes) -> bytes:
+        """The first line of its message."""
+        return self._workshop.read(commit)[1].partition(b"\n\n")[2].partition(b"\n")[0]
+
+    def blob(self, oid: bytes) -> bytes:
+        """A file's content."""
+        return self._workshop.read(oid)[1]
+
+    def is_ancestor(self, one: bytes, two: bytes) -> bool:
+        """Whether *two* has *one* in its history (or is it)."""
+        return one == two or self._workshop.ask("merge-base", "--is-ancestor", one, two, good=(0, 1))[1] == 0
+
+    def is_new(self, commit: bytes, known: set[bytes]) -> bool:
+        """Whether none of the *known* commits has it in its history."""
+        if commit in known:
+            return False
+        names = b"".join(b"^" + name + b"\n" for name in sorted(known))
+        return bool(self._workshop.git("rev-list", "--max-count=1", "--stdin", "--ignore-missing", data=commit + b"\n" + names))
+
+    def differences(self, pairs: list[tuple[bytes, bytes]]) -> list[dict[bytes, Difference]]:
+        """What differs between the two trees of each pair, by path."""
+        asked = [(one, two) for one, two in pairs if one != two]
+        lines = b"".join(one + b" " + two + b"\n" for one, two in asked)
+        said = self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines) if asked else b""
+        found: dict[tuple[bytes, bytes], dict[bytes, Difference]] = {}
+        into: dict[bytes, Difference] = {}
+        while said:
+            if said.startswith(b":"):
+                fields, path, said = said.split(b"\0", 2)
+                old_mode, new_mode, old, new, _ = fields[1:].split(b" ")
+                into[path] = Difference(self._entry(old_mode, old), self._entry(new_mode, new))
+            else:
+                line, _, said = said.partition(b"\n")
+                one, two = line.split()
+                into = found.setdefault((one, two), {})
+        return [found.get(pair, {}) for pair in pairs]
+
+    def _entry(self, mode: bytes, oid: bytes) -> Entry:
+        return NOTHING if oid == self.zero else Entry(mode, oid)
+
+    # -- making
+
+    def write(self, kind: bytes, data: bytes) -> bytes:
+        """Makes an object, and returns its id."""
+        oid = self._id(kind, data)
+        name = oid.decode()
+        path = os.path.join(self._workshop.objects, name[:2], name[2:])
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(zlib.compress(kind + b" %d\0" % len(data) + data, 1))
+        return oid
+
+    def commit(self, tree: bytes, parents: list[bytes], message: bytes, who: bytes, author: bytes = b"") -> bytes:
+        """Makes a commit of now. *author*: a whole author line of another commit, where it keeps that."""
+        now = b"%d +0000" % time.time()
+        lines = [b"tree " + tree, *(b"parent " + parent for parent in parents)]
+        lines += [author or b"author " + who + b" " + now, b"committer " + who + b" " + now, b"", message]
+        return self.write(b"commit", b"\n".join(lines))
+
+    def merge(self, ours: bytes, theirs: bytes, names: tuple[str, str], *, unrelated: bool = False) -> MergedTrees:
+        """What `git merge` makes of two commits. *names* stand in the markers. *unrelated*: without a common ancestor, too.
+
+        Raises:
+            Unrelated: They have no common ancestor.
+            GitFailed: An object is missing, or git cannot do it.
+        """
+        labels = [self._label(name, commit) for name, commit in zip(names, (ours, theirs), strict=True)]
+        try:
+            more = ["--allow-unrelated-histories"] if unrelated else []
+            said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
+        except GitFailed as exc:
+            if "unrelated histories" in str(exc):
+                raise Unrelated from None
+            raise
+        tree, _, rest = said.partition(b"\0")
+        merged = MergedTrees(tree)
+        if code:
+            self._read_clashes(merged, rest)
+        return merged
+
+    def _label(self, name: str, commit: bytes) -> str:
+        """A branch of the workshop that leads to a commit, where git would take its name for one."""
+        if (
+            not _PLAIN_NAME.fullmatch(name)
+            or name.endswith((".lock", "."))
+            or ".." in name
+            or name.isupper()
+            or len(name) >= len(self.zero)
+        ):
+            return commit.decode()
+        place = os.path.join(self._workshop.path, "refs", "heads")
+        os.makedirs(place, exist_ok=True)
+        with open(os.path.join(place, name), "wb") as file:
+            file.write(commit + b"\n")
+        return name
+
+    @staticmethod
+    def _read_clashes(merged: MergedTrees, said: bytes) -> None:
+        fields = said.split(b"\0")
+        end = fields.index(b"")
+        for line in fields[:end]:
+            info, _, path = line.partition(b"\t")
+            mode, oid, stage = info.split(b" ")
+            merged.stages.setdefault(path, {})[int(stage)] = Entry(mode, oid)
+        told, at = dict[bytes, Clash](), end + 1
+        while at < len(fields) and fields[at]:
+            count = int(fields[at])
+            paths, text = fields[at + 1 : at + 1 + count], fields[at + 2 + count].decode("utf-8", "backslashreplace")
+            at += count + 3
+            if found := _CONFLICT.match(text):
+                kind = _KINDS.get(found[1], found[1])
+                for path in paths:
+                    told.setdefault(path, Clash(path, kind, found[2].strip()))
+        merged.clashes = [told.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
+
+    def settle(self, merged: MergedTrees, favor: str) -> bytes:
+        """The tree of a merge in which *favor* (ours, theirs, union) decides what clashes."""
+        lines = []
+        for path, stages in merged.stages.items():
+            entry = self._favourite(stages, favor)
+            mode, oid = entry if entry.oid else (b"0", self.zero)
+            lines.append(b"0 " + self.zero + b"\t" + path + b"\0")
+            lines.append(mode + b" " + oid + b"\t" + path + b"\0")
+        index = os.path.join(self._workshop.path, "settling")
+        self._workshop.git("read-tree", merged.tree, GIT_INDEX_FILE=index)
+        self._workshop.git("update-index", "-z", "--index-info", data=b"".join(lines), GIT_INDEX_FILE=index)
+        return self._workshop.git("write-tree", GIT_INDEX_FILE=index).strip()
+
+    def _favourite(self, stages: dict[int, Entry], favor: str) -> Entry:
+        side = stages.get(3 if favor == "theirs" else 2, NOTHING)
+        ours, theirs = stages.get(2, NOTHING), stages.get(3, NOTHING)
+        if not (ours.mode.startswith(b"100") and theirs.mode.startswith(b"100")):
+            return side
+        places = []
+        for stage in (2, 1, 3):
+            places.append(os.path.join(self._workshop.path, f"stage-{stage}"))
+            with open(places[-1], "wb") as file:
+                file.write(self.blob(stages[stage].oid) if stage in stages else b"")
+        try:
+            text = self._workshop.git("merge-file", "-p", f"--{favor}", *places)
+        except GitFailed:  # binary
+            return side
+        return Entry(side.mode, self.write(b"blob", text))

@@ -1,0 +1,351 @@
+"""Merging databases of git between two trees: what each side has goes into a workshop, and what comes of it becomes steps.
+
+It decides and changes nothing. Whatever it decides, the plain merge of files leaves alone.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agentfsd.core.copyup import content_fd
+from agentfsd.core.transplant import WantedAttributes, attributes_of
+from agentfsd.core.tree import Inode, Parts, Tree, join
+from agentfsd.core.tree_diff import EntryPair
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.repositories import logs_of_refs, reading
+from agentfsd.repositories.before import Before
+from agentfsd.repositories.checkouts import Checkout
+from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.joining import Joined, Joiner, Manner, Moved
+from agentfsd.repositories.layout import Finder, kind_of, work_tree_of
+from agentfsd.repositories.reading import Database
+from agentfsd.repositories.workshop import Bundle, GitFailed, Workshop, aside
+
+Changes = Mapping[bytes, EntryPair]
+Progress = tuple[int, int, str]
+
+_OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "lock")
+
+
+class Fit(NamedTuple):
+    """What is to happen at *path* of our side; ``source`` None: it goes. ``content`` and ``look`` instead of the source's own."""
+
+    path: bytes
+    source: Inode | None
+    content: bytes | None = None
+    look: WantedAttributes | None = None
+
+
+@dataclass(slots=True)
+class Fitted:
+    """``decided``: the paths that the plain merge is to leave alone. ``said``: one sentence for each thing done."""
+
+    decided: set[bytes] = field(default_factory=set)
+    fits: list[Fit] = field(default_factory=list)
+    clashes: list[Clash] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+class Sides(NamedTuple):
+    """What a merge is of."""
+
+    base: Before
+    ours: Tree
+    theirs: Tree
+
+
+def fit(
+    parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
+) -> Generator[Progress, None, Fitted]:  # fmt: skip
+    """What becomes of the databases that both sides have, and of the working files that these track.
+
+    *mine* and *his*: what each side changed since the base, by path. The trees must hold still. *always*: also where the plain
+    merge of files would do, since only they changed the database.
+    """
+    fitted = Fitted()
+    for database, inside in (yield from _databases(sides, his)).items():
+        if all(kind_of(name) in ("index", "passing", "settings", "other") for name in inside):
+            continue
+        touched = {path[len(database) + 1 :] for path in mine if path.startswith(database + b"/")}
+        ours = yield from _read(reading.database(sides.ours, database))
+        theirs = yield from _read(reading.database(sides.theirs, database))
+        if not (ours.head and theirs.head):
+            continue
+        base = yield from _read(sides.base.database(ours, theirs))
+        obstacles = _obstacles(base, ours, theirs, manner)
+        if obstacles:
+            fitted.clashes += obstacles
+            fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
+        elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
+            yield from _Fitter(parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
+    return fitted
+
+
+def _read(steps: Iterator[Database | None]) -> Generator[Progress, None, Database]:
+    """The database that comes last; an empty one where there is none."""
+    made = None
+    for found in steps:
+        made = found or made
+        yield 0, 0, "reading refs"
+    return made or Database(b"")
+
+
+def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
+    """The databases that *his* paths are in, and which paths inside those are."""
+    finder = Finder(lambda path: reading.has(sides.theirs, path) or reading.has(sides.ours, path))
+    found: dict[bytes, set[bytes]] = {}
+    for done, path in enumerate(his):
+        member = finder.member(path)
+        if member is not None and member.inside:
+            found.setdefault(member.database, set()).add(member.inside)
+        if done % 50 == 0:
+            yield done, len(his), "looking for repositories"
+    return found
+
+
+def _obstacles(base: Database, ours: Database, theirs: Database, manner: Manner) -> list[Clash]:
+    """What has to be settled by people or by git itself first."""
+    found = []
+    for side, name in zip((ours, theirs), manner.names, strict=True):
+        if side.reftable:
+            found.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
+        for lock in side.locks:
+            text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
+            found.append(Clash(join(side.path, lock), "locked", text))
+        if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
+            found.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
+    if ours.format != theirs.format:
+        found.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
+    return list({clash.path: clash for clash in reversed(found)}.values())  # a branch shows the lower's locks, too
+
+
+class _Fitter:
+    """One repository of a merge."""
+
+    def __init__(
+        self, parts: Parts, sides: Sides, databases: tuple[Database, Database, Database], changes: tuple[Changes, Changes],
+        fitted: Fitted,
+    ) -> None:  # fmt: skip
+        self._parts, self._sides, self._fitted = parts, sides, fitted
+        self._base, self._ours, self._theirs = databases
+        self._mine, self._his = changes
+        self._path = self._ours.path
+        like = reading.at(sides.ours, join(self._path, b"HEAD"))
+        assert like is not None
+        self._like = like
+        self._look = attributes_of(like)
+
+    def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
+        """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
+        try:
+            joined = yield from self._join(manner)
+        except GitFailed as exc:
+            self._decide(inside)
+            self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
+            return
+        work_tree = work_tree_in(self._sides.ours, self._path)
+        if joined.clashes:
+            self._decide(inside)
+            for clash in joined.clashes:
+                path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
+                self._fitted.clashes.append(clash._replace(path=path))
+                self._fitted.decided.add(path)
+            return
+        self._take_objects(inside, touched, joined)
+        self._take_refs(joined)
+        self._take_logs(inside, touched, joined)
+        if manner.way != "beside":
+            self._take_index(inside, touched, joined)
+        self._take_rest(inside, touched)
+        self._decide(inside)
+        self._fitted.said += joined.said
+        yield 0, 0, "repositories"
+        if work_tree is not None and not self._ours.bare:
+            yield from self._take_files(joined, work_tree)
+
+    def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
+        checkout = Checkout(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        for decision in checkout.decide(joined):
+            if decision is not None:
+                self._fitted.decided.add(decision.path)
+                if not decision.stays:
+                    look = decision.look
+                    if look is not None:
+                        look = look._replace(mtime_ns=time.time_ns())
+                    self._fitted.fits.append(Fit(decision.path, decision.source, decision.content, look))
+            yield 0, 0, "repositories"
+
+    def _decide(self, inside: set[bytes]) -> None:
+        self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
+
+    def _join(self, manner: Manner) -> Generator[Progress, None, Joined]:
+        trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
+        bundle = yield from bundle_of(trees, self._path)
+        lowers = lower_objects(self._parts, trees, self._path)
+        sides = (self._base, self._ours, self._theirs)
+
+        def work() -> Joined:
+            try:
+                with Workshop(workplace(self._parts), self._ours.format, bundle, lowers) as workshop:
+                    workshop.cut(side.shallow for side in sides)
+                    return Joiner(workshop, *sides, manner).join()
+            finally:
+                bundle.close()
+
+        return (yield from aside(work))
+
+    # -- what becomes of files
+
+    def _write(self, inside: bytes, content: bytes, mode: int = 0) -> None:
+        now = time.time_ns()
+        look = self._look._replace(mode=mode or self._look.mode, xattrs={}, atime_ns=now, mtime_ns=now)
+        self._fitted.fits.append(Fit(join(self._path, inside), self._like, content, look))
+
+    def _remove(self, inside: bytes) -> None:
+        self._fitted.fits.append(Fit(join(self._path, inside), None))
+
+    def _take_objects(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
+        """All that either side has: an object file says the same under the same name."""
+        information = any(name.startswith(b"objects/info/") for name in touched)
+        for name in sorted(inside):
+            new = self._his[join(self._path, name)].new
+            if kind_of(name) != "object" or new is None or not new.is_file or _is_passing_object(name):
+                continue
+            if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
+                continue
+            if not reading.has(self._sides.ours, join(self._path, name)):
+                self._fitted.fits.append(Fit(join(self._path, name), new))
+        for name in sorted(touched - inside):
+            old = reading.at(self._sides.theirs, join(self._path, name)) if name.startswith(b"objects/") else None
+            gone = self._mine[join(self._path, name)].new is None
+            if gone and old is not None and old.is_file and not name.startswith((b"objects/info/", b"objects/pack/multi-pack")):
+                self._fitted.fits.append(Fit(join(self._path, name), old))  # we threw away what they may have built on
+        there = {one.path for one in self._fitted.fits}
+        for name, data in joined.made.items():
+            path = join(self._path, b"objects/" + name)
+            if path not in there and not reading.has(self._sides.ours, path):
+                self._write(b"objects/" + name, data, stat.S_IFREG | 0o444)
+
+    def _take_refs(self, joined: Joined) -> None:
+        gone = {name for name, moved in joined.refs.items() if not moved.new}
+        for name, moved in joined.refs.items():
+            if moved.new:
+                self._write(name, moved.new + b"\n")
+            elif name in self._ours.loose:
+                self._remove(name)
+        if gone & reading.packed_refs(self._ours.packed).keys():
+            self._write(b"packed-refs", reading.without_packed(self._ours.packed, gone))
+        if joined.head:
+            self._write(b"HEAD", joined.head + b"\n")
+        if joined.stages:
+            self._write(b"MERGE_HEAD", joined.theirs + b"\n")
+            self._write(b"MERGE_MODE", b"")
+            self._write(b"ORIG_HEAD", joined.was + b"\n")
+            lines = b"".join(b"#\t" + path + b"\n" for path in sorted(joined.stages))
+            self._write(b"MERGE_MSG", b"Merge commit '" + joined.theirs + b"'\n\n# Conflicts:\n" + lines)
+
+    def _take_logs(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
+        moved = {b"logs/" + name: found for name, found in joined.refs.items()}
+        if joined.now != joined.was:
+            why = joined.refs[self._ours.branch].why if self._ours.branch in joined.refs else "merge"
+            moved[b"logs/HEAD"] = Moved(joined.was, joined.now, why)
+        names = {name for name in inside if kind_of(name) == "log"} | moved.keys()
+        for name in sorted(names):
+            path = join(self._path, name)
+            ours, theirs = (reading.text(tree, path, reading.REFS_BYTES) for tree in (self._sides.ours, self._sides.theirs))
+            if moved.get(name) and not moved[name].new:
+                made = None
+            else:
+                entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
+                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=name == b"logs/refs/stash")
+            if made is None and ours is not None:
+                self._remove(name)
+            elif made is not None and made != ours:
+                self._write(name, made)
+
+    def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
+        theirs = self._theirs.resolve(b"HEAD")
+        if joined.now == theirs and b"index" not in touched and not joined.stages and self._theirs.index is not None:
+            for name in sorted(inside):
+                if kind_of(name) == "index":
+                    self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
+        elif joined.index is not None:
+            self._write(b"index", joined.index)
+
+    def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
+        """What git wrote in passing comes where we have none; what they are in the middle of stays theirs."""
+        for name in sorted(inside):
+            new = self._his[join(self._path, name)].new
+            if kind_of(name) == "passing" and new is not None and not reading.has(self._sides.ours, join(self._path, name)):
+                self._fitted.fits.append(Fit(join(self._path, name), new))
+        if b"shallow" in inside & touched:
+            self._write(
+                b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)}))
+            )
+            self._fitted.decided.add(join(self._path, b"shallow"))
+
+
+def bundle_of(trees: Iterable[Tree], path: bytes) -> Generator[Progress, None, Bundle]:
+    """The object files that trees have of their own, together."""
+    bundle = Bundle({}, {})
+    try:
+        for tree in trees:
+            for found in reading.own_files(tree, join(path, b"objects")):
+                if found is None or found[0] in bundle.contents or found[0] in bundle.descriptors:
+                    yield 0, 0, "reading objects"
+                    continue
+                name, inode = found
+                if _is_passing_object(b"objects/" + name) or name.startswith(b"info/"):
+                    continue
+                if tree.data_stat(inode).st_size > reading.INLINE_BYTES:
+                    bundle.descriptors[name] = content_fd(inode)
+                else:
+                    bundle.contents[name] = reading.content(inode)
+                if len(bundle.contents) % 20 == 0:
+                    yield 0, 0, "reading objects"
+    except BaseException:
+        bundle.close()
+        raise
+    return bundle
+
+
+def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tuple[HostLower, bytes]]:
+    """The object directories of the lower that trees see beneath their own."""
+    if not isinstance(parts.lower, HostLower):
+        return []
+    found = {}
+    for tree in trees:
+        node = reading.at(tree, join(path, b"objects"))
+        if node is not None and node.is_dir and node.lower_path is not None:
+            try:
+                parts.lower.stat(node.lower_path)
+            except OSError:
+                continue
+            found[node.lower_path] = parts.lower
+    return [(lower, name) for name, lower in found.items()]
+
+
+def workplace(parts: Parts) -> str:
+    """Where workshops are made: beside the contents of the branches, never in the mount."""
+    return os.path.dirname(parts.backstore.place)
+
+
+def _is_passing_object(name: bytes) -> bool:
+    last = name.rpartition(b"/")[2]
+    return last.startswith((b"tmp_", b"incoming-")) or last.endswith((b".lock", b".tmp"))
+
+
+def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
+    """Where the files that a database tracks are, as a path of the workspace."""
+    found = work_tree_of(database)
+    if found is not None:
+        return found
+    for line in (reading.text(tree, join(database, b"config")) or b"").splitlines():
+        key, _, value = line.partition(b"=")
+        if key.strip().lower() == b"worktree" and not value.strip().startswith(b"/"):
+            path = os.path.normpath(join(database, value.strip().strip(b'"')))
+            return None if path.startswith(b"..") else path if path != b"." else b""
+    return None

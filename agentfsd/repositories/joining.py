@@ -1,0 +1,349 @@
+"""Two histories of one repository made one: refs three ways, commits by git's own merge. It works in a workshop, in a thread.
+
+The rules are in docs/explanation/git-histories.md. It never knows a tree of the overlay: it is given names and object ids.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.reading import Database
+from agentfsd.repositories.workshop import GitFailed, Workshop
+
+Way = Literal["merge", "rebase", "squash", "beside"]
+
+_ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
+_MERGEABLE = (b"refs/heads/", b"refs/notes/")
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How histories are to be joined. ``names``: the two branches of the overlay, ours first. ``favor`` and ``markers`` as for
+    files; ``whole_files``: a file that both changed clashes, whatever lines that were; ``only_forward``: histories that have
+    parted clash."""
+
+    names: tuple[str, str] = ("ours", "theirs")
+    way: Way = "merge"
+    favor: str = ""
+    markers: bool = False
+    whole_files: bool = False
+    only_forward: bool = False
+
+
+class Moved(NamedTuple):
+    """A ref that is different now; ``new`` b"" for one that is gone. ``why`` is for its log."""
+
+    old: bytes
+    new: bytes
+    why: str
+
+
+@dataclass(slots=True)
+class Joined:
+    """What becomes of our side.
+
+    ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
+    and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
+    that is being merged then. ``said``: what was done, for people.
+    """
+
+    refs: dict[bytes, Moved] = field(default_factory=dict)
+    head: bytes = b""
+    was: bytes = b""
+    now: bytes = b""
+    tree: bytes = b""
+    to_ours: dict[bytes, Difference] = field(default_factory=dict)
+    to_theirs: dict[bytes, Difference] = field(default_factory=dict)
+    clashes: list[Clash] = field(default_factory=list)
+    stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
+    theirs: bytes = b""
+    said: list[str] = field(default_factory=list)
+    who: bytes = b"agentfsd <agentfsd@localhost>"
+    index: bytes | None = None
+    made: dict[bytes, bytes] = field(default_factory=dict)
+    contents: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class Joiner:
+    """Joins *theirs* to *ours*; *base* is what both began with."""
+
+    def __init__(self, workshop: Workshop, base: Database, ours: Database, theirs: Database, manner: Manner) -> None:
+        self._workshop, self._commits = workshop, Commits(workshop)
+        self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
+        self.joined = Joined()
+
+    def join(self) -> Joined:
+        """The result, in which ``clashes`` are what stands in its way."""
+        joined = self.joined
+        self._join_refs()
+        self._join_head()
+        self._keep_apart()
+        if not self._ours.bare:
+            self._compare()
+            if joined.now != joined.was or joined.stages:
+                joined.index = self._fit_index()
+        joined.made = self._workshop.made()
+        return joined
+
+    # -- refs
+
+    def _join_refs(self) -> None:
+        base, ours, theirs = self._base.refs, self._ours.refs, self._theirs.refs
+        for name in sorted(base.keys() | ours.keys() | theirs.keys()):
+            if name == self._ours.branch or name.startswith(_ONES_OWN):
+                continue
+            was, mine, his = base.get(name, b""), ours.get(name, b""), theirs.get(name, b"")
+            if his in (was, mine):
+                continue
+            if self._manner.way == "beside" and name.startswith(b"refs/heads/"):
+                self._put_beside(name, his)
+            elif mine == was or not mine:
+                self._move(name, his, f"as in {self._manner.names[1]}")
+            elif his:
+                self._join_ref(name, mine, his)
+
+    def _join_ref(self, name: bytes, mine: bytes, his: bytes) -> None:
+        if mine.startswith(b"ref: ") or his.startswith(b"ref: ") or name == b"refs/stash":
+            return  # the stash is its log: see fitting.py
+        if not name.startswith((*_MERGEABLE, b"refs/remotes/")):
+            self._put_beside(name, his)
+        elif self._commits.is_ancestor(mine, his):
+            self._move(name, his, f"as in {self._manner.names[1]}: fast-forward")
+        elif not name.startswith(_MERGEABLE) or self._commits.is_ancestor(his, mine):
+            return
+        else:
+            made = self._merge_quietly(mine, his, name)
+            if made:
+                self._move(name, made, f"merge of {self._manner.names[1]}")
+            else:
+                self._put_beside(name, his)
+
+    def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
+        """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts."""
+        if self._manner.only_forward:
+            self._refuse_parted(name, mine, his)
+            return b""
+        try:
+            merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))
+        except Unrelated:
+            return b""
+        return b"" if merged.stages else self._merge_commit(merged.tree, mine, his, name)
+
+    def _merge_commit(self, tree: bytes, mine: bytes, his: bytes, name: bytes) -> bytes:
+        into = _short(name) if name else "HEAD"
+        message = f"Merge {_short(self._theirs.branch or b'HEAD')} of {self._manner.names[1]} into {into}\n"
+        return self._commits.commit(tree, [mine, his], message.encode(), self._commits.who(his))
+
+    def _move(self, name: bytes, new: bytes, why: str) -> None:
+        old = self._ours.refs.get(name, b"")
+        if new != old:
+            self.joined.refs[name] = Moved(old, new, why)
+
+    def _put_beside(self, name: bytes, his: bytes) -> None:
+        """Keeps *their* value under a name of its own."""
+        if not his or his.startswith(b"ref: "):
+            return
+        kind, _, rest = name.removeprefix(b"refs/").partition(b"/")
+        source = _for_ref(self._manner.names[1])
+        beside = b"refs/" + kind + b"/agentfsd/" + source + (b"/" + rest if rest else b"")
+        self._move(beside, his, f"as in {self._manner.names[1]}")
+        self.joined.said.append(f"{_short(name)} of {self._manner.names[1]} is kept as {_short(beside)}")
+
+    def _keep_apart(self) -> None:
+        """A ref's name cannot be another one's directory: what comes gives way."""
+        there = {name for name in self._ours.refs if name not in self.joined.refs or self.joined.refs[name].new}
+        taken = {part for name in there for part in _above(name)}
+        for name, moved in list(self.joined.refs.items()):
+            if moved.new and not moved.old and (name in taken or any(part in there for part in _above(name))):
+                del self.joined.refs[name]
+                self._put_beside(name + b"-", moved.new)
+
+    # -- what is checked out
+
+    def _join_head(self) -> None:
+        joined, name = self.joined, self._ours.branch
+        joined.was = joined.now = self._ours.resolve(b"HEAD")
+        was, his = self._base.refs.get(name, b"") if name else self._base.resolve(b"HEAD"), self._his_head(name)
+        if self._manner.way == "beside":
+            if name and self._theirs.refs.get(name, b"") not in (was, b""):
+                self._put_beside(name, self._theirs.refs[name])
+            self._beside_detached()
+            return
+        if his and his != was:
+            if joined.was == was and self._manner.way != "squash":
+                joined.now = his
+            else:
+                self._take_in(his)
+        head = self._theirs.resolve(b"HEAD")
+        if head and head != his and not joined.stages and not joined.clashes and self._is_new_work(head):
+            self._take_in(head)
+        if joined.now != joined.was:
+            why = f"merge {self._manner.names[1]}"
+            joined.said.append(self._told(name))
+            if name:
+                self._move(name, joined.now, why)
+            else:
+                joined.head = joined.now
+        if joined.now:
+            joined.who = self._commits.who(joined.now)
+
+    def _told(self, name: bytes) -> str:
+        joined = self.joined
+        if not joined.was:
+            return f"{_short(name)}: new, at {joined.now[:7].decode()}"
+        said = self._workshop.git("rev-list", "--left-right", "--count", joined.was + b"..." + joined.now).split()
+        behind, ahead = int(said[0]), int(said[1])
+        text = f"{_short(name or b'HEAD')}: {ahead} commit{'' if ahead == 1 else 's'} of {self._manner.names[1]}"
+        return text + (f", {behind} left behind" if behind else "")
+
+    def _beside_detached(self) -> None:
+        head = self._theirs.resolve(b"HEAD")
+        if not self._theirs.branch and head and self._is_new_work(head):
+            self._put_beside(b"refs/heads/HEAD", head)
+
+    def _his_head(self, name: bytes) -> bytes:
+        """What the other side has under the name that we have checked out."""
+        if name:
+            return self._theirs.refs.get(name, b"")
+        return b"" if self._theirs.branch else self._theirs.head
+
+    def _is_new_work(self, commit: bytes) -> bool:
+        """Whether the other side made a commit, or has only checked out what was there."""
+        known = {value for side in (self._base, self._ours) for value in side.refs.values() if not value.startswith(b"ref: ")}
+        known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
+        return self._commits.is_new(commit, known - {b""})
+
+    def _take_in(self, his: bytes) -> None:
+        """Has the result contain a commit."""
+        joined, mine = self.joined, self.joined.now
+        if not mine or (self._commits.is_ancestor(mine, his) and self._manner.way != "squash"):
+            joined.now = his
+        elif not self._commits.is_ancestor(his, mine):
+            if self._manner.way == "rebase":
+                self._replay(mine, his)
+            else:
+                self._merge(mine, his)
+
+    def _refuse_parted(self, name: bytes, mine: bytes, his: bytes) -> None:
+        there, here = ((commit[:7] + b" " + self._commits.title(commit)).decode("utf-8", "replace") for commit in (mine, his))
+        ours, theirs = self._manner.names
+        text = f"{_short(name or b'HEAD')} has moved on in {ours} ({there}) and in {theirs} ({here})"
+        self.joined.clashes.append(Clash(b"", "history", text))
+
+    def _merge(self, mine: bytes, his: bytes) -> None:
+        joined, manner = self.joined, self._manner
+        if manner.only_forward:
+            self._refuse_parted(self._ours.branch, mine, his)
+            return
+        try:
+            merged = self._commits.merge(mine, his, manner.names)
+        except Unrelated:
+            self._put_beside(self._theirs.branch or b"refs/heads/HEAD", his)
+            return
+        if manner.whole_files and not merged.stages:
+            self._refuse_shared(mine, his, merged)
+        if merged.stages and not manner.favor and manner.markers:
+            joined.tree, joined.stages, joined.theirs, joined.clashes = merged.tree, merged.stages, his, []
+            return
+        if merged.stages and not manner.favor:
+            joined.clashes = merged.clashes
+            return
+        tree = self._commits.settle(merged, manner.favor) if merged.stages else merged.tree
+        if manner.way == "squash":
+            message = f"Squashed: {_short(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
+            joined.now = self._commits.commit(tree, [mine], message.encode(), self._commits.who(his))
+        else:
+            joined.now = self._merge_commit(tree, mine, his, self._ours.branch)
+
+    def _refuse_shared(self, mine: bytes, his: bytes, merged: MergedTrees) -> None:
+        trees = [self._commits.tree_of(commit) for commit in (mine, his)]
+        to_ours, to_theirs = self._commits.differences([(tree, merged.tree) for tree in trees])
+        for path in sorted(to_ours.keys() & to_theirs.keys()):
+            merged.stages[path] = {2: to_ours[path].old, 3: to_theirs[path].old}
+            merged.clashes.append(Clash(path, "content", "changed on both sides"))
+
+    def _titles(self, mine: bytes, his: bytes) -> str:
+        said = self._workshop.git("log", "--reverse", "--format=* %s", his, b"^" + mine)
+        return said.decode("utf-8", "replace")
+
+    def _replay(self, mine: bytes, his: bytes) -> None:
+        """Commits of theirs again, each on the one before it, and the first one on ours."""
+        said = self._workshop.git("rev-list", "--reverse", "--topo-order", "--no-merges", his, b"^" + mine)
+        for commit in said.split():
+            parents = self._commits.parents(commit)
+            before = self._commits.tree_of(parents[0]) if parents else self._commits.empty_tree
+            root = self._commits.commit(before, [], b"base\n", self._commits.who(commit))
+            sides = [
+                self._commits.commit(self._commits.tree_of(tip), [root], b"side\n", self._commits.who(commit))
+                for tip in (mine, commit)
+            ]
+            merged = self._commits.merge(sides[0], sides[1], self._manner.names)
+            if merged.stages and not self._manner.favor:
+                self.joined.clashes = merged.clashes
+                return
+            tree = self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree
+            if tree != self._commits.tree_of(mine):
+                mine = self._again(commit, tree, mine)
+        self.joined.now = mine
+
+    def _again(self, commit: bytes, tree: bytes, parent: bytes) -> bytes:
+        header, _, message = self._workshop.read(commit)[1].partition(b"\n\n")
+        author = next(line for line in header.splitlines() if line.startswith(b"author "))
+        return self._commits.commit(tree, [parent], message, self._commits.who(commit), author)
+
+    # -- working files and index
+
+    def _compare(self) -> None:
+        joined = self.joined
+        ours, theirs = (self._commits.tree_of(commit) for commit in (joined.was, self._theirs.resolve(b"HEAD")))
+        joined.tree = joined.tree or self._commits.tree_of(joined.now)
+        joined.to_ours, joined.to_theirs = self._commits.differences([(ours, joined.tree), (theirs, joined.tree)])
+        for path in joined.to_ours.keys() & joined.to_theirs.keys() | joined.stages.keys():
+            entry = joined.to_ours[path].new if path in joined.to_ours else Entry()
+            if entry.oid and entry.mode.startswith(b"1") and entry.mode != b"160000":
+                joined.contents[entry.oid] = self._commits.blob(entry.oid)
+
+    def _fit_index(self) -> bytes | None:
+        """Our index with what has come; what we had staged stays staged, where git can do both."""
+        place = f"{self._workshop.path}/index"
+        if self._ours.index is not None:
+            with open(place, "wb") as file:
+                file.write(self._ours.index)
+        ours = self._commits.tree_of(self.joined.was)
+        try:
+            if self._ours.index is None:
+                self._workshop.git("read-tree", self.joined.tree)
+            else:
+                self._workshop.git("read-tree", "-i", "-m", ours, self.joined.tree)
+        except GitFailed:
+            self._workshop.git("read-tree", "--reset", self.joined.tree)
+        if self.joined.stages:
+            self._workshop.git("update-index", "-z", "--index-info", data=self._stage_lines())
+        with open(place, "rb") as file:
+            return file.read()
+
+    def _stage_lines(self) -> bytes:
+        lines = []
+        for path, stages in self.joined.stages.items():
+            lines.append(b"0 " + self._commits.zero + b"\t" + path + b"\0")
+            lines += [entry.mode + b" " + entry.oid + b" %d\t" % stage + path + b"\0" for stage, entry in stages.items()]
+        return b"".join(lines)
+
+
+def _short(name: bytes) -> str:
+    """A ref as git shows it."""
+    for prefix in (b"refs/heads/", b"refs/tags/", b"refs/"):
+        if name.startswith(prefix):
+            return name[len(prefix) :].decode("utf-8", "backslashreplace")
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _above(name: bytes) -> list[bytes]:
+    parts = name.split(b"/")
+    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _for_ref(name: str) -> bytes:
+    """A branch's name as a part of a ref's: what git-check-ref-format(1) does not allow becomes a dash."""
+    found = "".join(char if char.isalnum() or char in "._-" else "-" for char in name).strip(".-").replace("..", "-")
+    return (found.removesuffix(".lock") or "branch").encode()

@@ -1,0 +1,110 @@
+"""Which paths belong to git's databases, and what each file of one is for. It knows paths alone and reads nothing.
+
+A database is the directory that git calls GIT_DIR: ``.git``, a bare repository, or a submodule's below ``.git/modules``.
+Source: gitrepository-layout(5).
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Kind = Literal["object", "ref", "head", "index", "state", "passing", "log", "lock", "settings", "worktree", "other"]
+
+_STATE_FILES = {
+    b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"MERGE_AUTOSTASH", b"CHERRY_PICK_HEAD", b"REVERT_HEAD",
+    b"REBASE_HEAD", b"SQUASH_MSG",
+}  # fmt: skip
+_STATE_DIRECTORIES = {b"rebase-merge", b"rebase-apply", b"sequencer", b"NOTES_MERGE_WORKTREE"}
+_PASSING = {
+    b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log", b"gc.pid", b"TAG_EDITMSG", b"MERGE_TAGMSG",
+    b"rr-cache",
+}  # fmt: skip
+_SETTINGS = {b"config", b"config.worktree", b"hooks", b"info", b"description"}
+_NAMED: dict[bytes, Kind] = {
+    b"objects": "object", b"refs": "ref", b"packed-refs": "ref", b"HEAD": "head", b"index": "index", b"logs": "log",
+    b"worktrees": "worktree",
+}  # fmt: skip
+
+UNDER_WAY = {  # what git leaves in a database while somebody has to finish something
+    b"MERGE_HEAD": "a merge", b"CHERRY_PICK_HEAD": "a cherry-pick", b"REVERT_HEAD": "a revert", b"rebase-merge": "a rebase",
+    b"rebase-apply": "a rebase", b"sequencer": "a sequence of commits", b"BISECT_LOG": "a bisection",
+}  # fmt: skip
+
+
+class Member(NamedTuple):
+    """A path inside a database. Both are relative: ``database`` to the workspace, ``inside`` to the database."""
+
+    database: bytes
+    inside: bytes
+
+    @property
+    def kind(self) -> Kind:
+        """What the file is for."""
+        return kind_of(self.inside)
+
+
+def kind_of(inside: bytes) -> Kind:
+    """What a file of a database is for; *inside* is its path there."""
+    first = inside.partition(b"/")[0]
+    if inside.endswith(b".lock") and first not in (b"objects", b"hooks"):
+        return "lock"
+    if first in _NAMED:
+        return _NAMED[first]
+    if first in _STATE_FILES or first in _STATE_DIRECTORIES or first.startswith((b"BISECT_", b"NOTES_MERGE_")):
+        return "state"
+    if first in _PASSING or inside == b"info/refs":
+        return "passing"
+    if first.startswith(b"sharedindex."):
+        return "index"
+    return "settings" if first in _SETTINGS else "other"
+
+
+def is_of_one_checkout(path: bytes) -> bool:
+    """Whether a path of the workspace says what git has checked out there or is doing; told by its name alone."""
+    _, found, inside = (b"/" + path).rpartition(b"/.git/")
+    if not found:
+        return False
+    if inside.startswith(b"modules/"):
+        inside = inside.rpartition(b"/")[2] if b"/logs/" not in inside else b""
+    return kind_of(inside) in ("head", "state", "lock")
+
+
+def is_internal(path: bytes) -> bool:
+    """Whether a path of the workspace is what git keeps for itself, and no setting, hook or file that people write."""
+    _, found, inside = (b"/" + path).rpartition(b"/.git/")
+    return bool(found) and kind_of(inside) != "settings"
+
+
+class Finder:
+    """Tells of paths which database they are in. *has* says whether a path leads to something, in any tree of interest."""
+
+    def __init__(self, has: Callable[[bytes], bool]) -> None:
+        self._has = has
+        self._known: dict[bytes, bool] = {}
+
+    def member(self, path: bytes) -> Member | None:
+        """None for what is in no database; the database's own directory has the empty path inside."""
+        parts = path.split(b"/")
+        found, start, depth = b"", -1, 0
+        while depth < len(parts):
+            depth += 1
+            directory = b"/".join(parts[:depth])
+            if start >= 0 and parts[start] != b"modules":
+                break  # only submodules' databases are inside another one
+            if self._is_database(directory):
+                found, start = directory, depth
+                if start >= len(parts):
+                    break
+        return Member(found, path[len(found) + 1 :]) if found else None
+
+    def _is_database(self, directory: bytes) -> bool:
+        known = self._known.get(directory)
+        if known is None:
+            known = all(self._has(directory + name) for name in (b"/HEAD", b"/objects", b"/refs"))
+            self._known[directory] = known
+        return known
+
+
+def work_tree_of(database: bytes) -> bytes | None:
+    """Where the files of an ordinary repository are: beside its ``.git``. None where only its settings can tell, or for none."""
+    parent, _, name = database.rpartition(b"/")
+    return parent if name == b".git" else None

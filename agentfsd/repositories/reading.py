@@ -1,0 +1,166 @@
+"""What a database of git holds in one tree: its refs, its HEAD, its logs, and the object files that the lower has not.
+
+Nothing here starts git, follows a symlink or leaves the tree: what a workspace names is only ever data.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentfsd.core.copyup import content_fd
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.repositories.layout import UNDER_WAY, kind_of
+
+INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
+REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
+_LINKS = 5  # as many symbolic refs as git follows
+
+
+@dataclass(slots=True)
+class Database:
+    """One side of a repository. ``refs`` maps full names to object ids in hexadecimal, or to ``ref: NAME``."""
+
+    path: bytes
+    head: bytes = b""
+    refs: dict[bytes, bytes] = field(default_factory=dict)
+    packed: bytes = b""
+    loose: set[bytes] = field(default_factory=set)  # names that have a file of their own
+    index: bytes | None = None
+    locks: list[bytes] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
+    shallow: bytes = b""
+    format: str = "sha1"
+    reftable: bool = False
+    bare: bool = False
+
+    def resolve(self, name: bytes) -> bytes:
+        """The object id that a ref or HEAD leads to; b"" for none (a branch without a commit)."""
+        value = self.head if name == b"HEAD" else self.refs.get(name, b"")
+        for _ in range(_LINKS):
+            if not value.startswith(b"ref: "):
+                return value
+            value = self.refs.get(value[5:].strip(), b"")
+        return b""
+
+    @property
+    def branch(self) -> bytes:
+        """The full name of the branch that is checked out; b"" for a detached HEAD."""
+        return self.head[5:].strip() if self.head.startswith(b"ref: ") else b""
+
+
+def has(tree: Tree, path: bytes) -> bool:
+    """Whether a path leads to something."""
+    return at(tree, path) is not None
+
+
+def at(tree: Tree, path: bytes) -> Inode | None:
+    """What a path leads to."""
+    try:
+        return tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def content(inode: Inode) -> bytes:
+    """All that a regular file holds."""
+    fd = content_fd(inode)
+    with open(fd, "rb", buffering=0) as file:
+        os.lseek(fd, 0, os.SEEK_SET)
+        return file.readall() or b""
+
+
+def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
+    """A regular file's content; None where there is none, or more than *limit* bytes."""
+    found = at(tree, path)
+    if found is None or not found.is_file or tree.data_stat(found).st_size > limit:
+        return None
+    return content(found)
+
+
+def database(tree: Tree, path: bytes) -> Iterator[Database | None]:
+    """Reads a database in steps: None at each, and the database last, when *tree* has one there."""
+    top = at(tree, path)
+    if top is None or not top.is_dir:
+        return
+    made = Database(path, (text(tree, join(path, b"HEAD")) or b"").strip())
+    for name in tree.names(top):
+        if kind_of(name) == "lock":
+            made.locks.append(name)
+        if name in UNDER_WAY:
+            made.under_way.append(UNDER_WAY[name])
+    made.packed = text(tree, join(path, b"packed-refs"), REFS_BYTES) or b""
+    made.refs = packed_refs(made.packed)
+    made.index = text(tree, join(path, b"index"), REFS_BYTES)
+    made.shallow = text(tree, join(path, b"shallow")) or b""
+    settings = (text(tree, join(path, b"config")) or b"").lower().replace(b" ", b"").replace(b"\t", b"")
+    made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
+    made.reftable = b"refstorage=reftable" in settings
+    made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
+    yield None
+    for name, value in _loose_refs(tree, path):
+        if name.endswith(b".lock"):
+            made.locks.append(name)
+        elif value:
+            made.refs[name] = value
+            made.loose.add(name)
+        yield None
+    yield made
+
+
+def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    todo = [b"refs"]
+    while todo:
+        directory = todo.pop()
+        node = at(tree, join(path, directory))
+        for name in tree.names(node) if node is not None and node.is_dir else ():
+            below = directory + b"/" + name
+            found = at(tree, join(path, below))
+            if found is not None and found.is_dir:
+                todo.append(below)
+            elif found is not None and found.is_file and tree.data_stat(found).st_size < 4096:
+                yield below, content(found).strip()
+
+
+def packed_refs(data: bytes) -> dict[bytes, bytes]:
+    """The names and object ids of a packed-refs file. Source: git-pack-refs(1)."""
+    found = {}
+    for line in data.splitlines():
+        oid, space, name = line.partition(b" ")
+        if space and not line.startswith((b"#", b"^")):
+            found[name] = oid
+    return found
+
+
+def without_packed(data: bytes, gone: set[bytes]) -> bytes:
+    """A packed-refs file without some names, and without what the lines after them say of their tags."""
+    kept, skipping = [], False
+    for line in data.splitlines(keepends=True):
+        if not line.startswith(b"^"):
+            skipping = line.rstrip(b"\n").partition(b" ")[2] in gone and not line.startswith(b"#")
+        if not skipping:
+            kept.append(line)
+    return b"".join(kept)
+
+
+def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | None]:
+    """Each regular file below a directory that is the branch's own, with its path below it; None at the other steps.
+
+    What a branch never touched has no row: those files are in the lower, where they need not be looked at.
+    """
+    todo = [b""]
+    while todo:
+        inner = todo.pop()
+        path = join(directory, inner) if inner else directory
+        node = at(tree, path)
+        if node is None or not node.is_dir or (not node.id and node.lower_path == path):
+            continue
+        moved = node.lower_path not in (None, path)
+        names = tree.names(node) if moved else [name for name, child in tree.entries(node).items() if child > 0]
+        for name in names:
+            below = join(inner, name)
+            child = tree.find(node, name)
+            if child is not None and child.is_dir:
+                todo.append(below)
+            elif child is not None and child.is_file and (child.content or child.lower_path != join(directory, below)):
+                yield below, child
+        yield None

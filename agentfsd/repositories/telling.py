@@ -1,0 +1,135 @@
+"""What a branch did with git, as people say it: which commits it made, and which files it has not committed."""
+
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.repositories import reading
+from agentfsd.repositories.checkouts import is_as
+from agentfsd.repositories.commits import NOTHING, Commits, Difference
+from agentfsd.repositories.fitting import bundle_of, lower_objects, work_tree_in, workplace
+from agentfsd.repositories.layout import Finder, is_internal
+from agentfsd.repositories.reading import Database
+from agentfsd.repositories.workshop import GitFailed, Workshop, aside
+
+MOST_COMMITS = 10  # that are named
+
+Progress = tuple[int, int, str]
+
+
+class Told(NamedTuple):
+    """One repository. ``branch``: what is checked out; ``commits``: (id, title) of the newest that are new, ``ahead`` how many
+    there are; ``behind``: how many it has no more. ``refs``: others that differ. ``uncommitted``: changed files in no commit."""
+
+    work_tree: bytes
+    branch: str
+    commits: tuple[tuple[str, str], ...]
+    ahead: int
+    behind: int
+    refs: tuple[str, ...]
+    uncommitted: int
+
+    def sentence(self) -> str:
+        """``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
+        parts = []
+        if self.ahead:
+            named = "; ".join(f"{oid[:7]} {title}" for oid, title in self.commits)
+            more = "; ..." if self.ahead > len(self.commits) else ""
+            parts.append(f"{_plural(self.ahead, 'commit')} ahead ({named}{more})")
+        if self.behind:
+            parts.append(f"{_plural(self.behind, 'commit')} behind")
+        if self.refs:
+            parts.append(f"{_plural(len(self.refs), 'other ref')} changed ({', '.join(self.refs[:5])})")
+        if self.uncommitted:
+            parts.append(_plural(self.uncommitted, "uncommitted file"))
+        return f"{self.branch}: {', '.join(parts) or 'no new commit'}"
+
+
+def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Generator[Progress, None, list[Told]]:
+    """Describe each repository that both trees have and in whose database *changed* paths are."""
+    changed = list(changed)
+    finder = Finder(lambda path: reading.has(new, path))
+    databases = sorted({member.database for path in changed if (member := finder.member(path)) and member.inside})
+    yield 0, 0, "looking for repositories"
+    found = []
+    for database in databases:
+        sides: list[Database] = []
+        for tree in (old, new):
+            made = Database(b"")
+            for step in reading.database(tree, database):
+                made = step or made
+                yield 0, 0, "reading refs"
+            sides.append(made)
+        if sides[1].head and not sides[1].reftable:
+            told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
+            if told is not None:
+                found.append(told)
+    return found
+
+
+def _tell(
+    parts: Parts, old: Tree, new: Tree, was: Database, now: Database, changed: list[bytes]
+) -> Generator[Progress, None, Told | None]:  # fmt: skip
+    bundle = yield from bundle_of((old, new), now.path)
+    lowers = lower_objects(parts, (old, new), now.path)
+    before, after = was.resolve(now.branch or b"HEAD"), now.resolve(b"HEAD")
+    before = before or was.resolve(b"HEAD")
+
+    def work() -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]] | None:
+        try:
+            with Workshop(workplace(parts), now.format, bundle, lowers) as workshop:
+                workshop.cut((was.shallow, now.shallow))
+                return _look(workshop, before, after)
+        except (GitFailed, OSError):
+            return None  # an object is missing, or somebody changed the branch meanwhile
+        finally:
+            bundle.close()
+
+    looked = yield from aside(work)
+    if looked is None:
+        return None
+    lines, (behind, ahead), committed = looked
+    work_tree = work_tree_in(new, now.path)
+    uncommitted = 0
+    for path in changed if work_tree is not None and not now.bare else ():
+        uncommitted += _is_uncommitted(new, path, work_tree or b"", committed)
+        yield 0, 0, "comparing with commits"
+    names = {*was.refs, *now.refs} - {now.branch}
+    refs = sorted(_short(name) for name in names if was.refs.get(name) != now.refs.get(name))
+    commits = tuple((line[:40].decode(), line[41:].decode("utf-8", "replace")) for line in lines)
+    branch = _short(now.branch) if now.branch else "HEAD"
+    return Told(work_tree or b"", branch, commits, ahead, behind, tuple(refs), uncommitted)
+
+
+def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:
+    """(lines of new commits, (behind, ahead), what the commits changed)."""
+    commits = Commits(workshop)
+    if not after or before == after:
+        return [], (0, 0), {}
+    trees = [commits.tree_of(before), commits.tree_of(after)]
+    differences = commits.differences([(trees[0], trees[1])])[0]
+    known = [b"^" + before] if before else []
+    said = workshop.git("log", f"--max-count={MOST_COMMITS}", "--format=%H %s", after, *known, "--")
+    if before:
+        counted = workshop.git("rev-list", "--left-right", "--count", before + b"..." + after, "--").split()
+    else:
+        counted = [b"0", workshop.git("rev-list", "--count", after, "--").strip()]
+    return said.splitlines(), (int(counted[0]), int(counted[1])), differences
+
+
+def _is_uncommitted(tree: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:
+    """Whether a changed file is not as the newest commit has it."""
+    if is_internal(path) or not path.startswith(join(work_tree, b"")):
+        return False
+    inode, difference = reading.at(tree, path), committed.get(path[len(join(work_tree, b"")) :])
+    if inode is not None and inode.is_dir:
+        return False
+    return difference is None or not is_as(inode, difference.new if difference.new.oid else NOTHING)
+
+
+def _short(name: bytes) -> str:
+    return name.removeprefix(b"refs/heads/").removeprefix(b"refs/").decode("utf-8", "backslashreplace")
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,236 @@
+"""Merging branches in which agents use git: one history of all commits, and a working tree that git calls clean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.history.merge import Rules
+from tests.repositories.agents import Agents, commit, git, start
+
+TRAPS = (
+    "core.fsmonitor", "filter.x.clean", "filter.x.smudge", "merge.x.driver", "core.pager", "core.editor", "gpg.program",
+    "core.sshCommand", "diff.external", "alias.merge-tree", "credential.helper", "uploadpack.packObjectsHook",
+)  # fmt: skip
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    made = Agents(tmp_path)
+    start(made.lower, {"a": "a\n", "b": "b\n", "text": "".join(f"line {number}\n" for number in range(20))})
+    yield made
+    made.close()
+
+
+def shown(agents: Agents, name: str) -> Path:
+    """What a branch shows, after git has found nothing wrong with it."""
+    place = agents.work(name)
+    git(place, "fsck", "--strict", "--no-dangling")
+    return place
+
+
+def test_disjoint_commits_of_two_agents_make_one_history(agents: Agents) -> None:
+    agents.branch("one", "two", "all")
+    tips = [agents.commit("one", {"a": "A\n"}, "one's"), agents.commit("two", {"b": "B\n", "c": "c\n"}, "two's")]
+    merged = agents.merge("one", "two", into="all")
+    assert merged.conflicts == []
+    place = shown(agents, "all")
+    assert git(place, "status", "--porcelain") == ""
+    assert git(place, "symbolic-ref", "HEAD") == "refs/heads/main"
+    assert git(place, "rev-list", "--parents", "-n1", "HEAD").split()[1:] == tips
+    assert [(place / name).read_text() for name in "abc"] == ["A\n", "B\n", "c\n"]
+
+
+def lines(**changed: str) -> str:
+    return "".join(changed.get(f"l{number}", f"line {number}") + "\n" for number in range(20))
+
+
+def test_lines_that_clash_refuse_and_nothing_changes(agents: Agents) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"text": lines(l3="one")}, "one")
+    agents.commit("two", {"text": lines(l3="two"), "new": "new\n"}, "two")
+    before = agents.opened.overlay.comparison.diff(None, "one")
+    merged = agents.merge("two", into="one")
+    assert [(conflict.path, conflict.kind) for conflict in merged.conflicts] == [(b"text", "content")]
+    assert agents.opened.overlay.comparison.diff(None, "one") == before
+
+
+def test_markers_leave_a_merge_that_git_knows(agents: Agents) -> None:
+    agents.branch("one", "two")
+    tip = agents.commit("one", {"text": lines(l3="one", l9="mine")}, "one")
+    his = agents.commit("two", {"text": lines(l3="two"), "new": "new\n"}, "two")
+    assert agents.merge("two", into="one", rules=Rules(markers=True)).conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == "A  new\nUU text"
+    assert git(place, "rev-parse", "HEAD", "MERGE_HEAD").split() == [tip, his]
+    assert (place / "text").read_text() == lines(l3="<<<<<<< one\none\n=======\ntwo\n>>>>>>> two", l9="mine")
+    assert [line.split()[2] for line in git(place, "ls-files", "-u").splitlines()] == ["1", "2", "3"]
+    (place / "text").write_text(lines(l3="both"))
+    git(place, "commit", "-qam", "merged")
+    assert git(place, "rev-list", "--parents", "-n1", "HEAD").split()[1:] == [tip, his]
+
+
+@pytest.mark.parametrize(("favor", "line"), [("ours", "one"), ("theirs", "two"), ("union", "one\ntwo")])
+def test_a_favourite_decides_the_lines_that_clash(agents: Agents, favor: str, line: str) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"text": lines(l3="one")}, "one")
+    agents.commit("two", {"text": lines(l3="two", l12="his")}, "two")
+    assert agents.merge("two", into="one", rules=Rules(favor=favor)).conflicts == []  # type: ignore[arg-type]
+    place = shown(agents, "one")
+    assert (place / "text").read_text() == lines(l3=line, l12="his")
+    assert git(place, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("way", ["squash", "rebase"])
+def test_a_line_of_single_commits(agents: Agents, way: str) -> None:
+    agents.branch("one", "two")
+    tip = agents.commit("one", {"a": "A\n"}, "one")
+    for name in ("b", "c"):
+        agents.commit("two", {name: "two\n"}, f"makes {name}")
+    assert agents.merge("two", into="one", rules=Rules(way=way)).conflicts == []  # type: ignore[arg-type]
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == ""
+    assert git(place, "rev-list", "--merges", "HEAD") == ""
+    titles = git(place, "log", "--format=%s", f"{tip}..").splitlines()
+    assert titles == (["makes c", "makes b"] if way == "rebase" else ["Squashed: main of two"])
+
+
+def test_side_by_side_leaves_the_checkout_alone(agents: Agents) -> None:
+    agents.branch("one", "two")
+    tip = agents.commit("one", {"a": "A\n"}, "one")
+    his = agents.commit("two", {"b": "B\n"}, "two")
+    assert agents.merge("two", into="one", rules=Rules(way="beside")).conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "rev-parse", "HEAD", "agentfsd/two/main").split() == [tip, his]
+    assert git(place, "status", "--porcelain") == ""
+    assert (place / "b").read_text() == "b\n"
+
+
+def test_work_on_branches_of_their_own_comes_into_ours(agents: Agents) -> None:
+    agents.branch("one", "two", "all")
+    tips = []
+    for name, file in (("one", "a"), ("two", "b")):
+        place = agents.work(name)
+        git(place, "switch", "-qc", f"feature-{name}")
+        tips.append(commit(place, {file: f"{name}\n"}, name))
+        agents.keep(name)
+    assert agents.merge("one", "two", into="all").conflicts == []
+    place = shown(agents, "all")
+    assert git(place, "symbolic-ref", "HEAD") == "refs/heads/main"
+    assert git(place, "rev-parse", "feature-one", "feature-two").split() == tips
+    assert git(place, "merge-base", "--octopus", "main", *tips) != ""
+    assert [git(place, "branch", "--contains", tip, "main") for tip in tips] == ["* main", "* main"]
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_what_is_not_committed_comes_as_it_is(agents: Agents) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one")
+    agents.commit("two", {"b": "B\n"}, "two")
+    place = agents.work("two")
+    (place / "text").write_text(lines(l3="dirty"))
+    (place / "untracked").write_text("untracked\n")
+    agents.keep("two")
+    assert agents.merge("two", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == " M text\n?? untracked"
+    assert (place / "text").read_text() == lines(l3="dirty")
+
+
+def test_a_rewritten_history_is_taken_where_ours_has_not_moved(agents: Agents) -> None:
+    agents.branch("one", "two")
+    first = git(agents.lower, "rev-parse", "HEAD")
+    place = agents.work("two")
+    (place / "a").write_text("amended\n")
+    git(place, "commit", "-qa", "--amend", "-m", "amended")
+    agents.keep("two")
+    place = agents.work("one")
+    git(place, "tag", "mine")  # our side has moved elsewhere: no fast-forward of the whole branch
+    agents.keep("one")
+    assert agents.merge("two", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "log", "--format=%s", "main") == "amended"
+    assert git(place, "status", "--porcelain") == ""
+    assert git(place, "rev-parse", "main@{1}") == first
+
+
+def test_tags_notes_stashes_and_other_branches(agents: Agents) -> None:
+    agents.branch("one", "two")
+    for name in ("one", "two"):
+        place = agents.work(name)
+        git(place, "branch", "side")
+        git(place, "tag", "same-name", "-m", name)
+        git(place, "tag", f"of-{name}")
+        git(place, "notes", "add", "-m", f"note of {name}", git(place, "rev-parse", "main:a" if name == "one" else "main:b"))
+        (place / "a").write_text(f"stashed by {name}\n")
+        git(place, "stash")
+        commit(place, {name: name}, name)
+        git(place, "branch", "-f", "side", "HEAD")
+        agents.keep(name)
+    assert agents.merge("two", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "tag").split() == ["agentfsd/two/same-name", "of-one", "of-two", "same-name"]
+    assert git(place, "cat-file", "tag", "same-name").splitlines()[-1] == "one"
+    assert [git(place, "stash", "show", "-p", f"stash@{{{number}}}").splitlines()[-1] for number in (0, 1)] == [
+        "+stashed by one", "+stashed by two",
+    ]  # fmt: skip
+    assert [git(place, "notes", "show", git(place, "rev-parse", f"main:{name}")) for name in "ab"] == [
+        "note of one", "note of two",
+    ]  # fmt: skip
+    assert len(git(place, "rev-list", "--parents", "-n1", "side").split()) == 3
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_a_garbage_collection_on_either_side_loses_nothing(agents: Agents) -> None:
+    agents.branch("one", "two", "three", "all")
+    tips = [agents.commit(name, {name: name}, name) for name in ("one", "two", "three")]
+    for name in ("one", "all"):
+        place = agents.work(name)
+        git(place, "gc", "-q", "--prune=now")
+        agents.keep(name)
+    assert agents.merge("one", "two", "three", into="all").conflicts == []
+    place = shown(agents, "all")
+    assert git(place, "status", "--porcelain") == ""
+    assert set(tips) <= set(git(place, "rev-list", "main").split())
+
+
+def test_a_lock_and_a_rebase_under_way_are_honoured(agents: Agents) -> None:
+    agents.branch("one", "two", "three")
+    agents.commit("one", {"a": "A\n"}, "one")
+    agents.commit("two", {"b": "B\n"}, "two")
+    agents.opened.write(".git/index.lock", b"", "two")
+    assert [conflict.kind for conflict in agents.merge("two", into="one").conflicts] == ["locked"]
+    agents.opened.unlink(".git/index.lock", "two")
+    place = agents.work("two")
+    git(place, "switch", "-qc", "other", "HEAD~1")
+    commit(place, {"b": "another\n"}, "clashes")
+    git(place, "rebase", "main", check=False)
+    agents.keep("two")
+    found = agents.merge("two", into="one").conflicts
+    assert [(conflict.path, conflict.kind) for conflict in found] == [(b".git", "under-way")]
+
+
+def test_nothing_that_a_workspace_names_is_run(agents: Agents, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat\n")
+    trap.chmod(0o755)
+    for name in TRAPS:
+        git(agents.lower, "config", name, str(trap))
+    for hook in ("post-merge", "reference-transaction", "post-index-change", "pre-commit", "post-commit", "post-checkout"):
+        (agents.lower / ".git" / "hooks" / hook).symlink_to(trap)
+    (agents.lower / ".git" / "info" / "attributes").write_text("* filter=x merge=x diff=x\n")
+    agents.branch("one", "two")
+    for name, text in (("one", lines(l3="one")), ("two", lines(l9="two"))):
+        place = agents.work(name)
+        saved = (place / ".git" / "config").read_text()
+        for file in (".git/hooks", ".git/info"):
+            (place / file).rename(place / (file + "-away"))
+        git(place, "init", "-q")
+        (place / ".git" / "config").write_text("[core]\nrepositoryformatversion = 0\n")
+        commit(place, {"text": text}, name)
+        (place / ".git" / "config").write_text(saved)
+        agents.keep(name)
+    (tmp_path / "sprung").unlink(missing_ok=True)
+    assert agents.merge("two", into="one").conflicts == []
+    assert agents.opened.read("text", "one").decode() == lines(l3="one", l9="two")
+    assert not (tmp_path / "sprung").exists()
