@@ -10,11 +10,13 @@ from agentfsd.history.merge import Conflict
 from agentfsd.history.merging import Objects
 
 
-def objects_to_executed(overlay: Overlay) -> Objects:
-    """Make the objection for *overlay*, with the patterns that its settings have now."""
+def objects_to_executed(overlay: Overlay, *, allowed: bool) -> Objects:
+    """Make the objection for *overlay*, with the patterns that its settings have now; one to nothing where that is *allowed*."""
     patterns = policy_settings.read(overlay.parts.store)["executed.paths"].split()
 
     def conflicts(old: Tree, new: Tree, changed: Sequence[bytes]) -> list[Conflict]:
+        if allowed:
+            return []
         return [Conflict(found.path, "executed", found.why) for found in find_executed(old, new, changed, patterns)]
 
     return conflicts

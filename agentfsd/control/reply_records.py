@@ -61,15 +61,32 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
     return wire.MergeReply(
         how=merged.how,
         into=into,
-        changed=[wire.PathName(**wire.path_fields(path)) for path in sorted(set(merged.changed)) if not is_internal(path)],
+        changed=[
+            wire.MergedPath(**wire.path_fields(path), sources=merged.sources.get(path, []))
+            for path in sorted(set(merged.changed))
+            if not is_internal(path)
+        ],
         conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
+        merged=merged.merged,
+        left=merged.left,
+        decided=[
+            *(
+                wire.Decision(**wire.path_fields(path), source=source, kind=kind, winner=winner)
+                for source, (path, kind, winner) in merged.decided
+            ),
+            *(wire.Decision(**wire.path_fields(path), source=source, kind="markers") for source, path in merged.marked),
+        ],
         said=merged.said,
         internal=sum(is_internal(path) for path in set(merged.changed)),
     )
 
 
 def _wire_conflict(conflict: Conflict) -> wire.Conflict:
-    return wire.Conflict(kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path))
+    ours, theirs = conflict.excerpt
+    return wire.Conflict(
+        kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path), source=conflict.source,
+        against=list(conflict.against), ours=ours, theirs=theirs,
+    )  # fmt: skip
 
 
 def wire_repository(told: Told) -> wire.RepositoryChange:

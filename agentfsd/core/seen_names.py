@@ -5,7 +5,7 @@ them is no deletion. Only an origin row (core/origin.py) says that a branch remo
 """
 
 from agentfsd.core import origin
-from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.inode import NO_LOWER, ROOT_ID
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.rows import OriginRow
@@ -72,7 +72,7 @@ class SeenNames:
             names.append(name)
             number, is_there = self._directories.get(above, (0, False))
             if is_there:
-                node = self._tree.stored(number)
+                node = self._tree.root if number == ROOT_ID else self._tree.stored(number)
                 while node is not None and names:
                     node = self._tree.find(node, names.pop()) if node.is_dir else None
                 return node is not None and (node.lower_path == path or node.linked)
@@ -98,7 +98,7 @@ class SeenNames:
 
 def _directories(tree: Tree) -> dict[bytes, tuple[int, bool]]:
     """Of two with one path the one that has a name counts, then the newer."""
-    found: dict[bytes, tuple[int, bool]] = {}
+    found = {b"": (ROOT_ID, True)}
     for number, nlink, path in origin_rows.directories(tree.store, tree.chain):
         known = found.get(path)
         if known is None or (nlink > 0, number) > (known[1], known[0]):

@@ -18,8 +18,9 @@ from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history.merge import Conflict, Rules, content_of, git_favor, merge_texts
+from agentfsd.history.merge import Conflict, content_of, git_favor
 from agentfsd.history.paths import touches
+from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import Transaction
@@ -222,7 +223,7 @@ class _Planner:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(Conflict(pair.path, "drift", message))
             return
-        merged = merge_texts(base, content_of(pair.old), content_of(pair.new), Rules(favor))
+        merged = merge_texts(base, content_of(pair.old), content_of(pair.new), favor)
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
             self.plan.conflicts.append(Conflict(pair.path, "content", message))

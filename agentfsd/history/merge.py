@@ -8,11 +8,10 @@ import os
 import stat
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pygit2 import Oid
-from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 
 from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
@@ -20,14 +19,12 @@ from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history import renames
+from agentfsd.history import renames, text_merge
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.joining import Manner, Way
-
-TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
 
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
 
@@ -46,17 +43,36 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """``kind``: content, binary, add/add, modify/delete, rename/rename, rename/delete, type, symlink, special or attributes."""
+    """``kind``: content, binary, add/add, modify/delete, rename/rename, rename/delete, type, symlink, special or attributes.
+
+    ``excerpt``: the first lines that differ, ours and theirs, where there are any. ``source``: the branch that was not merged
+    for it. ``against``: the branches whose changes it clashes with.
+    """
 
     path: bytes
     kind: str
     message: str
+    excerpt: tuple[str, str] = ("", "")
+    source: str = ""
+    against: tuple[str, ...] = ()
+
+
+class Decision(NamedTuple):
+    """Both sides had changed *path*, and *winner* ("" for both, as text) has it its way."""
+
+    path: bytes
+    kind: str
+    winner: str
 
 
 @dataclass(slots=True)
 class Outcome:
+    """``decided``: where ``Rules.favor`` chose; ``marked``: files with conflict markers in them."""
+
     steps: list[Step] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
+    decided: list[Decision] = field(default_factory=list)
+    marked: list[bytes] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
 
 
@@ -75,7 +91,8 @@ class Rules:
 def git_favor(path: bytes) -> Favor:
     """How files of a git repository come together that git writes in passing: its index, its logs, what it last did.
 
-    Otherwise no two branches in which somebody asked `git status` could be merged. Refs clash as any other text does.
+    Otherwise no two branches in which somebody asked `git status` could be merged. Refs clash as any other text does, but
+    are never given markers (is_in_git).
     """
     _, found, inside = (b"/" + path).rpartition(b"/.git/")
     if not found:
@@ -83,6 +100,11 @@ def git_favor(path: bytes) -> Favor:
     if inside.startswith(b"logs/") or b"/logs/" in inside:
         return "union"
     return "ours" if inside.rpartition(b"/")[2] in _GIT_PASSING else ""
+
+
+def is_in_git(path: bytes) -> bool:
+    """Whether it is a file of a git repository's database."""
+    return b"/.git/" in b"/" + path
 
 
 def merge(
@@ -110,7 +132,7 @@ def merge(
         his.pop(path, None)
     _part_additions(theirs, his, mine, ours)
     _part_additions(ours, mine, his, None)
-    merger = _Merger(rules, mine, his)
+    merger = _Merger(rules, mine, his, names)
     merger.outcome.steps += [Step(*one) for one in fitted.fits]
     merger.outcome.conflicts += [Conflict(*one) for one in fitted.clashes]
     merger.outcome.said += fitted.said
@@ -152,8 +174,10 @@ def _find(tree: Tree, path: bytes) -> Inode | None:
 class _Merger:
     """*mine* and *his*: what each side changed, by path. A path that a rename explains is decided with its other name."""
 
-    def __init__(self, rules: Rules, mine: dict[bytes, EntryPair], his: dict[bytes, EntryPair]) -> None:
-        self._rules, self._mine, self._his = rules, mine, his
+    def __init__(
+        self, rules: Rules, mine: dict[bytes, EntryPair], his: dict[bytes, EntryPair], names: tuple[str, str]
+    ) -> None:  # fmt: skip
+        self._rules, self._mine, self._his, self._names = rules, mine, his, names
         self._objects = Objects()
         self._blobs: dict[Inode, Oid] = {}
         self._my_moves: dict[bytes, bytes] = {}
@@ -171,7 +195,7 @@ class _Merger:
             files = [pair for pair in changes.values() if (pair.old is None) != (pair.new is None)]
             for done, pair in enumerate(files):
                 inode = pair.old or pair.new
-                if inode is not None and inode.is_file and inode.tree.data_stat(inode).st_size <= TEXT_BYTES:
+                if inode is not None and inode.is_file and inode.tree.data_stat(inode).st_size <= text_merge.TEXT_BYTES:
                     self._blobs[inode] = self._objects.blob(content_of(inode))
                 yield done, len(files), "looking for renames"
             moves |= renames.find(self._objects, files, self._blobs)
@@ -184,7 +208,7 @@ class _Merger:
         his, mine = self._his[path], self._mine.get(path)
         moved_by_me, moved_by_him = self._my_moves.get(path), self._his_moves.get(path)
         if his.unseen:
-            message = f"no directory in theirs, which has never seen {_shown(his.unseen)}"
+            message = f"no directory in {self._names[1]}, which has never seen {_shown(his.unseen)}"
             self.outcome.conflicts.append(Conflict(path, "type", message))
         elif mine is not None and (moved_by_me or moved_by_him):
             self._decide_moved(path, mine, his, moved_by_me, moved_by_him)
@@ -197,9 +221,11 @@ class _Merger:
 
     def _take(self, path: bytes, his: EntryPair) -> None:
         if his.new is not None and (above := self._not_a_directory(path)):
-            self._conflict(path, "type", f"{_shown(above)} is no directory in ours", Step(path, his.new))
+            self._conflict(path, "type", f"{_shown(above)} is no directory in {self._names[0]}", Step(path, his.new))
         elif _is_dir(his.old) and his.new is not None and not his.new.is_dir and self._was_filled(path):
-            self._conflict(path, "type", "no directory in theirs, and ours put something into it", Step(path, his.new))
+            self._conflict(
+                path, "type", f"no directory in {self._names[1]}, and {self._names[0]} put something into it", Step(path, his.new)
+            )
         else:
             self.outcome.steps.append(Step(path, his.new))
 
@@ -223,7 +249,7 @@ class _Merger:
         if his.new is None and _is_dir(mine.new) and _is_dir(mine.old):
             self._take(path, his)  # goes if it is empty then
             return
-        sides = ("ours", "theirs") if mine.new is None else ("theirs", "ours")
+        sides = self._names if mine.new is None else self._names[::-1]
         self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, his.new))
 
     def _decide_both(self, at: bytes, base: Inode | None, mine: Inode, his: Inode) -> None:
@@ -257,7 +283,10 @@ class _Merger:
                 chosen[name] = there if self._rules.favor == "theirs" else here
         if clashes and not self._rules.favor:
             self.outcome.conflicts.append(Conflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
-        elif source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
+            return
+        if clashes:
+            self._note_decision(path, "attributes")
+        if source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
             times = attributes_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
             self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
@@ -269,11 +298,11 @@ class _Merger:
         one, two = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
         self._decided |= {here or new, there or new}
         if here and there and here != there:
-            text = f"renamed to {_shown(here)} in ours and to {_shown(there)} in theirs"
+            text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
             for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, two))):
                 self._conflict(name, "rename/rename", text, theirs)
         elif one is None or two is None:
-            sides = ("ours", "theirs") if here else ("theirs", "ours")
+            sides = self._names if here else self._names[::-1]
             text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
             self._conflict(new, "rename/delete", text, Step(new, two))
         elif not (here and there) and new in (self._his if here else self._mine):
@@ -292,48 +321,48 @@ class _Merger:
 
     # -- conflicts and text
 
-    def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step) -> None:
+    def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step, excerpt: tuple[str, str] = ("", "")) -> None:
         """*theirs*: what to do where their side wins."""
         favor = self._rules.favor or git_favor(path)
+        if favor not in ("ours", "theirs"):
+            self.outcome.conflicts.append(Conflict(path, kind, message, excerpt))
+            return
+        self._note_decision(path, kind)
         if favor == "theirs":
             self.outcome.steps += theirs
-        elif favor != "ours":
-            self.outcome.conflicts.append(Conflict(path, kind, message))
+
+    def _note_decision(self, path: bytes, kind: str) -> None:
+        if self._rules.favor:
+            winner = {"ours": self._names[0], "theirs": self._names[1]}.get(self._rules.favor, "")
+            self.outcome.decided.append(Decision(path, kind, winner))
 
     def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
         """The merged content; None when that is a conflict (which is then entered) or one side is taken whole."""
-        sides = [content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, mine, his)]
-        binary = sides[1] is None or sides[2] is None or any(b"\0" in (side or b"")[:8000] for side in sides)
+        was, here, there = (
+            content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, mine, his)
+        )
+        binary = here is None or there is None or not text_merge.is_text(was, here, there)
         if binary or self._rules.whole_files:
             self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, his))
             return None
-        rules = self._rules if self._rules.favor else replace(self._rules, favor=git_favor(path))
-        merged = _merge_lines(self._objects, sides, rules)
-        if merged is None and base is not None:
-            self._conflict(path, "content", "both sides changed the same lines", Step(path, his))
-        elif merged is None:
-            self._conflict(path, "add/add", "added on both sides", Step(path, his))
+        sides, favor = (was, here, there), self._rules.favor or git_favor(path)
+        merged = text_merge.merge_lines(self._objects, sides, "")
+        if merged is not None:
+            return merged
+        kind, message = (
+            ("content", "both sides changed the same lines") if base is not None else ("add/add", "added on both sides")
+        )
+        if favor:
+            merged = text_merge.merge_lines(self._objects, sides, favor)
+        elif self._rules.markers and not is_in_git(path):
+            self.outcome.marked.append(path)
+            return text_merge.merge_with_markers(self._objects, sides, self._names)
+        if merged is None:
+            excerpt = text_merge.first_clash(self._objects, sides)
+            self._conflict(path, kind, message, Step(path, his), excerpt=excerpt)
+        else:
+            self._note_decision(path, kind)
         return merged
-
-
-def merge_texts(base: bytes | None, ours: bytes, theirs: bytes, rules: Rules) -> bytes | None:
-    """Three-way, by lines; None for what is no text, or where both changed the same lines."""
-    sides = [base, ours, theirs]
-    if any(b"\0" in (side or b"")[:8000] or len(side or b"") > TEXT_BYTES for side in sides):
-        return None
-    return _merge_lines(Objects(), sides, rules)
-
-
-def _merge_lines(objects: Objects, sides: list[bytes | None], rules: Rules) -> bytes | None:
-    favor = {"": MergeFavor.NORMAL, "ours": MergeFavor.OURS, "theirs": MergeFavor.THEIRS, "union": MergeFavor.UNION}[rules.favor]
-    flags = MergeFileFlag.DIFF_PATIENCE | (MergeFileFlag.ACCEPT_CONFLICTS if rules.markers else MergeFileFlag.DEFAULT)
-    base, ours, theirs = (
-        objects.tree({b"file": (objects.blob(side), FileMode.BLOB)} if side is not None else {}) for side in sides
-    )  # fmt: skip
-    index = objects.repository.merge_trees(base, ours, theirs, favor=favor, flags=MergeFlag(0), file_flags=flags)
-    if index.conflicts is not None and any(True for _ in index.conflicts):
-        return None
-    return objects.data(index["file"].id)
 
 
 def content_of(inode: Inode) -> bytes:
@@ -344,7 +373,7 @@ def content_of(inode: Inode) -> bytes:
 
 
 def _is_text_size(inode: Inode) -> bool:
-    return inode.tree.data_stat(inode).st_size <= TEXT_BYTES
+    return inode.tree.data_stat(inode).st_size <= text_merge.TEXT_BYTES
 
 
 def _unchanged(base: Inode, side: Inode) -> bool:

@@ -1,9 +1,9 @@
 """Merging branches: from names to a branch that holds the result, in one step or not at all."""
 
 import errno
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agentfsd.core import origin, tree_diff
@@ -11,7 +11,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
 from agentfsd.errors import Refusal, invalid
-from agentfsd.history.merge import Conflict, Outcome, Rules, Step, merge
+from agentfsd.history.merge import Conflict, Decision, Outcome, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import layout
 
@@ -28,26 +28,57 @@ class Author:
 
 @dataclass(slots=True)
 class Merged:
-    """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing."""
+    """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing.
+
+    ``merged`` and ``left``: names of the sources that the target has now, and of those that had conflicts. ``sources``: which of
+    them changed a path. ``decided``, ``marked``: as in Outcome, with the name of the source.
+    """
 
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
+    merged: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    sources: dict[bytes, list[str]] = field(default_factory=dict)
+    decided: list[tuple[str, Decision]] = field(default_factory=list)
+    marked: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def take(self, source: str, paths: Iterable[bytes]) -> None:
+        """Note that *source* changed *paths* of the target."""
+        self.merged.append(source)
+        for path in dict.fromkeys(paths):
+            if path not in self.sources:
+                self.changed.append(path)
+            self.sources.setdefault(path, []).append(source)
+
+    def leave(self, source: str, target: str, conflicts: Iterable[Conflict]) -> None:
+        """Note that *source* was left out."""
+        self.left.append(source)
+        for conflict in conflicts:
+            against = tuple(self.sources.get(conflict.path, ())) or (target,)
+            self.conflicts.append(replace(conflict, source=source, against=against))
 
 
 Objects = Callable[[Tree, Tree, Sequence[bytes]], list[Conflict]]
+
+
+def _nobody_objects(_: Tree, __: Tree, ___: Sequence[bytes]) -> list[Conflict]:
+    return []
+
+
 Progress = Generator[tuple[int, int, str], None, Merged]
 
 
 def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
-    wanted: tuple[bytes, ...] = (), objects: Objects | None = None,
+    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
 ) -> Progress:  # fmt: skip
     """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
 
-    *wanted*: only these paths; that is no merge that a later one could start from.
-    *objects* to what would be different: given the old tree, the new one and the paths, it says which are conflicts.
+    *leave_conflicting*: a source with conflicts is left out, and the others are merged. *wanted*: only these paths; that is no
+    merge that a later one could start from. *objects* to what would be different: given the old tree, the new one and the
+    paths, it says which are conflicts.
     """
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
@@ -56,7 +87,7 @@ def merge_branches(
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, objects)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting, objects)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -75,37 +106,55 @@ def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tupl
 
 
 def _attempt(
-    overlay: Overlay, ids: list[str], target_id: str, rules: Rules, author: Author, dry_run: bool, wanted: tuple[bytes, ...],
-    objects: Objects | None,
-) -> Generator[tuple[int, int, str], None, Merged | None]:  # fmt: skip
+    overlay: Overlay,
+    ids: list[str],
+    target_id: str,
+    rules: Rules,
+    author: Author,
+    dry_run: bool,
+    wanted: tuple[bytes, ...],
+    leave_conflicting: bool,
+    objects: Objects,
+) -> Generator[tuple[int, int, str], None, Merged | None]:
     """None when the target was changed meanwhile."""
-    result = Merged()
+    result, target = Merged(), overlay.refs.branch(target_id).name
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         seen, now, merged = ours.head, ours, list[tuple[str, int]]()
         for source in ids:
-            theirs = held.enter_context(overlay.trees.frozen(source))
+            name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             if base_layer == theirs.head:
                 continue
             fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
-                result.how, now = "fast-forward", theirs
-                result.changed = [change.path for change in (yield from overlay.comparison.diff_in_steps(ours, theirs))]
-            else:
-                base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-                names = overlay.refs.branch(target_id).name, overlay.refs.find(source).name
-                outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, names)
-                result.conflicts += outcome.conflicts
-                result.said += outcome.said
-                result.how = "merged"
-                if now is ours or now.read_only:
-                    now = held.enter_context(overlay.trees.scratch(now))
-                yield from _apply(now, theirs, outcome)
-                result.changed += [step.path for step in outcome.steps]
+                changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
+                result.how, paths = "fast-forward", [change.path for change in changes]
+                if conflicts := objects(ours, theirs, paths):
+                    result.leave(name, target, conflicts)
+                    continue
+                now = theirs
+                result.take(name, paths)
+                merged.append((source, theirs.head))
+                continue
+            base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
+            outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, (target, name))
+            result.how = "merged"
+            if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
+                result.leave(name, target, conflicts)
+                continue
+            if now is ours or now.read_only:
+                now = held.enter_context(overlay.trees.scratch(now))
+            yield from _apply(now, theirs, outcome)
+            result.take(name, (step.path for step in outcome.steps))
+            result.said += outcome.said
+            result.decided += [(name, decision) for decision in outcome.decided]
+            result.marked += [(name, path) for path in outcome.marked]
             merged.append((source, theirs.head))
-        result.conflicts[:0] = objects(ours, now, result.changed) if objects is not None else []
-        if result.how == "nothing" or result.conflicts or dry_run:
+        if result.conflicts and not leave_conflicting:
+            result.merged, result.left = [], result.merged + result.left
+            return result
+        if not merged or dry_run:
             return result
         merged = [] if wanted or rules.way == "beside" else merged
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None

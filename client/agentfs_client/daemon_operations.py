@@ -169,13 +169,16 @@ class DaemonOperations:
     @operation
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
-        whole_files: bool = False, markers: bool = False, dry_run: bool = False, hooks: bool = False,
+        whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
+        hooks: bool = False,
         histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
-        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed. See wire.Merge."""
+        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed, unless *leave_conflicting* leaves
+        out those that have some. See wire.Merge."""
         request = wire.Merge(
-            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
-            histories=histories, hooks=hooks, progress=on_progress is not None,
+            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
+            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks,
+            progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 

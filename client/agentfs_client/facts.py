@@ -143,10 +143,36 @@ class FilePatch(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Conflict(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that cannot be merged or committed. ``kind``: content, binary, add/add, modify/delete, rename/rename,
-    rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile)."""
+    rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile).
+
+    ``source``: the branch that was not merged for it ("" in a commit into the real directory). ``against``: the branches whose
+    changes it clashes with. ``ours`` and ``theirs``: the first line that differs, of the target and of the source, in texts.
+    """
 
     kind: str
     message: str
+    source: str = ""
+    against: list[str] = []
+    ours: str = ""
+    theirs: str = ""
+
+
+class MergedPath(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that a merge or commit changes. ``sources``: the branches that it comes from; none in a commit."""
+
+    sources: list[str] = []
+
+
+class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path that the target and ``source`` had both changed, and that ours, theirs or union decided.
+
+    ``kind``: as in Conflict, or markers (conflict markers were left in the file). ``winner``: the branch that has it its way;
+    "" for both.
+    """
+
+    source: str
+    kind: str
+    winner: str = ""
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

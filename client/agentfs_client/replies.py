@@ -8,9 +8,11 @@ from agentfs_client.facts import (
     Branch,
     Change,
     Conflict,
+    Decision,
     Deed,
     FileInfo,
     FilePatch,
+    MergedPath,
     PathName,
     RepositoryChange,
     Snapshot,
@@ -142,14 +144,19 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed. ``said``: what was done to git's histories, in
-    sentences; ``internal``: how many files of git's databases changed, which are not in ``changed``.
+    ``into``: the branch or directory. With ``conflicts`` nothing has changed, unless the request said ``leave_conflicting``.
+    ``merged`` and ``left``: the sources that the branch has now, and those that had conflicts or had to wait for these.
+    ``decided``: what ``favor`` or ``markers`` decided. ``said``: what was done to git's histories, in sentences; ``internal``:
+    how many files of git's databases changed, which are not in ``changed``.
     """
 
     how: str
     into: str
-    changed: list[PathName]
+    changed: list[MergedPath]
     conflicts: list[Conflict]
+    merged: list[str] = []
+    left: list[str] = []
+    decided: list[Decision] = []
     said: list[str] = []
     internal: int = 0
 

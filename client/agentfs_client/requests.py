@@ -202,7 +202,8 @@ class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
 
 
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
-    """Merges the refs ``sources``, in order, into the branch ``target``, all of them or none.
+    """Merges the refs ``sources``, in order, into the branch ``target``, all of them or none; with ``leave_conflicting`` those
+    that have no conflicts.
 
     ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
@@ -216,6 +217,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     favor: Literal["", "ours", "theirs", "union"] = ""
     whole_files: bool = False
     markers: bool = False
+    leave_conflicting: bool = False
     dry_run: bool = False
     hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"

@@ -202,3 +202,28 @@ def test_the_log_is_a_graph(project: Mounted) -> None:
     merged = next(found for found in project.json("log", "main") if found["tag"] == "after merge")
     ids = {found["id"]: found["branch"] for found in project.json("snapshot list")}
     assert {ids[number] for number in merged["merged"]} | {ids.get(merged["parent"], "a")} >= {"a", "b"}
+
+
+def test_of_several_branches_those_with_conflicts_are_left_out_and_explained(project: Mounted) -> None:
+    project.run("c", "sed", "-i", "s/^3$/drei/", "one", new=True)
+    dry = project.cli("merge", "a", "b", "c", "--into", "main", "--dry-run", check=False)
+    assert "d/new\ta\n" in dry.stdout
+    assert "one\ta, b\n" in dry.stdout
+    found = project.cli("merge", "a", "b", "c", "--into", "main", check=False)
+    assert found.returncode == 1
+    assert "merged a, b into main: " in found.stdout
+    assert "c was left out" in found.stderr
+    assert "one: three  [a and b]" in found.stderr
+    assert "show:   agentfsd diff --patch" in found.stderr
+    assert " main c -- one\n" in found.stderr
+    assert "c --into main --theirs    (c wins)" in found.stderr
+    assert "three\n" in (project.path / "one").read_text()
+    decided = project.cli("merge", "c", "--into", "main", "--ours")
+    assert "1 conflict decided for main: one" in decided.stderr
+
+
+def test_markers_are_told(project: Mounted) -> None:
+    project.run("c", "sed", "-i", "s/^3$/drei/", "one", new=True)
+    found = project.cli("merge", "a", "c", "--into", "main", "--markers")
+    assert "conflict markers were left in 1 file: one" in found.stderr
+    assert ">>>>>>> c\n" in (project.path / "one").read_text()

@@ -198,6 +198,13 @@ def test_a_directory_that_was_renamed_takes_along_what_came_into_it(opened: Open
     }  # fmt: skip
 
 
+def test_from_a_branch_that_renamed_a_directory_back_to_the_lower_is_a_rename(opened: Opened) -> None:
+    opened.overlay.branches.create("b")
+    rename(opened, "old", "moved", "b")
+    found = opened.overlay.comparison.diff("b", None)
+    assert [(change.status, change.old_path, change.path) for change in found] == [("R", b"moved", b"old")]
+
+
 def test_a_merge_unites_a_directory_with_what_the_lower_got_there(opened: Opened) -> None:
     for name in ("a", "b"):
         opened.overlay.branches.create(name, "main")

@@ -4,9 +4,8 @@ from typing import Literal
 
 import click
 
-from agentfs_client import wire
-from agentfsd.cli import shell_completion
-from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, client, converse, json_option, mount_option, plain
+from agentfsd.cli import merge_report, shell_completion
+from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, client, converse, json_option, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing, progress_bar
 
@@ -29,6 +28,7 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
 )  # fmt: skip
 @click.option("--markers", is_flag=True, help="Write text conflicts into the files, between markers, instead of refusing.")
 @click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
+@click.option("--all-or-nothing", is_flag=True, help="Merge no branch when one of several has a conflict.")
 @click.option(
     "--rebase", "histories", flag_value="rebase", help="Where git histories have parted, make SRC's commits again on DST's."
 )
@@ -43,12 +43,12 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
-    markers: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
+    markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
     named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). All or nothing: with a conflict DST
-    stays as it is. `agentfsd undo` takes a merge back. Commits that were made in SRC with git are merged as commits: DST's git
-    branch goes forward to them, or gets a merge commit.
+    """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). One with a conflict is left out as a
+    whole, and its conflicts are listed; the others are merged. `agentfsd undo` takes a merge back. Commits that were made in SRC
+    with git are merged as commits: DST's git branch goes forward to them, or gets a merge commit.
 
     \b
     Example:
@@ -64,13 +64,13 @@ def merge(
     favor, whole_files = _STRATEGIES[strategy]
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         result = daemon.merge(
-            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, dry_run=dry_run,
-            histories=histories or "merge", hooks=hooks, on_progress=on_progress,
+            sources, target, favor=side or favor, whole_files=whole_files, markers=markers, leave_conflicting=not all_or_nothing,
+            dry_run=dry_run, hooks=hooks, histories=histories or "merge", on_progress=on_progress,
         )  # fmt: skip
-    _report(result, f"merged {', '.join(sources)}", dry_run, as_json)
+    merge_report.show(result, f"merged {', '.join(result.merged)}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            _advise(result, "--ours, --theirs or --markers decide conflicts; or change one side and merge again")
+            merge_report.advise(result, named)
         ctx.exit(EXIT_REFUSED)
 
 
@@ -126,41 +126,12 @@ def commit(
                 on_progress=on_progress,
             )
             said = f"committed {branch or daemon.hello.branch}"
-    _report(result, said, dry_run, as_json)
+    merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            _advise(result, "--merge merges them, --force overwrites them; or edit them in the branch")
+            merge_report.advise_executed(result)
+            printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
             if any(conflict.kind == "history" for conflict in result.conflicts):
                 settled = f"agentfsd commit {branch or daemon.hello.branch}"
                 printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")
         ctx.exit(EXIT_REFUSED)
-
-
-def _advise(result: wire.MergeReply, on_others: str) -> None:
-    if any(conflict.kind == "executed" for conflict in result.conflicts):
-        printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
-    if any(conflict.kind != "executed" for conflict in result.conflicts):
-        printing.note(on_others)
-
-
-def _report(result: wire.MergeReply, said: str, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        printing.as_json(plain(result))
-        return
-    if result.conflicts:
-        rows = [(found.kind, printing.quoted(found.path_bytes), found.message) for found in result.conflicts]
-        printing.table(("conflict", "path", "why"), rows)
-        printing.note(f"{printing.plural(len(rows), 'conflict')}: nothing was changed")
-        return
-    if dry_run:
-        for changed in result.changed:
-            printing.say(printing.quoted(changed.path_bytes) or ".")
-    for sentence in result.said:
-        printing.say(sentence)
-    count = printing.plural(len(result.changed), "path")
-    if result.how == "nothing":
-        printing.say(f"nothing to do: {result.into} has all of it")
-    elif dry_run:
-        printing.say(f"{count} of {result.into} would change")
-    else:
-        printing.say(f"{said} into {result.into}: {count}")

@@ -29,16 +29,16 @@ from agentfsd.history.merge import Rules
 async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
-    names = [services.overlay.refs.find(source).name for source in sources]
     rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
-        objects=None if request.hooks else objects_to_executed(services.overlay),
+        objects=objects_to_executed(services.overlay, allowed=request.hooks),
+        leave_conflicting=request.leave_conflicting,
     )  # fmt: skip
     merged = await drive(steps, context)
-    if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
-        services.tell("merge", target.id, context.caller.pid, name=" ".join(names))
+    if merged.merged and not request.dry_run:
+        services.tell("merge", target.id, context.caller.pid, name=" ".join(merged.merged))
     await services.settle()
     return merge_reply(merged, target.name)
 

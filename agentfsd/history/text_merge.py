@@ -1,0 +1,77 @@
+"""Three-way merge of texts by lines, with libgit2. It must never know where the texts come from."""
+
+import secrets
+
+from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
+
+from agentfsd.history.objects import Objects
+
+TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
+_SHOWN = 80  # characters of a line that an excerpt has
+
+_FAVORS = {"": MergeFavor.NORMAL, "ours": MergeFavor.OURS, "theirs": MergeFavor.THEIRS, "union": MergeFavor.UNION}
+
+Sides = tuple[bytes | None, bytes | None, bytes | None]  # base, ours, theirs; None where there is none
+
+
+def is_text(*sides: bytes | None) -> bool:
+    """Whether all of them can be merged by lines, as git judges it."""
+    return not any(b"\0" in (side or b"")[:8000] or len(side or b"") > TEXT_BYTES for side in sides)
+
+
+def merge_texts(base: bytes | None, ours: bytes, theirs: bytes, favor: str) -> bytes | None:
+    """Merge by lines.
+
+    Args:
+        favor: Which side wins where both changed the same lines: ours, theirs, union (both), or "" for neither.
+
+    Returns:
+        The merged text; None for what is no text, or where neither side wins.
+    """
+    return merge_lines(Objects(), (base, ours, theirs), favor) if is_text(base, ours, theirs) else None
+
+
+def merge_lines(objects: Objects, sides: Sides, favor: str) -> bytes | None:
+    """Merge texts, likewise; *objects* may be used again."""
+    return _merge(objects, sides, favor, "file", MergeFileFlag.DEFAULT)
+
+
+def merge_with_markers(objects: Objects, sides: Sides, names: tuple[str, str]) -> bytes:
+    """Merge texts; lines that both changed stand between markers with the *names* of our side and theirs."""
+    merged, token = _with_token(objects, sides)
+    ours, theirs = (name.encode() for name in names)
+    return merged.replace(b"<<<<<<< " + token, b"<<<<<<< " + ours).replace(b">>>>>>> " + token, b">>>>>>> " + theirs)
+
+
+def first_clash(objects: Objects, sides: Sides) -> tuple[str, str]:
+    """Find the first line of ours and of theirs where both changed the same lines; "" for a side that removed them."""
+    merged, token = _with_token(objects, sides)
+    _, found, rest = merged.partition(b"<<<<<<< " + token + b"\n")
+    if not found:
+        return "", ""
+    ours, _, rest = rest.partition(b"=======\n")
+    theirs = rest.partition(b">>>>>>> " + token)[0]
+    return _first_line(ours), _first_line(theirs)
+
+
+def _with_token(objects: Objects, sides: Sides) -> tuple[bytes, bytes]:
+    """The merged text with a word in its markers that is in no text."""
+    token = secrets.token_hex(16)
+    merged = _merge(objects, sides, "", token, MergeFileFlag.ACCEPT_CONFLICTS)
+    assert merged is not None
+    return merged, token.encode()
+
+
+def _merge(objects: Objects, sides: Sides, favor: str, name: str, flag: MergeFileFlag) -> bytes | None:
+    base, ours, theirs = (
+        objects.tree({name.encode(): (objects.blob(side), FileMode.BLOB)} if side is not None else {}) for side in sides
+    )  # fmt: skip
+    flags = MergeFileFlag.DIFF_PATIENCE | flag
+    index = objects.repository.merge_trees(base, ours, theirs, favor=_FAVORS[favor], flags=MergeFlag(0), file_flags=flags)
+    if index.conflicts is not None and any(True for _ in index.conflicts):
+        return None
+    return objects.data(index[name].id)
+
+
+def _first_line(text: bytes) -> str:
+    return text.partition(b"\n")[0].decode("utf-8", "backslashreplace").strip()[:_SHOWN]
