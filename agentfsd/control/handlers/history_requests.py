@@ -80,5 +80,5 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.DeedsReply:
-    found = services.overlay.undo_log.entries()
-    return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])
+    entries = services.overlay.undo_log.entries()
+    return wire.DeedsReply(deeds=[wire.Deed(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in entries])
