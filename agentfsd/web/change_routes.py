@@ -108,7 +108,7 @@ class ChangeRoutes:
 
     def _check(self) -> None:
         if not self._pages.writable:
-            raise HTTPException(403, "These pages are read-only; `agentfsd ui --write` offers to restore and to discard.")
+            raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to restore and to discard.")
 
 
 def _field(request: Request, name: str) -> str:
