@@ -179,8 +179,8 @@ def put_undo_entry(store: Store, kind: str, branch: BranchRow, snapshot: str) ->
     return UndoRow(number, kind, branch.id, branch, snapshot)
 
 
-def delete_undo_entry(store: Store, deed_id: int) -> None:
-    store.db.execute("DELETE FROM deed WHERE id = ?", (deed_id,))
+def delete_undo_entry(store: Store, entry_id: int) -> None:
+    store.db.execute("DELETE FROM deed WHERE id = ?", (entry_id,))
 
 
 def mark_dead(store: Store, layer: int) -> None:

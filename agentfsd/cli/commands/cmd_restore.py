@@ -53,7 +53,7 @@ def undo(listing: bool, named: str | None, as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(found))
     elif listing:
-        printing.table(("what", "branch", "before it"), [(deed.kind, deed.branch, deed.snapshot) for deed in found])
+        printing.table(("what", "branch", "before it"), [(entry.kind, entry.branch, entry.snapshot) for entry in found])
     else:
         printing.say(f"undone: {found[0].kind} of {found[0].branch}")
 
