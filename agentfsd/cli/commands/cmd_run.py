@@ -23,6 +23,7 @@ from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
 from agentfsd.errors import Refusal
+from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME
 
@@ -298,7 +299,7 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     try:
         found = daemon.changes(b=branch.id, own=True)
         if found.changes or found.repositories:
-            _show_changes(branch, found)
+            _show_changes(branch, found, daemon.policy().get("executed.paths", "").split())
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
             daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
             printing.note(f"nothing changed; branch {branch.name} is gone again")
@@ -308,9 +309,16 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
         printing.fail(exc.message, exc.hint)
 
 
-def _show_changes(branch: wire.Branch, reply: wire.ChangesReply) -> None:
+def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
+    return "" if change.status == "D" else why_by_path(change.path_bytes, patterns)
+
+
+def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
     found = reply.changes
     printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
+    executed = {change.path_bytes: why for change in found if (why := _why_executed(change, patterns))}
+    for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
+        printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
     for repository in reply.repositories:
         printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
     for change in found[: printing.SHOWN_PATHS]:
