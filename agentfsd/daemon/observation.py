@@ -109,7 +109,7 @@ class Observation:
             {
                 "read_bytes": (traffic.read_bytes, "Read by requests; what the kernel reads past us is not counted."),
                 "written_bytes": (traffic.written_bytes, "Written by requests; what the kernel writes past us is not counted."),
-                "slow_requests": (traffic.slow.count, "RequestMetrics that took longer than log.slow_ms."),
+                "slow_requests": (traffic.slow.count, "Requests that took longer than log.slow_ms."),
                 "audit_lost_records": (self.audit.lost, "Records of the audit trail that could not be kept."),
                 "forwarded_descriptors": (taken["forwardings"], "Real descriptors that were given out."),
             },
