@@ -129,7 +129,7 @@ class DaemonOperations:
     def create_snapshot(
         self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
         keep: bool = False, temporary: bool = False,
-    ) -> Question[wire.Snapshot]:  # fmt: skip
+    ) -> Question[wire.BranchSnapshot]:  # fmt: skip
         """*around_run*: it was taken by itself, and may go by itself. *keep*: no retention takes it. *temporary*: as a branch."""
         request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run, keep=keep, temporary=temporary)
         return ask(request, wire.SnapshotReply, _snapshot)
@@ -140,11 +140,11 @@ class DaemonOperations:
         return ask(wire.TemporaryKeep(), wire.Done, _nothing)
 
     @operation
-    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
 
     @operation
-    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+    def show_snapshot(self, ref: str) -> Question[wire.BranchSnapshot]:
         return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
 
     @operation
@@ -152,7 +152,7 @@ class DaemonOperations:
         return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
 
     @operation
-    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
+    def log(self, ref: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         """The snapshots in a ref's history, newest first."""
         return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
 
@@ -211,7 +211,7 @@ class DaemonOperations:
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
-    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
+    ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
         """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
@@ -345,9 +345,9 @@ def _branch(reply: wire.BranchReply) -> wire.Branch:
     return reply.branch
 
 
-def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+def _snapshot(reply: wire.SnapshotReply) -> wire.BranchSnapshot:
     return reply.snapshot
 
 
-def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.BranchSnapshot]:
     return reply.snapshots

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KernelConnection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A connection of the kernel's: the mount point's (``branch`` ""), or one that shows a branch. ``io``: see requests.py."""
 
     branch: str

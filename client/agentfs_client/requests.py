@@ -308,7 +308,7 @@ class HandleRequest(Request, frozen=True, kw_only=True):
     handle: int
 
 
-class FileStat(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
+class StatFile(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
     """``follow``: about what a symlink at the end leads to, not about the link."""
 
     follow: bool = True

@@ -33,7 +33,7 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
         printing.say(line)
 
 
-def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
+def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
     """Newest first, each before its parents; a branch's state now stands at the top of its history."""
     newest_branches = sorted(branches, key=lambda found: found.id, reverse=True)
     nodes = [history_graph.GraphNode(found.id, [found.last], _branch_text(found), "o") for found in newest_branches]
@@ -52,7 +52,7 @@ def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[
     return nodes
 
 
-def _parents(found: wire.Snapshot) -> list[str]:
+def _parents(found: wire.BranchSnapshot) -> list[str]:
     """The one before it, and those that were merged; each once."""
     return list(dict.fromkeys((found.parent, *found.merged)))
 
@@ -61,7 +61,7 @@ def _branch_text(found: wire.Branch) -> str:
     return f"branch {found.name}: {printing.plural(found.changed, 'change')} since {found.base or 'the lower'}"
 
 
-def _snapshot_text(found: wire.Snapshot) -> str:
+def _snapshot_text(found: wire.BranchSnapshot) -> str:
     by = f" by {found.author} ({found.author_pid})" if found.author else ""
     tag = f" [{printing.printable(found.tag)}]" if found.tag else ""
     amount = (

@@ -20,7 +20,7 @@ def snapshot() -> None:
     """
 
 
-def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
+def show_snapshots(found: list[wire.BranchSnapshot], as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(found))
         return

@@ -15,7 +15,7 @@ from types import FrameType
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotAllowedError, NotFoundError
-from agentfsd.errors import Refusal, not_found
+from agentfsd.domain_errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
 
@@ -37,7 +37,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.Snapshot:
+def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.BranchSnapshot:
     """What a ref names; a branch goes before a snapshot."""
     try:
         return daemon.show_branch(ref)
@@ -69,9 +69,9 @@ def is_ours(path: bytes) -> bool:
 
 
 @contextmanager
-def fixed(mount: locate.Mount, found: wire.Branch | wire.Snapshot) -> Iterator[wire.Snapshot]:
+def fixed(mount: locate.Mount, found: wire.Branch | wire.BranchSnapshot) -> Iterator[wire.BranchSnapshot]:
     """A state that does not change: the snapshot itself, or of a branch one that is taken for the purpose."""
-    if isinstance(found, wire.Snapshot):
+    if isinstance(found, wire.BranchSnapshot):
         yield found
         return
     name = f"export-{secrets.token_hex(6)}"

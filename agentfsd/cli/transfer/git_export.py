@@ -15,7 +15,7 @@ from agentfs_files.trees.directory_tree import Directory
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
 from agentfsd.cli.transfer.command_refs import fixed, is_temporary, resolve, snapshot_path
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.place import undisturbed
 from agentfsd.exchange.record import ChangedPaths, Recorder
@@ -91,7 +91,7 @@ class _Exporter:
         self._imported: dict[str, Oid] = {}  # branch id -> the commit that the branch was made of
         self._commits = self._known()
         self._moves: dict[str, Oid] = {}
-        self._snapshots: dict[str, wire.Snapshot] = {}
+        self._snapshots: dict[str, wire.BranchSnapshot] = {}
         self.written = 0
 
     def _known(self) -> dict[str, Oid]:
@@ -151,7 +151,7 @@ class _Exporter:
 
     # -- commits
 
-    def _commit_snapshot(self, snapshot: wire.Snapshot) -> Oid:
+    def _commit_snapshot(self, snapshot: wire.BranchSnapshot) -> Oid:
         before = [self._commits[number] for number in _parents(snapshot) if number in self._commits]
         trees = self._record(snapshot, snapshot.parent)
         author = snapshot.author or f"process {snapshot.author_pid}"
@@ -159,7 +159,7 @@ class _Exporter:
         self.written += 1
         return commit_state(self._repository, state, trees, before)
 
-    def _record(self, snapshot: wire.Snapshot, since: str, base: Trees | None = None) -> Trees:
+    def _record(self, snapshot: wire.BranchSnapshot, since: str, base: Trees | None = None) -> Trees:
         """*since*: the id of the snapshot whose commit's trees are taken over where nothing changed."""
         changed = None
         if since in self._commits:
@@ -189,7 +189,7 @@ class _Exporter:
         if ref:
             self._moves[HEADS + ref] = tip
 
-    def _last_snapshot(self, branch: wire.Branch) -> wire.Snapshot | None:
+    def _last_snapshot(self, branch: wire.Branch) -> wire.BranchSnapshot | None:
         """Not one that another branch took of the very same state, as long as there is another to go on from."""
         history = [found for found in self._daemon.log(branch.id) if not is_temporary(found.name)]
         own = (found for found in history if found.branch == branch.name or found.file_count or found.name == branch.base)
@@ -212,7 +212,7 @@ class _Exporter:
         printing.note(f"another overlay's {branch.name} is there: yours is {'written as ' + other if other else 'left out'}")
         return other
 
-    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.Snapshot | None) -> Oid:
+    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.BranchSnapshot | None) -> Oid:
         """The same commit as last time when nothing has changed since."""
         parents = [self._commits[last.id]] if last is not None else []
         old = self._repository.target(HEADS + ref_name(branch.name))
@@ -228,5 +228,5 @@ class _Exporter:
         return commit_state(self._repository, state, trees, parents)
 
 
-def _parents(snapshot: wire.Snapshot) -> list[str]:
+def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
     return list(dict.fromkeys([snapshot.parent, *snapshot.merged]))
