@@ -28,7 +28,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import commit, merging, paths
+from agentfsd.history import commit, merging, paths, settling
 from agentfsd.history.merge import PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.lower import commit_writer
@@ -150,7 +150,7 @@ def _know_again(services: Services, originals: list[tuple[bytes, Identity]]) -> 
 async def _keep_up(
     services: Services,
     note: Mapping[str, str],
-    same: list[commit.Same],
+    same: list[settling.Same],
     whole: bool,
     clean: Callable[[], object],
     context: RequestContext,
@@ -158,12 +158,12 @@ async def _keep_up(
     """The branch follows, and only then the journal goes; whether somebody waits for it or not."""
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
-        await drive(commit.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
+        await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
         try:
             await trio.to_thread.run_sync(clean)
         except Refusal as exc:  # the commit itself is done
             log.warning("%s: %s", exc.message, exc.hint)
-        commit.settle_root(services.overlay, branch_id)
+        settling.settle_root(services.overlay, branch_id)
 
 
 @control_operation(wire.CommitEnd, permission=unbound_only, note=noted_abort, cancellable=True)
@@ -195,7 +195,7 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
         return merge_reply(Merged("nothing", [], conflicts), services.info.lower)
     if done:
         whole = bool(note["whole"]) and not _in_use(services, note["branch"])
-        same = msgspec.json.decode(note["same"], type=list[commit.Same])
+        same = msgspec.json.decode(note["same"], type=list[settling.Same])
         await _keep_up(services, note, same, whole, lambda: commit_writer.resume(lower, state), context)
         if services.overlay.refs.exists(note["branch"]):
             services.tell("commit", note["branch"], context.caller.pid, name=services.overlay.refs.branch(note["branch"]).name)
