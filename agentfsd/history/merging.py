@@ -1,7 +1,7 @@
 """Merging branches: from names to a branch that holds the result, in one step or not at all."""
 
 import errno
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -60,17 +60,25 @@ class Merged:
             self.conflicts.append(replace(conflict, source=source, against=against))
 
 
+Objects = Callable[[Tree, Tree, Sequence[bytes]], list[PathConflict]]
+
+
+def _nobody_objects(_: Tree, __: Tree, ___: Sequence[bytes]) -> list[PathConflict]:
+    return []
+
+
 Progress = Generator[tuple[int, int, str], None, Merged]
 
 
 def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
-    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False,
+    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
 ) -> Progress:  # fmt: skip
     """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
 
     *leave_conflicting*: a source with conflicts is left out, and the others are merged. *wanted*: only these paths; that is no
-    merge that a later one could start from.
+    merge that a later one could start from. *objects* to what would be different: given the old tree, the new one and the
+    paths, it says which are conflicts.
     """
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
@@ -79,7 +87,7 @@ def merge_branches(
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting, objects)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -106,6 +114,7 @@ def _attempt(
     dry_run: bool,
     wanted: tuple[bytes, ...],
     leave_conflicting: bool,
+    objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
     """None when the target was changed meanwhile."""
     result, target = Merged(), overlay.refs.branch(target_id).name
@@ -119,16 +128,20 @@ def _attempt(
                 continue
             fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
-                result.how, now = "fast-forward", theirs
                 changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
-                result.take(name, (change.path for change in changes))
+                result.how, paths = "fast-forward", [change.path for change in changes]
+                if conflicts := objects(ours, theirs, paths):
+                    result.leave(name, target, conflicts)
+                    continue
+                now = theirs
+                result.take(name, paths)
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
             outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, (target, name))
             result.how = "merged"
-            if outcome.conflicts:
-                result.leave(name, target, outcome.conflicts)
+            if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
+                result.leave(name, target, conflicts)
                 continue
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))

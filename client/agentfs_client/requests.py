@@ -227,6 +227,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
     one commit, or side by side as branches ``agentfsd/NAME/BRANCH``; in the last case nothing else is merged.
+    Without ``hooks`` a file that would run on the person's side is a conflict.
     """
 
     sources: list[str]
@@ -236,6 +237,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     markers: bool = False
     leave_conflicting: bool = False
     dry_run: bool = False
+    hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
 
 
@@ -243,7 +245,8 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     """Apply a branch to the branch or the lower that it was created from.
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
-    ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones.
+    ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones. Without ``hooks`` files
+    that would run on the person's side, such as git's hooks, are conflicts.
     """
 
     branch: str | None = None
@@ -252,6 +255,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     force: bool = False
     merge: bool = False
     dry_run: bool = False
+    hooks: bool = False
     as_branches: bool = False
 
 

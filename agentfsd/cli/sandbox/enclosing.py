@@ -136,8 +136,6 @@ class _Enclosure:
                 namespaces.make_writable(path)
 
     def _place(self, place: Place) -> None:
-        if place.how == "overlay":
-            raise OSError(95, "a copy-on-write layer over the home is not possible here")
         if place.how in ("ro", "rw"):
             copy = self._copies[place.path]
             if place.how == "ro":

@@ -32,11 +32,11 @@ class Place:
     """One path and what the run shows there.
 
     Attributes:
-        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing; overlay: a copy-on-write layer.
+        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing.
     """
 
     path: str
-    how: Literal["rw", "ro", "fresh", "hide", "overlay"]
+    how: Literal["rw", "ro", "fresh", "hide"]
     mode: str = "1777"
 
 

@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 from agentfsd.domain_errors import Refusal
 
 Profile = Literal["off", "workspace", "strict"]
-Home = Literal["overlay", "ro", "hide", "rw"]
+Home = Literal["ro", "hide", "rw"]
 Access = Literal["ro", "rw"]
 Tmp = Literal["private", "shared"]
 Net = Literal["host", "none"]

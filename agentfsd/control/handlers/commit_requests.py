@@ -21,6 +21,7 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import cancelled, drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
@@ -54,7 +55,8 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     if request.as_branches:
         rules = Rules(way="beside")
     steps = merging.merge_branches(
-        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted
+        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
+        objects=objects_to_executed(services.overlay, allowed=request.hooks),
     )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
@@ -76,6 +78,8 @@ async def _commit_to_lower(
         plan = await drive(
             commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
         )
+        objects = objects_to_executed(services.overlay, allowed=request.hooks)
+        plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
             return merge_reply(Merged(how, plan.changed, plan.conflicts, plan.said), into)
