@@ -127,7 +127,8 @@ def _read_facts(path: str, sums: ChecksumFile | None, found: Findings) -> tuple[
 def reading(path: str) -> Iterator[sqlite3.Connection]:
     """Open a connection that writes nothing, not even when it closes, and takes no lock.
 
-    The caller holds the state directory's lock. A log without any commit is hidden from SQLite, which would remove it when it closes.
+    The caller holds the state directory's lock. A log without any commit is hidden from SQLite,
+    which would remove it when it closes.
     """
     how = "vfs=unix-none" if _log_has_commit(path) else "immutable=1"
     with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&{how}", uri=True, isolation_level=None)) as db:

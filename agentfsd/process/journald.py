@@ -19,7 +19,7 @@ from agentfsd.escape import printable
 
 SOCKET = "/run/systemd/journal/socket"
 
-_PATIENCE_S = 1.0  # after that a record is dropped, so that a journal that hangs does not block the daemon
+_PATIENCE_S = 1.0  # after that a record is dropped, so that a hanging journal does not block the daemon
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
 _F_ADD_SEALS, _ALL_SEALS = 1033, 15  # fcntl(2)
@@ -58,7 +58,7 @@ class Formatter(logging.Formatter):
 
 
 class OneLine(Formatter):
-    """Format a message as one line: in a log file each line is a record, and a message may hold file names."""
+    """Format a message as one line: in a log file each line is a record, and messages hold file names."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         record.message = printable(record.message)

@@ -63,8 +63,8 @@ class ServiceManager:
     async def feed(self, answered: Callable[[], None]) -> None:
         """Feed the watchdog each time that *answered* returns. A thread calls it.
 
-        While *answered* waits, or when it raises OSError, the watchdog is not fed. The event loop starts each call, so a loop that hangs
-        does not feed the watchdog either.
+        While *answered* waits, or when it raises OSError, the watchdog is not fed. The event loop starts each call,
+        so a loop that hangs does not feed the watchdog either.
         """
         limit_s, thread = self.watchdog_s(), trio.CapacityLimiter(1)  # its own: the others may all be copying
         while limit_s:
