@@ -49,7 +49,7 @@ def priority(level: int) -> int:
 
 
 class Formatter(logging.Formatter):
-    """Format tracebacks without source lines. The sources may lie beneath the mount, which cannot answer while the daemon logs."""
+    """Format tracebacks without source lines. The sources may lie beneath the mount, which cannot answer during a log call."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
         frames = traceback.walk_tb(ei[2])
