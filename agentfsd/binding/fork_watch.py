@@ -1,7 +1,7 @@
-"""Hears of every fork and exit on the machine, in order, before the new process runs. Knows no branch.
+"""Receive every fork and exit on the machine, in order, before the new process runs. It knows no branch.
 
-A process that forks twice leaves a grandchild whose parent is gone before it ever asks us for anything: /proc cannot tell
-whose it is. The kernel's process events connector can; root may listen, and since Linux 6.6 everybody in the initial
+After a double fork the grandchild's parent may have ended before the grandchild's first request, and /proc no longer shows the
+relation. The kernel's process events connector does. Root may listen to it, and since Linux 6.6 any process in the initial
 namespaces. Source: linux/cn_proc.h, linux/connector.h.
 """
 
@@ -38,14 +38,14 @@ class Fork(NamedTuple):
 
 
 class ForkWatch:
-    """Listens while told to. ``fd`` is readable when there is news, -1 where the kernel does not let us listen."""
+    """Receives events after listen(). ``fd`` is readable when there are some, -1 where the kernel refuses."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self.listening = False
 
     def listen(self) -> bool:
-        """Begins, if it can; True when it does now."""
+        """Start listening, if the kernel permits it. Return True when it does."""
         if self.listening:
             return True
         try:
@@ -67,7 +67,7 @@ class ForkWatch:
         self._socket, self.listening = None, False
 
     def news(self) -> list[Fork]:
-        """What has happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         found: list[Fork] = []
         while self._socket is not None:
             try:
@@ -98,7 +98,7 @@ class ForkWatch:
         return made
 
     def _subscribe(self, wanted: tuple[int, ...]) -> bool:
-        """*wanted* is a mask of events (Linux 6.6), or empty for all. The kernel acknowledges at once what it understands."""
+        """Subscribe to a mask of events (*wanted*, Linux 6.6), or to all when it is empty. The kernel acknowledges at once."""
         assert self._socket is not None
         body = struct.pack(f"={1 + len(wanted)}I", _LISTEN, *wanted)
         message = _CN_MSG.pack(_CN_IDX_PROC, _CN_VAL_PROC, 0, 0, len(body), 0) + body

@@ -1,4 +1,4 @@
-"""Reading /proc and opening pidfds: who a thread belongs to, who its parent is, whether it still lives."""
+"""Read /proc and open pidfds: the process of a thread, its parent, and whether it still lives."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """``started`` (clock ticks since boot) tells a process from a later one with the same number."""
+    """A process. ``started`` (clock ticks since boot) distinguishes it from a later one with the same number."""
 
     pid: int
     parent: int
@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 def thread_group(tid: int) -> int:
-    """The process that a thread belongs to; 0 when there is no such thread (or we may not see it)."""
+    """Return the process of a thread; 0 when the thread does not exist or is not visible."""
     try:
         with open(f"/proc/{tid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -36,7 +36,7 @@ def thread_group(tid: int) -> int:
 
 
 def read(pid: int) -> Process | None:
-    """A process (or thread) as /proc shows it now; None when there is none."""
+    """Return a process (or thread) as /proc shows it now; None when it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as found:
             text = found.read(4096)
@@ -49,13 +49,13 @@ def read(pid: int) -> Process | None:
 
 
 def pidfd(tid: int, *, thread: bool) -> int:
-    """A descriptor that becomes readable when the process (or thread) ends; -1 when there is none or the kernel cannot."""
+    """Return a descriptor that becomes readable when the process (or thread) ends; -1 when it has ended."""
     fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
     return fd
 
 
 def owner(pid: int) -> int | None:
-    """The effective uid of a process; None when there is none."""
+    """Return the effective uid of a process; None when it does not exist."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -66,9 +66,10 @@ def owner(pid: int) -> int | None:
 
 
 def locks_open_file(tid: int) -> bool:
-    """Whether a thread that waits for us is in F_OFD_SETLK(W): FUSE does not tell. False where we may not look.
+    """Return whether a thread that waits for our answer is in F_OFD_SETLK(W), which a FUSE request does not say.
 
-    It has sent its request and is about to sleep; until it does, the kernel says only that it runs.
+    The thread has sent its request and is about to sleep. Until it sleeps, the kernel shows it only as running. False where
+    /proc is not readable.
     """
     for _ in range(_LOOKS):
         try:
