@@ -1,35 +1,33 @@
-"""Committing a branch into the lower: which steps that takes, what moved there meanwhile, and what the branch is afterwards.
+"""Committing a branch into the lower: which steps that takes, and what moved there meanwhile.
 
 The steps are taken by lower/commit_writer.py, in another thread: nothing here writes to the lower.
 """
 
-import os
 import stat
 from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from agentfsd.core import copyup, hard_links, origin, tree_diff
+from agentfsd.core import hard_links, origin, tree_diff
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import attributes_of
-from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history.merge import Conflict, content_of, git_favor
+from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
+from agentfsd.history.merge import PathConflict, content_of, git_favor
 from agentfsd.history.paths import touches
+from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
-from agentfsd.metadata import origin_rows
-from agentfsd.metadata.row_store import Transaction
-from agentfsd.metadata.rows import WHITEOUT, OriginRow
+from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.joining import Manner
 from agentfsd.repositories.reading import at
-from agentfsd.types import Backstore, Lower
 
 Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
 
@@ -41,17 +39,6 @@ LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # of the branch's 
 }
 
 
-class Same(NamedTuple):
-    """A path that the branch and the lower have the same after a commit. ``inode``: the branch's number for what it is, 0 where
-    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there);
-    ``attributes``: False where it is only the same directory, with mode, owner or times of its own."""
-
-    path: bytes
-    inode: int = 0
-    source: bytes | None = None
-    attributes: bool = True
-
-
 @dataclass(slots=True)
 class Plan:
     """``changed``: every path that will be different in the lower; ``same``: what settle() is to be told."""
@@ -59,7 +46,7 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
 
 
@@ -148,7 +135,7 @@ class _Planner:
             return
         if pair.unseen:
             message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
-            self.plan.conflicts.append(Conflict(path, "type", message))
+            self.plan.conflicts.append(PathConflict(path, "type", message))
         elif self._rule == "force" or not self.has_moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
@@ -157,7 +144,7 @@ class _Planner:
             self._merge(pair)
         else:
             there = "deleted" if pair.old is None else "added" if self._is_added_there(pair) else "changed"
-            self.plan.conflicts.append(Conflict(path, "drift", f"{there} in the real directory since the branch changed it"))
+            self.plan.conflicts.append(PathConflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
     def _may_stay(self, pair: EntryPair) -> bool:
         """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
@@ -171,11 +158,11 @@ class _Planner:
         """A directory that the branch removed, and that got something meanwhile, could not go as a whole."""
         refused = set()
         for path in unseen:
-            gone = next((above for above in _directories(path) if _at(self._tree, above) is None), b"")
+            gone = next((above for above in _directories(path) if at(self._tree, above) is None), b"")
             if gone and gone not in refused:
                 refused.add(gone)
                 message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
-                self.plan.conflicts.append(Conflict(gone, "drift", message))
+                self.plan.conflicts.append(PathConflict(gone, "drift", message))
 
     # -- what moved
 
@@ -211,22 +198,22 @@ class _Planner:
         favor = git_favor(pair.path)
         if favor == "ours":
             return
-        if _rights(pair.old) != _rights(pair.new):
+        if rights_of(pair.old) != rights_of(pair.new):
             message = "changed in the real directory since the branch changed it, and mode, owner or attributes differ"
-            self.plan.conflicts.append(Conflict(pair.path, "attributes", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "attributes", message))
             return
         base = self._base(pair)
         if base is None and self._is_added_there(pair):
-            self.plan.conflicts.append(Conflict(pair.path, "add/add", "added in the real directory and in the branch"))
+            self.plan.conflicts.append(PathConflict(pair.path, "add/add", "added in the real directory and in the branch"))
             return
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
-            self.plan.conflicts.append(Conflict(pair.path, "drift", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "drift", message))
             return
         merged = merge_texts(base, content_of(pair.old), content_of(pair.new), favor)
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
-            self.plan.conflicts.append(Conflict(pair.path, "content", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "content", message))
         else:
             self._step(pair, merged)
 
@@ -245,7 +232,7 @@ class _Planner:
 
     def add_fits(self, fitted: Fitted) -> None:
         """Steps for what was decided of repositories: nothing that the lower has is removed with its directory."""
-        self.plan.conflicts += [Conflict(*clash) for clash in fitted.clashes]
+        self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
         for one in sorted(fitted.fits, key=lambda one: one.path):
             expected = _identity(origin.now_in_lower(self._tree, one.path))
@@ -348,13 +335,13 @@ class _Planner:
         told = {step.path for step in self.plan.steps}
         above = {path.rpartition(b"/")[0] for path in told if path}
         for path in sorted(above - told):
-            node = _at(self._tree, path) if path not in differing else None
+            node = at(self._tree, path) if path not in differing else None
             if node is not None and node.is_dir:
                 self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
         for directory in sorted({directory for path in told for directory in _directories(path)} - known):
-            node = _at(self._tree, directory)
+            node = at(self._tree, directory)
             if node is not None and node.is_dir and node.lower_path is None:
                 self.plan.same.append(Same(directory, node.id, attributes=False))
         self.plan.steps.sort(key=lambda step: step.path)
@@ -382,11 +369,6 @@ def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginR
     return row is None or now[:2] != origin.identity_of(row)[:2] or now.ctime_ns >= row.since_ns
 
 
-def _rights(inode: Inode) -> tuple[object, ...]:
-    found = inode.tree.attributes(inode)
-    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
-
-
 def _both_files(pair: EntryPair) -> bool:
     return pair.old is not None and pair.new is not None and pair.old.is_file and pair.new.is_file
 
@@ -398,138 +380,3 @@ def _directories(path: bytes) -> Iterable[bytes]:
 
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
-
-
-# -- where contents come from, for the thread that writes
-
-
-class ObjectContent(NamedTuple):
-    backstore: Backstore
-    number: int
-    size: int
-
-    def open(self) -> int:
-        found = self.backstore.open(self.number)
-        try:
-            return os.dup(found.fileno())
-        finally:
-            found.close()
-
-
-class LowerContent(NamedTuple):
-    lower: Lower
-    path: bytes
-    size: int
-
-    def open(self) -> int:
-        return self.lower.open(self.path)
-
-
-class BytesContent:
-    def __init__(self, data: bytes) -> None:
-        self._data, self.size = data, len(data)
-
-    def open(self) -> int:
-        fd = os.memfd_create("merged")
-        os.write(fd, self._data)
-        os.lseek(fd, 0, os.SEEK_SET)
-        return fd
-
-
-# -- afterwards
-
-
-def settle(
-    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str
-) -> Generator[tuple[int, int, str], None, None]:
-    """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
-
-    *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
-    Between two steps anything may happen. *once* names the commit: what must not be done twice, a second call leaves out.
-    """
-    if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
-        overlay.lower_changes.moved(moved, once)
-    if not overlay.refs.exists(branch_id):
-        return
-    tree = overlay.trees.of_branch(branch_id)
-    if whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
-        overlay.branches.become_bare(branch_id)
-        return
-    with overlay.store.transaction() as tx:
-        _join_directories(tx, tree, same)
-    for done, one in enumerate(sorted(same)):
-        if tree.detached:  # another state was put in its place
-            return
-        with overlay.store.transaction() as tx:
-            _know_anew(tx, tree, one)
-        yield done, len(same), "settling"
-
-
-def settle_root(overlay: Overlay, branch_id: str) -> None:
-    """At the very end: the change time of the lower's root has moved with what came and went in it."""
-    root = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None
-    if root is not None and root.id and _rights(overlay.trees.side(None).root) == _rights(root):
-        with overlay.store.transaction() as tx:
-            copyup.materialize(tx, root)
-            origin.follow(tx, root, b"")
-
-
-def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
-    """A directory that the branch had made is the lower's of that path from now on.
-
-    What the lower has there and the branch never saw stays hidden, as it was; what it removed stays removed.
-    """
-    seen = SeenNames(tree)
-    for one in sorted(same):
-        inode = _where(tree, one.path, one.inode) if one.inode else None
-        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, one.path):
-            _join_directory(tx, inode, one.path, seen)
-        elif inode is None and (row := seen.row(one.path)) is not None and origin.now_in_lower(tree, one.path) == NO_LOWER:
-            origin_rows.put(tree.store, OriginRow(row.dir, row.name, tree.head, *NO_LOWER, row.since_ns, 0))
-
-
-def _join_directory(tx: Transaction, inode: Inode, path: bytes, seen: SeenNames) -> None:
-    tree = inode.tree
-    copyup.materialize(tx, inode)
-    tx.set(inode, lower_path=path)
-    copyup.save(tx, inode)
-    for entry in tree.lower.readdir(path):
-        if tree.entries(inode).get(entry.name) is None:
-            copyup.set_entry(tx, inode, entry.name, WHITEOUT)
-            row = seen.row(join(path, entry.name))
-            if row is not None:
-                origin_rows.put(tree.store, row._replace(dir=inode.id, name=entry.name, layer=tree.head, base=0))
-
-
-def _is_directory(lower: Lower, path: bytes) -> bool:
-    try:
-        return stat.S_ISDIR(lower.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:
-    inode = _where(tree, one.path, one.inode) if one.inode else None
-    if inode is not None and one.attributes:
-        copyup.materialize(tx, inode)
-        origin.follow(tx, inode, one.path)
-    parent, _, name = one.path.rpartition(b"/")
-    directory = _at(tree, parent)
-    if one.path and directory is not None and directory.id and directory.is_dir:
-        origin.renew(tx, directory, name, one.path)
-
-
-def _at(tree: Tree, path: bytes) -> Inode | None:
-    try:
-        return tree.walk(path)
-    except OSError:
-        return None
-
-
-def _where(tree: Tree, path: bytes, inode_id: int) -> Inode | None:
-    """The inode of that number, which was at *path* a while ago."""
-    for place in (path, *hard_links.stored(tree, inode_id)):
-        inode = _at(tree, place)
-        if inode is not None and inode.id == inode_id:
-            return inode
-    return None

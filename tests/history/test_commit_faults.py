@@ -8,7 +8,7 @@ import pytest
 
 from agentfsd.core import directory_entries
 from agentfsd.core.inode import LowerIdentity
-from agentfsd.history import commit
+from agentfsd.history import settling
 from agentfsd.lower import commit_writer
 from tests.history.trees import commit_lower, of_lower, of_tree, plan, unlike
 from tests.overlays import Opened
@@ -149,13 +149,13 @@ def test_a_daemon_that_dies_before_the_branch_has_followed_finishes_that_too(ope
     for killed in (True, False):
         opened.reopen()
         assert commit_writer.resume(opened.lower, str(journal), clean=False)
-        settling = commit.settle(opened.overlay, opened.overlay.default_id, seen, found.same, whole=whole, once="1")
+        steps = settling.settle(opened.overlay, opened.overlay.default_id, seen, found.same, whole=whole, once="1")
         if killed:
-            next(settling, None)
+            next(steps, None)
         else:
-            list(settling)
+            list(steps)
     assert commit_writer.resume(opened.lower, str(journal))
-    commit.settle_root(opened.overlay, opened.overlay.default_id)
+    settling.settle_root(opened.overlay, opened.overlay.default_id)
     assert unlike(of_tree(opened.tree()), shown) == []
     assert unlike(of_lower(opened.base / "lower"), shown) == []
     assert opened.overlay.comparison.diff(None, "main") == []

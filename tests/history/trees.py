@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.history import commit
+from agentfsd.history import commit, settling
 from agentfsd.history.commit import Plan, Rule
 from agentfsd.lower import commit_writer
 from tests.compare import describe
@@ -272,9 +272,9 @@ def commit_lower(
         made.apply()
         once = str(time.time_ns())
         list(
-            commit.settle(
+            settling.settle(
                 opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted and not as_branches, once=once
             )
         )
-        commit.settle_root(opened.overlay, branch_id)
+        settling.settle_root(opened.overlay, branch_id)
     return found

@@ -13,6 +13,7 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
@@ -32,6 +33,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
+        objects=objects_to_executed(services.overlay, allowed=request.hooks),
         leave_conflicting=request.leave_conflicting,
     )  # fmt: skip
     merged = await drive(steps, context)

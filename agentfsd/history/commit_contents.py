@@ -1,0 +1,39 @@
+"""Where the contents that a commit writes come from; opened by the thread that writes. It must never know a path of a branch."""
+
+import os
+from typing import NamedTuple
+
+from agentfsd.types import Backstore, Lower
+
+
+class ObjectContent(NamedTuple):
+    backstore: Backstore
+    number: int
+    size: int
+
+    def open(self) -> int:
+        found = self.backstore.open(self.number)
+        try:
+            return os.dup(found.fileno())
+        finally:
+            found.close()
+
+
+class LowerContent(NamedTuple):
+    lower: Lower
+    path: bytes
+    size: int
+
+    def open(self) -> int:
+        return self.lower.open(self.path)
+
+
+class BytesContent:
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def open(self) -> int:
+        fd = os.memfd_create("merged")
+        os.write(fd, self._data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd

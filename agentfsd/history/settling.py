@@ -1,0 +1,129 @@
+"""What a branch is after a commit into the lower: it lets go of what the lower has now, or knows the lower anew."""
+
+import stat
+from collections.abc import Generator
+from typing import NamedTuple
+
+from agentfsd.core import copyup, hard_links, origin
+from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.seen_names import SeenNames
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.metadata import origin_rows
+from agentfsd.metadata.row_store import Transaction
+from agentfsd.metadata.rows import WHITEOUT, OriginRow
+from agentfsd.types import Lower
+
+
+class Same(NamedTuple):
+    """A path that the branch and the lower have the same after a commit. ``inode``: the branch's number for what it is, 0 where
+    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there);
+    ``attributes``: False where it is only the same directory, with mode, owner or times of its own."""
+
+    path: bytes
+    inode: int = 0
+    source: bytes | None = None
+    attributes: bool = True
+
+
+def rights_of(inode: Inode) -> tuple[object, ...]:
+    """Mode, owner and extended attributes."""
+    found = inode.tree.attributes(inode)
+    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
+
+
+def settle(
+    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str
+) -> Generator[tuple[int, int, str], None, None]:
+    """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
+
+    *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
+    Between two steps anything may happen. *once* names the commit: what must not be done twice, a second call leaves out.
+    """
+    if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
+        overlay.lower_changes.moved(moved, once)
+    if not overlay.refs.exists(branch_id):
+        return
+    tree = overlay.trees.of_branch(branch_id)
+    if whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
+        overlay.branches.become_bare(branch_id)
+        return
+    with overlay.store.transaction() as tx:
+        _join_directories(tx, tree, same)
+    for done, one in enumerate(sorted(same)):
+        if tree.detached:  # another state was put in its place
+            return
+        with overlay.store.transaction() as tx:
+            _know_anew(tx, tree, one)
+        yield done, len(same), "settling"
+
+
+def settle_root(overlay: Overlay, branch_id: str) -> None:
+    """At the very end: the change time of the lower's root has moved with what came and went in it."""
+    root = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None
+    if root is not None and root.id and rights_of(overlay.trees.side(None).root) == rights_of(root):
+        with overlay.store.transaction() as tx:
+            copyup.materialize(tx, root)
+            origin.follow(tx, root, b"")
+
+
+def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
+    """A directory that the branch had made is the lower's of that path from now on.
+
+    What the lower has there and the branch never saw stays hidden, as it was; what it removed stays removed.
+    """
+    seen = SeenNames(tree)
+    for one in sorted(same):
+        inode = _where(tree, one.path, one.inode) if one.inode else None
+        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, one.path):
+            _join_directory(tx, inode, one.path, seen)
+        elif inode is None and (row := seen.row(one.path)) is not None and origin.now_in_lower(tree, one.path) == NO_LOWER:
+            origin_rows.put(tree.store, OriginRow(row.dir, row.name, tree.head, *NO_LOWER, row.since_ns, 0))
+
+
+def _join_directory(tx: Transaction, inode: Inode, path: bytes, seen: SeenNames) -> None:
+    tree = inode.tree
+    copyup.materialize(tx, inode)
+    tx.set(inode, lower_path=path)
+    copyup.save(tx, inode)
+    for entry in tree.lower.readdir(path):
+        if tree.entries(inode).get(entry.name) is None:
+            copyup.set_entry(tx, inode, entry.name, WHITEOUT)
+            row = seen.row(join(path, entry.name))
+            if row is not None:
+                origin_rows.put(tree.store, row._replace(dir=inode.id, name=entry.name, layer=tree.head, base=0))
+
+
+def _is_directory(lower: Lower, path: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(lower.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:
+    inode = _where(tree, one.path, one.inode) if one.inode else None
+    if inode is not None and one.attributes:
+        copyup.materialize(tx, inode)
+        origin.follow(tx, inode, one.path)
+    parent, _, name = one.path.rpartition(b"/")
+    directory = _at(tree, parent)
+    if one.path and directory is not None and directory.id and directory.is_dir:
+        origin.renew(tx, directory, name, one.path)
+
+
+def _at(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except OSError:
+        return None
+
+
+def _where(tree: Tree, path: bytes, inode_id: int) -> Inode | None:
+    """The inode of that number, which was at *path* a while ago."""
+    for place in (path, *hard_links.stored(tree, inode_id)):
+        inode = _at(tree, place)
+        if inode is not None and inode.id == inode_id:
+            return inode
+    return None
