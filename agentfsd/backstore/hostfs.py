@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from agentfs_host import syncing, syscalls
 from agentfs_host.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW

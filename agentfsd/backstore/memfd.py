@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from agentfs_host import syscalls
 from agentfs_host.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
 _COPY_BYTES = 1 << 20  # at a time

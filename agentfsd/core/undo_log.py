@@ -8,7 +8,7 @@ from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_snapshots import SAFETY, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow

@@ -19,7 +19,7 @@ from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
 from agentfsd.daemon.state_contents import StateContents
-from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts

@@ -33,7 +33,7 @@ from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
 from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.mount import IO_MODES, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agentfsd.core import policy_settings as policy
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings as interpose
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.process.daemon_log import LEVELS

@@ -10,7 +10,7 @@ import trio
 
 from agentfs_host import mount_table
 from agentfsd.binding.table import Bindings
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.linux import mounts, occupants
 from agentfsd.process.service_manager import ServiceManager
 

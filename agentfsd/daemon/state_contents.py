@@ -14,7 +14,7 @@ from agentfsd.backstore import ramdisk
 from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memfd import MemoryBackstore
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import check_rows, clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store

@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.fuse.lock_service import LockService

@@ -20,7 +20,7 @@ from agentfsd.core.copyup import Copy, is_owned
 from agentfsd.core.inode_attributes import CAPABILITIES
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.forwarding_settings import ForwardingSettings
 from agentfsd.metadata.row_store import Transaction

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from agentfsd.core.policy_settings import Setting, bytes_of
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
 _MIB = 1 << 20

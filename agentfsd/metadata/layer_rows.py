@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.metadata.rows import WHITEOUT, BranchRow, SnapshotRow, UndoRow, is_whiteout
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 
 Statement = tuple[str, tuple[Any, ...]]
 Record = list[Statement]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from agentfs_host import syncing
-from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
 from agentfsd.metadata.inspection import Findings

@@ -4,7 +4,7 @@ import logging
 import logging.handlers
 import os
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.process import journald, json_log
 from agentfsd.state import state_directory
 from agentfsd.state.daemon_config import DaemonConfig

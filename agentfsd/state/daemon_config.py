@@ -14,7 +14,7 @@ import msgspec
 
 from agentfs_host import mount_table
 from agentfs_host.mount_table import is_within as is_within
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.state import state_directory
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record, runtime_dir
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.state.state_directory import StateDirectory, path_digest
 
 

@@ -16,7 +16,7 @@ from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import trio
 
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.telemetry.audit_database import LOST, AuditDatabase, AuditQuery, AuditRecord, lost
 from agentfsd.telemetry.process_identity import UNKNOWN_UID, ProcessIdentifier
 from agentfsd.types import Caller

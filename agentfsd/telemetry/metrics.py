@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import MetricsHandler
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.state.daemon_config import Address
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ class HistoryRow:
     """A snapshot, a branch's present state, or (neither) the real directory, with its place in the graph."""
 
     place: NodePlace
-    snapshot: wire.Snapshot | None = None
+    snapshot: wire.BranchSnapshot | None = None
     branch: wire.Branch | None = None
     before: str = ""  # the ref it is compared with
 
@@ -105,7 +105,7 @@ class LiveOverlay:
             times = _times(RemoteFiles(client, ref), found) if len(found) <= MAX_LOOKED_AT else []
         return Changed(**summary(found), when=ago(max(times)) if times else "")
 
-    def refs(self) -> tuple[list[wire.Branch], list[wire.Snapshot]]:
+    def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
         """What can be compared: branches, and snapshots, the newest first."""
         with self.client() as client:
             return client.list_branches(), client.list_snapshots()[::-1]
@@ -124,7 +124,7 @@ class LiveOverlay:
         for branch in branches:
             tips.setdefault(branch.last if branch.last in known else "", []).append(branch)
         nodes: list[HistoryNode] = []
-        rows: list[tuple[wire.Snapshot | None, wire.Branch | None, str]] = []
+        rows: list[tuple[wire.BranchSnapshot | None, wire.Branch | None, str]] = []
 
         def add_tips(last: str, name: str) -> None:
             for branch in tips.get(last, []):
@@ -142,7 +142,7 @@ class LiveOverlay:
         return [HistoryRow(place, *row) for place, row in zip(places(nodes), rows, strict=True)]
 
 
-def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Snapshot]) -> list[wire.Snapshot]:
+def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.BranchSnapshot]) -> list[wire.BranchSnapshot]:
     by_id = {snapshot.id: snapshot for snapshot in snapshots}
     todo = [branch.last for branch in branches] + [snapshot.id for snapshot in snapshots if snapshot.branch == name]
     kept = set[str]()

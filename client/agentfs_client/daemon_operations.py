@@ -152,7 +152,7 @@ class DaemonOperations:
     def create_snapshot(
         self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
         keep: bool = False, temporary: bool = False,
-    ) -> Question[wire.Snapshot]:  # fmt: skip
+    ) -> Question[wire.BranchSnapshot]:  # fmt: skip
         """Take a snapshot of a branch.
 
         Args:
@@ -169,11 +169,11 @@ class DaemonOperations:
         return ask(wire.TemporaryKeep(), wire.Done, _nothing)
 
     @operation
-    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
 
     @operation
-    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+    def show_snapshot(self, ref: str) -> Question[wire.BranchSnapshot]:
         return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
 
     @operation
@@ -181,7 +181,7 @@ class DaemonOperations:
         return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
 
     @operation
-    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
+    def log(self, ref: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         """Return the snapshots in the history of a ref, newest first."""
         return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
 
@@ -243,7 +243,7 @@ class DaemonOperations:
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
-    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
+    ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
         """Delete snapshots that exceed a maximum count or age, and return them. A limit of None means the one of the policy."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
@@ -391,9 +391,9 @@ def _branch(reply: wire.BranchReply) -> wire.Branch:
     return reply.branch
 
 
-def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+def _snapshot(reply: wire.SnapshotReply) -> wire.BranchSnapshot:
     return reply.snapshot
 
 
-def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.BranchSnapshot]:
     return reply.snapshots

@@ -6,6 +6,7 @@ from agentfs_client.facts import (
     AuditEntry,
     Binding,
     Branch,
+    BranchSnapshot,
     Change,
     Conflict,
     Decision,
@@ -15,11 +16,10 @@ from agentfs_client.facts import (
     MergedPath,
     PathName,
     RepositoryChange,
-    Snapshot,
     exact_path,
 )
 from agentfs_client.message import Message, tagged
-from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
+from agentfs_client.observed import KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
 class Reply(Message, frozen=True, kw_only=True):
@@ -114,11 +114,11 @@ class BranchesReply(Reply, frozen=True, kw_only=True, tag="branches"):
 
 
 class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
-    snapshot: Snapshot
+    snapshot: BranchSnapshot
 
 
 class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
-    snapshots: list[Snapshot]
+    snapshots: list[BranchSnapshot]
 
 
 class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
@@ -287,7 +287,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     cap_backstore: str = ""
     backstore_why: str = ""
     fd_forwarding: str = "off"
-    connections: list[Connection] = []
+    connections: list[KernelConnection] = []
     pending_commit: PendingCommit | None = None
     slow: list[SlowRequest] = []
     audit: bool = False

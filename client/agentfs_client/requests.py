@@ -333,7 +333,7 @@ class HandleRequest(Request, frozen=True, kw_only=True):
     handle: int
 
 
-class FileStat(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
+class StatFile(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
     """Ask for a file's attributes. ``follow``: of the target of a symlink, instead of the link itself."""
 
     follow: bool = True

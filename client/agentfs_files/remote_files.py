@@ -29,7 +29,7 @@ class RemoteFiles:
         self.client, self._ref = client, ref
 
     def stat(self, path: str, *, follow: bool = True) -> wire.FileInfo:
-        request = wire.FileStat(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
+        request = wire.StatFile(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
         return _ask(self.client, request, wire.FileReply, path).file
 
     def list(self, path: str, *, names_only: bool = False) -> list[wire.FileInfo]:

@@ -22,7 +22,7 @@ from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME

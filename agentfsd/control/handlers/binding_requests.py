@@ -17,7 +17,7 @@ from agentfsd.control.branch_listing import wire_bindings
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.types import DEFAULT_BRANCH
 
 

@@ -429,7 +429,7 @@ class BranchFilesystem(BaseFilesystem):
         self._ask(lambda client: client.discard(self._id, keep=keep), changes=True)
         self.close()
 
-    def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
+    def _record(self, found: wire.BranchSnapshot) -> FilesystemSnapshot:
         return record_of(found, self._meant(found.parent), self._root)
 
 

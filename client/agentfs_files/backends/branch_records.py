@@ -13,7 +13,7 @@ BACKEND = "branch"
 _ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def record_of(found: wire.Snapshot, parent: str, root: str) -> FilesystemSnapshot:
+def record_of(found: wire.BranchSnapshot, parent: str, root: str) -> FilesystemSnapshot:
     """Return the record of a snapshot. ``commit_ref`` is the snapshot's id, which every agentfsd command accepts."""
     return FilesystemSnapshot(
         uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, root, tag=found.tag or None,

@@ -16,7 +16,7 @@ from agentfs_files.archive.unpack import Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfs_files.trees.equal_trees import make_equal
 from agentfs_files.trees.tree_source import TreeSource, walk
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 _STAGE = ".agentfs-import-"
 _NEW, _OLD = "new", "old"

@@ -26,7 +26,7 @@ from agentfs_files.snapshots.snapshot_store import DirectorySnapshotStore
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry
 from agentfs_files.snapshots.strategy import Strategy
 from agentfs_host.descent import opened
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 _RECORDS = "records"
 

@@ -19,7 +19,7 @@ from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, horizon, make_e
 from agentfs_host import syscalls
 from agentfs_host.descent import opened
 from agentfs_host.mount_table import Mounted, is_within, mount_at, mount_of
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 _MOST_LAYERS = 200  # in a page of mount options, each as /proc/self/fd/NNN
 _LOWEST = ""  # the directory itself

@@ -10,7 +10,7 @@ import msgspec
 from agentfs_files.filesystem.filesystem_errors import SnapshotNotFoundError, SnapshotRestoreError
 from agentfs_files.snapshots.index import decode, encode, write_file
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 
 @contextlib.contextmanager

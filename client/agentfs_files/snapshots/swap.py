@@ -16,7 +16,7 @@ from agentfs_files.snapshots.restore_plan import RestorePlan
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, named
 from agentfs_host import syscalls
 from agentfs_host.descent import Descent
-from agentfs_host.removal import remove_at
+from agentfs_host.tree_removal import remove_at
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
