@@ -1,4 +1,4 @@
-"""Read /proc and open pidfds: the process of a thread, its parent, and whether it still lives."""
+"""Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """A process. ``started`` (clock ticks since boot) distinguishes it from a later one with the same number."""
+    """``started`` (clock ticks since boot) tells a process from a later one with the same number."""
 
     pid: int
     parent: int
@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 def thread_group(tid: int) -> int:
-    """Return the process of a thread; 0 when the thread does not exist or is not visible."""
+    """Return the process of a thread; 0 if there is no such thread, or we may not see it."""
     try:
         with open(f"/proc/{tid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -36,10 +36,10 @@ def thread_group(tid: int) -> int:
 
 
 def read(pid: int) -> Process | None:
-    """Return a process (or thread) as /proc shows it now; None when it does not exist."""
+    """Return a process (or thread) as /proc shows it now; None if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as found:
-            text = found.read(4096)
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as line:
+            text = line.read(4096)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     opening, closing = text.index(b"("), text.rindex(b")")
@@ -49,13 +49,13 @@ def read(pid: int) -> Process | None:
 
 
 def pidfd(tid: int, *, thread: bool) -> int:
-    """Return a descriptor that becomes readable when the process (or thread) ends; -1 when it has ended."""
+    """Return a descriptor that becomes readable when the process (or thread) ends; -1 if the kernel gives none."""
     fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
     return fd
 
 
 def owner(pid: int) -> int | None:
-    """Return the effective uid of a process; None when it does not exist."""
+    """Return the effective uid of a process; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -66,15 +66,14 @@ def owner(pid: int) -> int | None:
 
 
 def locks_open_file(tid: int) -> bool:
-    """Return whether a thread that waits for our answer is in F_OFD_SETLK(W), which a FUSE request does not say.
+    """Return whether a thread that waits for our answer is in F_OFD_SETLK(W), which FUSE does not say. False if we may not look.
 
-    The thread has sent its request and is about to sleep. Until it sleeps, the kernel shows it only as running. False where
-    /proc is not readable.
+    /proc shows the system call only once the thread sleeps, and it may still run just after its request: so we look repeatedly.
     """
     for _ in range(_LOOKS):
         try:
-            with open(f"/proc/{tid}/syscall", "rb", buffering=0) as found:
-                fields = found.read(256).split()
+            with open(f"/proc/{tid}/syscall", "rb", buffering=0) as line:
+                fields = line.read(256).split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
         if len(fields) > _COMMAND:

@@ -1,4 +1,4 @@
-"""Snapshots of a plain directory of this machine, by whichever strategy: taking, restoring, comparing, forgetting."""
+"""Take, restore, compare and delete snapshots of a plain directory of this machine, with any strategy."""
 
 import contextlib
 import fcntl
@@ -53,7 +53,7 @@ class DirectorySnapshots:
         policy: SnapshotRetentionPolicy | None = None,
         backend: str = "host",
     ) -> None:
-        """ValueError for a place within the root."""
+        """Remember the settings. Raises ValueError for a place inside the root."""
         self._root = os.path.realpath(root)
         self._kind = strategy or (SnapshotStrategy.GIT if git_dir is not None else None)
         named = git_dir if git_dir is not None and self._kind is SnapshotStrategy.GIT else storage
@@ -63,28 +63,28 @@ class DirectorySnapshots:
         self._policy, self._backend = policy, backend
         self._place = self._named
         self._own: Strategy | None = None
-        self._is_made = False  # the place, by this instance
+        self._is_made = False  # whether this instance created the place
         self._lock = threading.RLock()
 
     @property
     def strategy(self) -> SnapshotStrategy:
-        """The one that was asked for, else the one that was found."""
+        """The strategy that the caller named, else the one that was chosen."""
         if self._kind is None:
             self._kind = choose.choose(self._root, self._named)
         return self._kind
 
     @property
     def storage(self) -> str | None:
-        """Where snapshots lie; None while there is no place yet."""
+        """The directory of the snapshots; None if there is none yet."""
         return self._place
 
     @property
     def git_dir(self) -> str | None:
-        """The repository; None while there is none, and with another strategy."""
+        """The repository; None if there is none yet, and with other strategies."""
         return self._place if self._kind is SnapshotStrategy.GIT else None
 
     def take(self, tag: str | None = None, parent_id: UUID | None = None) -> FilesystemSnapshot:
-        """SnapshotCreationError, and nothing is left of it."""
+        """Take a snapshot. After a SnapshotCreationError nothing of it is left."""
         with self._lock, _as(SnapshotCreationError, f"No snapshot of {self._root} could be taken"):
             was_made = self._is_made
             try:
@@ -127,8 +127,9 @@ class DirectorySnapshots:
                 strategy.restore(self._root, snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """What leads from *base* to *target* (None: to what there is now) in files, symlinks and the like, by content.
-        SnapshotError."""
+        """Compare the contents of files, symlinks and the like from *base* to *target* (None: the present state). Raises
+        SnapshotError.
+        """
         with self._lock, _as(SnapshotError, "The snapshots could not be compared"):
             strategy = self._strategy_of(base)
             if target is None:
@@ -148,7 +149,7 @@ class DirectorySnapshots:
             return diff_entries(entries, now, Comparison(beneath, strategy, ref).is_same)
 
     def delete(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotNotFoundError when it is not on record where it should be."""
+        """Delete a snapshot. Raises SnapshotNotFoundError if there is no record of it."""
         with self._lock, _as(SnapshotError, f"Snapshot {snapshot.snapshot_id} could not be deleted"):
             strategy = self._strategy_of(snapshot)
             with _locked(strategy):
@@ -194,7 +195,9 @@ class DirectorySnapshots:
         return self._own
 
     def _strategy_of(self, snapshot: FilesystemSnapshot) -> Strategy:
-        """Its own one, which need not be this instance's; an instance that has no place yet settles where the snapshot is."""
+        """Return the snapshot's strategy, which may differ from this instance's. An instance without a place takes over the
+        snapshot's.
+        """
         kind = _kind_of(snapshot) or self.strategy
         place = snapshot.git_dir or self._place if kind is SnapshotStrategy.GIT else os.path.dirname(snapshot.commit_ref)
         if not place or not os.path.isdir(choose.home(kind, place)):
@@ -236,7 +239,7 @@ def _is_same(strategy: Strategy, ref: str, other_ref: str, entry: SnapshotEntry,
 
 @contextlib.contextmanager
 def _locked(strategy: Strategy) -> Iterator[None]:
-    """One process at a time, and one thread."""
+    """Let one process and one thread work at a time."""
     with open(os.path.join(strategy.home, "lock"), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
