@@ -32,15 +32,19 @@ _RECORDS = "records"
 
 
 class DirectorySnapshots:
-    """Nothing is made before the first snapshot. *strategy* None: the best that works for *root*; git when a *git_dir* is named.
+    """The snapshots of one directory. Nothing is created before the first snapshot.
 
-    *storage* is where snapshots lie, *git_dir* where the strategy git has its repository (None: ``storage``); neither within the
-    root. None: a directory beside the root for reflinks, else a temporary one. *policy* is applied after each snapshot, and never
-    to the one just taken. Several instances and threads may share a storage: one works after the other.
+    Args:
+        strategy: None means git if a *git_dir* is given, else the best one for *root*.
+        storage: a directory for snapshots outside the root. None means a directory beside the root for reflinks, else a temporary
+            one.
+        git_dir: the repository of the strategy git, outside the root; None means *storage*.
+        policy: the retention policy, applied after each snapshot. It never deletes the snapshot just taken.
 
-    Neither captured nor touched: what is mounted within the root (btrfs subvolumes count as that). Changes by way of a memory map
-    that is already there may be missed until the kernel notes them in the file's times. The names of a hard-linked file that lie
-    outside the root are not cared for.
+    Several instances and threads may share a storage: they work one after the other.
+
+    Mounts within the root, and btrfs subvolumes, are neither saved nor changed. A change through an existing memory map may be
+    missed until the kernel updates the file's times. Names of a hard-linked file outside the root are not considered.
     """
 
     def __init__(
@@ -156,8 +160,9 @@ class DirectorySnapshots:
                 _delete(strategy, _store(strategy), snapshot)
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """Those of this root that are kept here, the oldest first; also what earlier processes have left in a storage that is
-        named."""
+        """Return the snapshots of this root that are kept here, oldest first. A named storage may hold some of
+        earlier processes.
+        """
         with self._lock:
             if self._place is None:
                 return ()
@@ -165,8 +170,11 @@ class DirectorySnapshots:
             return self._on_record(DirectorySnapshotStore(os.path.join(home, _RECORDS)))
 
     def cleanup(self) -> None:
-        """Removes the place with all snapshots if this instance has made it; with overlay, unmounts and leaves in the directory
-        what is in it now. Does nothing the second time, and before the first snapshot. SnapshotError."""
+        """Delete the place with all snapshots if this instance created it. Raises SnapshotError.
+
+        The strategy overlay is unmounted, and its present content stays in the directory. Does nothing before the first snapshot,
+        and when called again.
+        """
         with self._lock, _as(SnapshotError, f"The snapshots of {self._root} could not be cleaned up"):
             if self._own is not None:
                 self._own.close()
