@@ -18,7 +18,7 @@ from agentfs_client.registry import DaemonRecord
 from agentfsd.cli import shell_completion
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

@@ -15,7 +15,7 @@ import msgspec
 from agentfs_client.errors import AgentFSError
 from agentfsd.cli.connect import daemon_start
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.state import state_directory
 from agentfsd.state.daemon_config import MIB, MOUNT_OPTIONS, DaemonConfig
 

@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.registry import live_daemons
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 SCRIPTS = {  # the paths below share/ that each shell reads by itself
     "bash": "bash-completion/completions/agentfsd",

@@ -6,7 +6,7 @@ from agentfs_client import wire
 from agentfsd.backstore.free_space import is_full
 from agentfsd.control.branch_listing import wire_bindings, wire_branches
 from agentfsd.control.handler_services import Services
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from agentfsd.telemetry.slow_requests import SlowOperation
 
@@ -51,9 +51,9 @@ def _resources(services: Services) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _connections(services: Services, bound_to: str | None) -> list[wire.Connection]:
+def _connections(services: Services, bound_to: str | None) -> list[wire.KernelConnection]:
     return [
-        wire.Connection(branch=services.branch_name(branch_id) if branch_id else "", session=session, io=io)
+        wire.KernelConnection(branch=services.branch_name(branch_id) if branch_id else "", session=session, io=io)
         for branch_id, session, io in services.connections()
         if bound_to is None or branch_id in ("", bound_to)
     ]

@@ -15,10 +15,10 @@ from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import parse
-from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.git_database_paths import is_internal
 
 MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
@@ -69,13 +69,13 @@ async def make(
     return [_wire_patch(file_patch) for file_patch in outcome.patches]
 
 
-async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.Outcome:
+async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.ComparisonOutcome:
     command = [sys.executable, "-P", "-m", compare.__name__, str(spool_fd)]
     done = await trio.run_process(command, stdin=msgspec.msgpack.encode(job), capture_stdout=True, pass_fds=[spool_fd])
-    return msgspec.msgpack.decode(done.stdout, type=compare.Outcome)
+    return msgspec.msgpack.decode(done.stdout, type=compare.ComparisonOutcome)
 
 
-def _wire_patch(file_patch: compare.FilePatch) -> wire.FilePatch:
+def _wire_patch(file_patch: compare.PairPatch) -> wire.FilePatch:
     pair = file_patch.pair
     return wire.FilePatch(
         status=pair.status,

@@ -16,7 +16,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 LIMIT = 10_000  # events that wait for a slow reader
 _QUIET_S = 0.2  # between two events of a file that is written all the time

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from agentfsd.core.permissions import Credentials
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.handoff.credentials import credentials_of, umask_of
 from agentfsd.types import Caller
 

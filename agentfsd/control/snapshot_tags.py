@@ -7,7 +7,7 @@ import msgspec
 
 from agentfs_client import wire
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 _Find = Callable[[str], object]
 

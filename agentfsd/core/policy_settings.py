@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")

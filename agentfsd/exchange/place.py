@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from agentfs_files.archive.zip_writer import whole_file
 from agentfs_host import syscalls
-from agentfs_host.removal import remove_tree
-from agentfsd.errors import Refusal
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.domain_errors import Refusal
 
 
 @contextmanager

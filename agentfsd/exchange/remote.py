@@ -17,7 +17,7 @@ import pygit2
 from pygit2.enums import CredentialType
 
 from agentfs_files.trees.tree_source import Step
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.repository import NOTES, Repository
 from agentfsd.exchange.states import HEADS, REMOTE, TAGS
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 NOTES = "refs/notes/agentfs"
 SNAPSHOT, BRANCH, TAG, STATE = "Agentfs-Snapshot", "Agentfs-Branch", "Agentfs-Tag", "Agentfs-State"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from agentfs_files.archive.unpack import DEFAULT_MAX_BYTES, Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError, ArchiveTooLargeError
 from agentfs_files.trees.tree_source import Step
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 
 @contextmanager

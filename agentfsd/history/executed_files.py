@@ -26,21 +26,21 @@ _ALIAS_COMMAND = re.compile(rb"=\s*\"?\s*!")
 _DRIVER = re.compile(rb"\s(filter|merge|diff)=(?!(union|text|binary|ours)(\s|$))\S+")
 
 
-class Executed(NamedTuple):
+class ExecutedFile(NamedTuple):
     """A path, and why it runs."""
 
     path: bytes
     why: str
 
 
-def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequence[str]) -> list[Executed]:
+def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequence[str]) -> list[ExecutedFile]:
     """Find those of the *changed* paths that run something as they are in *new* and did not in *old*, sorted by path."""
     found = []
     for path in sorted(set(changed)):
         inode = _at(new, path)
         if inode is not None and not inode.is_dir:
             why = why_by_path(path, patterns) or _why(_at(old, path), inode, path)
-            found += [Executed(path, why)] if why else []
+            found += [ExecutedFile(path, why)] if why else []
     return found
 
 

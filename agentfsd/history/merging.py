@@ -10,10 +10,10 @@ from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal, invalid
-from agentfsd.history.merge import Conflict, Decision, Outcome, Rules, Step, merge
+from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
-from agentfsd.repositories import layout
+from agentfsd.repositories import git_database_paths
 
 _T = TypeVar("_T")
 
@@ -31,17 +31,17 @@ class Merged:
     """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing.
 
     ``merged`` and ``left``: names of the sources that the target has now, and of those that had conflicts. ``sources``: which of
-    them changed a path. ``decided``, ``marked``: as in Outcome, with the name of the source.
+    them changed a path. ``decided``, ``marked``: as in MergeOutcome, with the name of the source.
     """
 
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     sources: dict[bytes, list[str]] = field(default_factory=dict)
-    decided: list[tuple[str, Decision]] = field(default_factory=list)
+    decided: list[tuple[str, MergeDecision]] = field(default_factory=list)
     marked: list[tuple[str, bytes]] = field(default_factory=list)
 
     def take(self, source: str, paths: Iterable[bytes]) -> None:
@@ -52,7 +52,7 @@ class Merged:
                 self.changed.append(path)
             self.sources.setdefault(path, []).append(source)
 
-    def leave(self, source: str, target: str, conflicts: Iterable[Conflict]) -> None:
+    def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
         """Note that *source* was left out."""
         self.left.append(source)
         for conflict in conflicts:
@@ -60,10 +60,10 @@ class Merged:
             self.conflicts.append(replace(conflict, source=source, against=against))
 
 
-Objects = Callable[[Tree, Tree, Sequence[bytes]], list[Conflict]]
+Objects = Callable[[Tree, Tree, Sequence[bytes]], list[PathConflict]]
 
 
-def _nobody_objects(_: Tree, __: Tree, ___: Sequence[bytes]) -> list[Conflict]:
+def _nobody_objects(_: Tree, __: Tree, ___: Sequence[bytes]) -> list[PathConflict]:
     return []
 
 
@@ -168,7 +168,7 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
-        if pair is not None and layout.is_of_one_checkout(pair.path):
+        if pair is not None and git_database_paths.is_of_one_checkout(pair.path):
             return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
@@ -176,7 +176,7 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     return bool(unseen)
 
 
-def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
+def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
     """First what comes, then what goes: a directory goes when nothing is left in it."""
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
@@ -215,7 +215,7 @@ def _restore_attempt(
             if not (_exists(ours, path) or _exists(theirs, path)):
                 shown = path.decode("utf-8", "backslashreplace")
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
-        outcome = Outcome()
+        outcome = MergeOutcome()
         for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
             if pair is not None and touches(wanted, pair.path):
                 outcome.steps.append(Step(pair.path, pair.new))

@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host import syscalls
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import AttributeChange, Journal, Move, Times
 from agentfsd.lower.commit_plan import ABSENT, Drifted, FileAttributes, Identity

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from agentfs_host import syncing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower.commit_plan import FileAttributes, Identity
 
 Phase = Literal["staging", "applying", "undoing", "committed", "undone"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfs_host import syscalls
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_journal, lower_control
 from agentfsd.lower.apply import Moves
 from agentfsd.lower.commit_journal import AttributeChange, Control, Journal, JournalFile, Move, Phase

@@ -5,7 +5,7 @@ import os
 import secrets
 import stat
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower.commit_journal import Control, Times
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.survey import check_writable

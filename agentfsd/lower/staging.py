@@ -11,7 +11,7 @@ from itertools import groupby
 
 from agentfs_host import copying, syscalls
 from agentfs_host.plain_paths import directory_beneath
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_plan import ContentSource, Put
 from agentfsd.lower.survey import name_of, parent_of

@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host.plain_paths import is_plain
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.linux import mounts
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import AttributeChange, Times

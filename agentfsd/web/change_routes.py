@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from agentfs_client.errors import NotFoundError
 from agentfs_files.filesystem.virtual_paths import normalize
-from agentfsd.errors import Refusal, not_found
+from agentfsd.domain_errors import Refusal, not_found
 from agentfsd.web.diff_rows import change_rows, in_words
 from agentfsd.web.display_text import key, path_of, visible
 from agentfsd.web.overlay_model import LiveOverlay

@@ -40,7 +40,7 @@ class HistoryRow:
     """A row of the history: a snapshot, a branch's present state, or the real directory (neither), with its place."""
 
     place: NodePlace
-    snapshot: wire.Snapshot | None = None
+    snapshot: wire.BranchSnapshot | None = None
     branch: wire.Branch | None = None
     before: str = ""  # the ref to compare it with
 
@@ -107,7 +107,7 @@ class LiveOverlay:
             times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []
         return Changed(**summary(changes), when=ago(max(times)) if times else "")
 
-    def refs(self) -> tuple[list[wire.Branch], list[wire.Snapshot]]:
+    def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
         """List the branches, and the snapshots with the newest first."""
         with self.client() as client:
             return client.list_branches(), client.list_snapshots()[::-1]
@@ -128,7 +128,7 @@ class LiveOverlay:
         for branch in branches:
             tips.setdefault(branch.last if branch.last in known else "", []).append(branch)
         nodes: list[HistoryNode] = []
-        rows: list[tuple[wire.Snapshot | None, wire.Branch | None, str]] = []
+        rows: list[tuple[wire.BranchSnapshot | None, wire.Branch | None, str]] = []
 
         def add_tips(last: str, name: str) -> None:
             for branch in tips.get(last, []):
@@ -146,7 +146,7 @@ class LiveOverlay:
         return [HistoryRow(place, *row) for place, row in zip(places(nodes), rows, strict=True)]
 
 
-def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Snapshot]) -> list[wire.Snapshot]:
+def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.BranchSnapshot]) -> list[wire.BranchSnapshot]:
     by_id = {snapshot.id: snapshot for snapshot in snapshots}
     todo = [branch.last for branch in branches] + [snapshot.id for snapshot in snapshots if snapshot.branch == name]
     kept = set[str]()

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.web import display_text
 from agentfsd.web.guard import Keys, Refused
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agentfsd.errors import invalid, not_found
+from agentfsd.domain_errors import invalid, not_found
 from agentfsd.web.display_text import key, size, visible
 from agentfsd.web.page_rendering import Pages
 from agentfsd.web.query_params import QueryParams

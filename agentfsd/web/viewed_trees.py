@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
-from agentfs_files.archive.view import ArchiveView
+from agentfs_files.archive.archive_view import ArchiveView
 from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of, refusal
 from agentfs_files.remote_files import RemoteFiles, RemoteSource
 

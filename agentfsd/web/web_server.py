@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from agentfs_client.control import ControlClient
 from agentfs_client.locate import Mount as Mounted
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.web import session_pages
 from agentfsd.web.cancel_on_disconnect import CancelOnDisconnect
 from agentfsd.web.change_routes import ChangeRoutes

@@ -127,9 +127,13 @@ class DaemonOperations:
         return ask(wire.Discard(ref=ref, keep=keep), wire.Done, _nothing)
 
     @operation
-    def bind(self, pid: int, branch: str, *, brood: bool = False) -> Question[None]:
-        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
-        return ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done, _nothing)
+    def bind(self, pid: int, branch: str, *, descendants: bool = False) -> Question[None]:
+        """Bind process *pid* to a branch.
+
+        *descendants*: also bind what the calling process starts from now on, and what is reparented to it. The binding of the
+        calling process itself does not change.
+        """
+        return ask(wire.BranchBind(pid=pid, branch=branch, descendants=descendants), wire.Done, _nothing)
 
     @operation
     def unbind(self, pid: int) -> Question[None]:
@@ -152,7 +156,7 @@ class DaemonOperations:
     def create_snapshot(
         self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
         keep: bool = False, temporary: bool = False,
-    ) -> Question[wire.Snapshot]:  # fmt: skip
+    ) -> Question[wire.BranchSnapshot]:  # fmt: skip
         """Take a snapshot of a branch.
 
         Args:
@@ -169,11 +173,11 @@ class DaemonOperations:
         return ask(wire.TemporaryKeep(), wire.Done, _nothing)
 
     @operation
-    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
 
     @operation
-    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+    def show_snapshot(self, ref: str) -> Question[wire.BranchSnapshot]:
         return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
 
     @operation
@@ -181,7 +185,7 @@ class DaemonOperations:
         return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
 
     @operation
-    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
+    def log(self, ref: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         """Return the snapshots in the history of a ref, newest first."""
         return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
 
@@ -202,7 +206,9 @@ class DaemonOperations:
         hooks: bool = False,
         histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
-        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed. See wire.Merge."""
+        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
+        *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
+        """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
             leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks,
@@ -230,20 +236,20 @@ class DaemonOperations:
         return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
 
     @operation
-    def undo(self) -> Question[wire.Deed]:
+    def undo(self) -> Question[wire.UndoEntry]:
         """Undo the last restore, merge, commit to a branch, or discard."""
-        return ask(wire.Undo(), wire.DeedsReply, lambda reply: reply.deeds[0])
+        return ask(wire.Undo(), wire.UndoLogReply, lambda reply: reply.entries[0])
 
     @operation
-    def undoable(self) -> Question[list[wire.Deed]]:
+    def undoable(self) -> Question[list[wire.UndoEntry]]:
         """Return what successive calls of undo() would undo."""
-        return ask(wire.UndoList(), wire.DeedsReply, lambda reply: reply.deeds)
+        return ask(wire.UndoList(), wire.UndoLogReply, lambda reply: reply.entries)
 
     @operation
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
-    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
+    ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
         """Delete snapshots that exceed a maximum count or age, and return them. A limit of None means the one of the policy."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
@@ -391,9 +397,9 @@ def _branch(reply: wire.BranchReply) -> wire.Branch:
     return reply.branch
 
 
-def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+def _snapshot(reply: wire.SnapshotReply) -> wire.BranchSnapshot:
     return reply.snapshot
 
 
-def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.BranchSnapshot]:
     return reply.snapshots

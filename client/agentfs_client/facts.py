@@ -26,7 +26,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     changed_ns: int = 0
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A snapshot. ``file_count`` and ``bytes_changed`` count what was stored since ``parent``; -1 means not counted yet."""
 
     name: str
@@ -178,7 +178,7 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     winner: str = ""
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
 
     kind: str

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KernelConnection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A FUSE connection to the kernel: that of the mount point (``branch`` is ""), or one that shows a branch. For ``io`` see
     requests.py.
     """

@@ -2,24 +2,26 @@
 
 from typing import Literal
 
+import msgspec
+
 from agentfs_client.facts import (
     AuditEntry,
     Binding,
     Branch,
+    BranchSnapshot,
     Change,
     Conflict,
     Decision,
-    Deed,
     FileInfo,
     FilePatch,
     MergedPath,
     PathName,
     RepositoryChange,
-    Snapshot,
+    UndoEntry,
     exact_path,
 )
 from agentfs_client.message import Message, tagged
-from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
+from agentfs_client.observed import KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
 class Reply(Message, frozen=True, kw_only=True):
@@ -114,11 +116,11 @@ class BranchesReply(Reply, frozen=True, kw_only=True, tag="branches"):
 
 
 class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
-    snapshot: Snapshot
+    snapshot: BranchSnapshot
 
 
 class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
-    snapshots: list[Snapshot]
+    snapshots: list[BranchSnapshot]
 
 
 class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
@@ -146,7 +148,9 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 
 
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
-    """The result of a merge or commit. If ``conflicts`` is not empty, nothing has changed.
+    """The result of a merge or commit.
+
+    If ``conflicts`` is not empty, nothing has changed, unless the request said ``leave_conflicting``.
 
     ``how`` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). ``into`` is
     the branch or directory. ``said`` describes in sentences what happened to git histories. ``internal`` counts the changed files
@@ -164,10 +168,10 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     internal: int = 0
 
 
-class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
+class UndoLogReply(Reply, frozen=True, kw_only=True, tag="deeds"):
     """What was undone, or what can be, the last first."""
 
-    deeds: list[Deed]
+    entries: list[UndoEntry] = msgspec.field(name="deeds")
 
 
 class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):
@@ -287,7 +291,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     cap_backstore: str = ""
     backstore_why: str = ""
     fd_forwarding: str = "off"
-    connections: list[Connection] = []
+    connections: list[KernelConnection] = []
     pending_commit: PendingCommit | None = None
     slow: list[SlowRequest] = []
     audit: bool = False

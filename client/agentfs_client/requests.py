@@ -4,6 +4,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from agentfs_client.message import PROTOCOL_VERSION, Message, tagged
 
 
@@ -104,11 +106,14 @@ class Discard(Request, frozen=True, kw_only=True, tag="discard"):
 
 
 class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
-    """``brood``: whatever else the asking process starts, or becomes the parent of, is bound as well."""
+    """Bind a process to a branch.
+
+    ``descendants``: bind what the asking process starts from now on, and what is reparented to it, as well.
+    """
 
     pid: int
     branch: str
-    brood: bool = False
+    descendants: bool = msgspec.field(default=False, name="brood")
 
 
 class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):
@@ -223,6 +228,8 @@ class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     """Merge the refs ``sources``, in order, into the branch ``target``: all of them or none.
 
+    With ``leave_conflicting``, sources with conflicts are left out, and the others are merged.
+
     ``favor`` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
@@ -333,7 +340,7 @@ class HandleRequest(Request, frozen=True, kw_only=True):
     handle: int
 
 
-class FileStat(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
+class StatFile(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
     """Ask for a file's attributes. ``follow``: of the target of a symlink, instead of the link itself."""
 
     follow: bool = True

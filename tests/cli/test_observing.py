@@ -31,7 +31,7 @@ from agentfs_host import mount_table
 from agentfsd.cli.commands import cmd_top
 from agentfsd.cli.main import main
 from agentfsd.control import status_text
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import ABSENT, FileAttributes, Put
 from agentfsd.lower.host_lower import HostLower

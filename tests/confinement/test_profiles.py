@@ -12,7 +12,7 @@ from agentfs_host.mount_table import mount_table
 from agentfsd.cli.sandbox.aliases import aliases
 from agentfsd.cli.sandbox.profiles import Asked, decide, profile_of
 from agentfsd.core import policy_settings
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from tests.confinement.world import ORDINARY, World
 from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
 

@@ -18,7 +18,7 @@ from agentfsd.cli.checkup import remedies
 from agentfsd.cli.checkup.capabilities import Finding
 from agentfsd.control import status_text
 from agentfsd.daemon import state_contents
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.state import state_directory
 
 _PATIENCE_S = 2.0  # the limit for a daemon's answer

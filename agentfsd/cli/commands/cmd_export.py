@@ -21,7 +21,7 @@ from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
 from agentfsd.cli.transfer.command_refs import fixed, interruptible, resolve, snapshot_path
 from agentfsd.cli.transfer.lost_attributes import report_lost
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
 
 

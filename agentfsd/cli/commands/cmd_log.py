@@ -35,7 +35,7 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
         printing.say(line)
 
 
-def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
+def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
     """Order the states for the graph: the newest first, each before its parents, each branch above its snapshots."""
     newest_branches = sorted(branches, key=lambda branch: branch.id, reverse=True)
     nodes = [history_graph.GraphNode(branch.id, [branch.last], _branch_text(branch), "o") for branch in newest_branches]
@@ -54,7 +54,7 @@ def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[
     return nodes
 
 
-def _parents(snapshot: wire.Snapshot) -> list[str]:
+def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
     """Return the ids of the previous snapshot and of the merged ones, each once."""
     return list(dict.fromkeys((snapshot.parent, *snapshot.merged)))
 
@@ -63,7 +63,7 @@ def _branch_text(branch: wire.Branch) -> str:
     return f"branch {branch.name}: {printing.plural(branch.changed, 'change')} since {branch.base or 'the lower'}"
 
 
-def _snapshot_text(snapshot: wire.Snapshot) -> str:
+def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:
     by = f" by {snapshot.author} ({snapshot.author_pid})" if snapshot.author else ""
     tag = f" [{printing.printable(snapshot.tag)}]" if snapshot.tag else ""
     amount = (

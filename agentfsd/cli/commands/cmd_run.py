@@ -22,7 +22,7 @@ from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME
@@ -159,7 +159,7 @@ def _in_branch(
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True),
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True),
             None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
         )  # fmt: skip
         if around:

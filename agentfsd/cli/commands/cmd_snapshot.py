@@ -20,7 +20,7 @@ def snapshot() -> None:
     """
 
 
-def show_snapshots(snapshots: list[wire.Snapshot], as_json: bool) -> None:
+def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
     """Print a table of snapshots, or a JSON document."""
     if as_json:
         printing.as_json(plain(snapshots))

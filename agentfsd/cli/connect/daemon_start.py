@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from agentfs_client import registry
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process.readiness import Readiness

@@ -8,7 +8,7 @@ from agentfs_client.locate import Mount as Mount
 from agentfs_client.registry import DaemonRecord
 from agentfs_host.mount_table import is_within
 from agentfsd.cli.connect import daemon_start
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR
 

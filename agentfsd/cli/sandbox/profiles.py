@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 Profile = Literal["off", "workspace", "strict"]
 Home = Literal["ro", "hide", "rw"]

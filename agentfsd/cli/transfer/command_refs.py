@@ -16,7 +16,7 @@ from types import FrameType
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotAllowedError, NotFoundError
-from agentfsd.errors import Refusal, not_found
+from agentfsd.domain_errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
 
@@ -38,7 +38,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.Snapshot:
+def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.BranchSnapshot:
     """Return the branch or snapshot that *ref* names; a branch takes precedence.
 
     Raises:
@@ -79,9 +79,9 @@ def is_ours(path: bytes) -> bool:
 
 
 @contextmanager
-def fixed(mount: locate.Mount, state: wire.Branch | wire.Snapshot) -> Iterator[wire.Snapshot]:
+def fixed(mount: locate.Mount, state: wire.Branch | wire.BranchSnapshot) -> Iterator[wire.BranchSnapshot]:
     """Give a snapshot that holds *state*: *state* itself, or a temporary snapshot of a branch."""
-    if isinstance(state, wire.Snapshot):
+    if isinstance(state, wire.BranchSnapshot):
         yield state
         return
     name = f"export-{secrets.token_hex(6)}"

@@ -15,7 +15,7 @@ from agentfs_files.trees.directory_tree import Directory
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
 from agentfsd.cli.transfer.command_refs import fixed, is_temporary, resolve, snapshot_path
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.place import undisturbed
 from agentfsd.exchange.record import ChangedPaths, Recorder
@@ -100,7 +100,7 @@ class _Exporter:
         self._imported: dict[str, Oid] = {}  # branch id -> the commit that the branch was imported from
         self._commits = self._known()
         self._moves: dict[str, Oid] = {}
-        self._snapshots: dict[str, wire.Snapshot] = {}
+        self._snapshots: dict[str, wire.BranchSnapshot] = {}
         self.written = 0
 
     def _known(self) -> dict[str, Oid]:
@@ -163,7 +163,7 @@ class _Exporter:
 
     # -- commits
 
-    def _commit_snapshot(self, snapshot: wire.Snapshot) -> Oid:
+    def _commit_snapshot(self, snapshot: wire.BranchSnapshot) -> Oid:
         before = [self._commits[number] for number in _parents(snapshot) if number in self._commits]
         trees = self._record(snapshot, snapshot.parent)
         author = snapshot.author or f"process {snapshot.author_pid}"
@@ -171,7 +171,7 @@ class _Exporter:
         self.written += 1
         return commit_state(self._repository, state, trees, before)
 
-    def _record(self, snapshot: wire.Snapshot, since: str, base: Trees | None = None) -> Trees:
+    def _record(self, snapshot: wire.BranchSnapshot, since: str, base: Trees | None = None) -> Trees:
         """Write the trees of a snapshot. Paths unchanged since the snapshot with the id *since* reuse its commit's trees."""
         changed = None
         if since in self._commits:
@@ -201,7 +201,7 @@ class _Exporter:
         if ref:
             self._moves[HEADS + ref] = tip
 
-    def _last_snapshot(self, branch: wire.Branch) -> wire.Snapshot | None:
+    def _last_snapshot(self, branch: wire.Branch) -> wire.BranchSnapshot | None:
         """Return the newest snapshot of the branch's own history.
 
         Another branch may have taken an empty snapshot of the same state. Such a one counts only if there is no other.
@@ -232,7 +232,7 @@ class _Exporter:
         printing.note(f"another overlay's {branch.name} is there: yours is {'written as ' + other if other else 'left out'}")
         return other
 
-    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.Snapshot | None) -> Oid:
+    def _commit_now(self, branch: wire.Branch, state: ExportState, last: wire.BranchSnapshot | None) -> Oid:
         """Commit the branch as it is now. Return the previous commit if nothing has changed since."""
         parents = [self._commits[last.id]] if last is not None else []
         old = self._repository.target(HEADS + ref_name(branch.name))
@@ -248,5 +248,5 @@ class _Exporter:
         return commit_state(self._repository, state, trees, parents)
 
 
-def _parents(snapshot: wire.Snapshot) -> list[str]:
+def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
     return list(dict.fromkeys([snapshot.parent, *snapshot.merged]))

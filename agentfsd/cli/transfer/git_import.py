@@ -11,7 +11,7 @@ from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
 from agentfsd.cli.transfer.command_refs import branch_path, check_free, delete_snapshots, discard_branches, is_ours, new_branch
 from agentfsd.cli.transfer.git_export import local_repository
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
 from agentfsd.exchange.place import undisturbed

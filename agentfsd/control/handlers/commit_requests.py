@@ -28,9 +28,9 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths, settling
-from agentfsd.history.merge import Conflict, Rules
+from agentfsd.history.merge import PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import Drifted, Identity
@@ -110,7 +110,7 @@ def _check_place(services: Services, into: str) -> None:
 
 async def _write(
     services: Services, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
-) -> list[Conflict]:
+) -> list[PathConflict]:
     """Write the plan. Once the first name has changed, it runs to the end, even if the client closes its end."""
     changed = json.dumps([b64encode(path).decode() for path in plan.changed])
     note = {
@@ -133,7 +133,7 @@ async def _write(
         made = await trio.to_thread.run_sync(write)
     except Drifted as exc:
         _know_again(services, originals)
-        return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
+        return [PathConflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
     whole = not partial and not _in_use(services, branch.id)
     await _keep_up(services, note, plan.same, whole, made.clean, context)
     services.tell("commit", branch.id, context.caller.pid, name=branch.name)
@@ -199,7 +199,7 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
         done = await trio.to_thread.run_sync(work)
     except Drifted as exc:
         _know_again(services, originals)
-        conflicts = [Conflict(path, "drift", "changed in the real directory since") for path in exc.paths]
+        conflicts = [PathConflict(path, "drift", "changed in the real directory since") for path in exc.paths]
         return merge_reply(Merged("nothing", [], conflicts), services.info.lower)
     if done:
         whole = bool(note["whole"]) and not _in_use(services, note["branch"])

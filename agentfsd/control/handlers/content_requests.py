@@ -34,7 +34,7 @@ from agentfsd.core import copyup, data, permissions
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff.descriptor_forwarding import copy_up
 
 _F = TypeVar("_F", OpenedFile, StagedFile)

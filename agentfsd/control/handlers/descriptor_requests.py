@@ -29,7 +29,7 @@ from agentfsd.core.directory_entries import Owner
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined
 

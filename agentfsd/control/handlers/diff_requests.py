@@ -18,7 +18,7 @@ from agentfsd.control.reply_records import wire_change, wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.history.paths import among, parse
-from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.git_database_paths import is_internal
 from agentfsd.repositories.telling import tell
 
 

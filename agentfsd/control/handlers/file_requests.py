@@ -36,8 +36,8 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import CONTROL_DIR
 
 
-@control_operation(wire.FileStat, permission=own_history("branch"), note=changes_nothing)
-async def stat_file(services: Services, request: wire.FileStat, context: RequestContext) -> wire.FileReply:
+@control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
+async def stat_file(services: Services, request: wire.StatFile, context: RequestContext) -> wire.FileReply:
     inode = existing(place_of(services, request, context, follow=False))
     is_link = stat.S_ISLNK(inode.mode)
     target = inode.tree.readlink(inode) if is_link else b""

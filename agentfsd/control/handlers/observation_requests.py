@@ -21,7 +21,7 @@ from agentfsd.control.event_stream import EventWatcher, stream
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.telemetry.audit_database import AuditQuery, AuditRecord
 from agentfsd.telemetry.request_counters import OperationTimes, ProcessActivity
 
