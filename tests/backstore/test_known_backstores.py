@@ -44,9 +44,7 @@ def test_the_option_of_mount_is_the_registry() -> None:
 def test_an_unknown_backstore_is_refused_by_config_and_mount_helper(tmp_path: Path) -> None:
     for name in ("lower", "point", "state"):
         os.mkdir(tmp_path / name)
-    config = DaemonConfig(
-        lower=f"{tmp_path}/lower", mountpoint=f"{tmp_path}/point", state=f"{tmp_path}/state", backstore="nvme"
-    )
+    config = DaemonConfig(lower=f"{tmp_path}/lower", mountpoint=f"{tmp_path}/point", state=f"{tmp_path}/state", backstore="nvme")
     with pytest.raises(Refusal, match="there is no backstore 'nvme'"):
         daemon_config.check(config)
     with pytest.raises(Refusal, match="there is no backstore 'nvme'"):
