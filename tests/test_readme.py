@@ -67,7 +67,7 @@ SECTIONS = {
     "agentfsd": ("", ["committed fix-2 into /home/me/project", "discarded fix-1"]),
     "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
     "Ten agents in parallel on one repository": (
-        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project"],
+        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
     ),
     "A snapshot around each tool call": (_MOUNTED, ["before-refactoring", "undone: restore of agent-1"]),
     "Try three fixes and keep one": (

@@ -202,7 +202,9 @@ class DaemonOperations:
         hooks: bool = False,
         histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
-        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed. See wire.Merge."""
+        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
+        *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
+        """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
             leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks,

@@ -146,7 +146,9 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 
 
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
-    """The result of a merge or commit. If ``conflicts`` is not empty, nothing has changed.
+    """The result of a merge or commit.
+
+    If ``conflicts`` is not empty, nothing has changed, unless the request said ``leave_conflicting``.
 
     ``how`` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). ``into`` is
     the branch or directory. ``said`` describes in sentences what happened to git histories. ``internal`` counts the changed files

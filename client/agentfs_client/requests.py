@@ -223,6 +223,8 @@ class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     """Merge the refs ``sources``, in order, into the branch ``target``: all of them or none.
 
+    With ``leave_conflicting``, sources with conflicts are left out, and the others are merged.
+
     ``favor`` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
