@@ -1,6 +1,6 @@
-"""What a daemon keeps, and where: opens the backstore that was asked for, or the one that stands in for it, and its database.
+"""Open the backstore that was configured, or its replacement, and the metadata database.
 
-It must never know what the contents are, nor who asks for them.
+This module knows nothing of what the contents are.
 """
 
 import contextlib
@@ -28,7 +28,10 @@ log = logging.getLogger("agentfsd")
 
 
 class StateContents:
-    """``why``: for what reason it is not the backstore that was asked for. ``in_use``: there was a mount, so this counts."""
+    """The open backstore and database.
+
+    ``why``: why the backstore is not the configured one, else "". ``in_use``: the mount succeeded, so the contents count.
+    """
 
     def __init__(self, backstore: Backstore, store: Store, place: StateDirectory, why: str) -> None:
         self.backstore, self.store, self.place, self.why = backstore, store, place, why
@@ -43,7 +46,7 @@ class StateContents:
 
     @property
     def notice(self) -> str:
-        """What whoever mounts should know; "" when everything stays."""
+        """What the user who mounts should know; "" when all contents are kept."""
         if self.why:
             where = BACKSTORES[self.backstore.kind].help
             return f"{self.why}; contents are in {where} instead, and every branch goes with the mount"
@@ -54,7 +57,11 @@ class StateContents:
 
 @contextlib.contextmanager
 def opened(config: DaemonConfig, state: StateDirectory) -> Iterator[StateContents]:
-    """Refusal when they cannot be had. A volume goes at an orderly end; after an error it stays, unless it was never used."""
+    """Open backstore and database. A volume is unmounted at an orderly end; after an error it stays, unless it was never used.
+
+    Raises:
+        Refusal: They cannot be opened.
+    """
     kind, why, is_new = _provide(config, state)
     found = None
     try:
@@ -116,7 +123,7 @@ def _open(config: DaemonConfig, state: StateDirectory, kind: BackstoreKind, why:
 
 
 def _open_store(config: DaemonConfig, place: StateDirectory, backstore: Backstore) -> Store:
-    """Refusal also when there are contents and nothing that says whose they are: a new database would drop them."""
+    """Open the database. Refusal also for contents without a database: a new one would drop them."""
     path = place.metadata if backstore.persistent else ":memory:"
     if backstore.persistent and inspection.is_blank(path) and next(backstore.ids(), None) is not None:
         copy = f" ('agentfsd fsck --state {place.path} --from-copy' goes back to the last clean start)"
@@ -129,7 +136,7 @@ def _open_store(config: DaemonConfig, place: StateDirectory, backstore: Backstor
 
 
 def inspect(place: StateDirectory) -> Findings:
-    """What there is to say of a state directory that nobody uses, before anything of it is opened. It changes nothing."""
+    """Check an unused state directory before anything in it is opened. Nothing is changed."""
     path = place.metadata
     found = inspection.inspect(path)
     if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
@@ -141,7 +148,10 @@ def inspect(place: StateDirectory) -> Findings:
 
 
 def count_lost(place: StateDirectory, found: Findings) -> int:
-    """How many contents are missing in such a directory. 0 after a kill, when the next start has yet to settle what is there."""
+    """Return how many contents are missing in an unused state directory.
+
+    0 after a kill: the next start first settles what is there.
+    """
     if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
         return 0
     try:

@@ -1,6 +1,6 @@
-"""What a daemon is told, and whether it can be done: every check that needs no mount and changes nothing.
+"""The configuration of a daemon, and every check of it that needs no mount and changes nothing.
 
-It must never know how the rooms are built; it only reads paths and the mount table.
+It only reads paths and the mount table.
 """
 
 import errno
@@ -20,7 +20,7 @@ from agentfsd.state import state_directory
 
 MIB = 1 << 20
 
-# Without them a mount is rw,nosuid,nodev,exec. Those that lend the files' owners power are root's to give.
+# Without them a mount is rw,nosuid,nodev,exec. Only root may set those that grant privileges to the owners of files.
 MOUNT_OPTIONS = frozenset({"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "dirsync"})
 _ROOT_ONLY = ("suid", "dev")
 
@@ -55,7 +55,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def check(config: DaemonConfig) -> DaemonConfig:
-    """Return the same config with every path resolved; Refusal when they make no sense together."""
+    """Return the config with resolved paths. Refusal when its values contradict each other or cannot work."""
     for path in (config.lower, config.mountpoint, config.state):
         _check_text(path)
     resolved = msgspec.structs.replace(
@@ -102,7 +102,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Of "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for what others than this machine could reach."""
+    """Parse "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for an address that other machines could reach."""
     if text.startswith("unix:/"):
         return Address(text[len("unix:") :])
     import ipaddress  # which every command would wait for
@@ -162,7 +162,7 @@ def _check_mountpoint(mountpoint: str) -> None:
 
 
 def _check_settings(config: DaemonConfig) -> None:
-    """The daemon would ask itself for the file, and after a kill nobody would answer it."""
+    """Refuse a settings file inside the mount: the daemon would wait for itself, and after a kill for nobody."""
     if config.settings and is_within(os.path.realpath(config.settings), config.mountpoint):
         message = f"the settings in {config.settings} lie inside the mount point {config.mountpoint}"
         raise Refusal(errno.EINVAL, "bad-layout", message, "keep them elsewhere, such as in /etc/agentfsd or ~/.config/agentfsd")

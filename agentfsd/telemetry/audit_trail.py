@@ -28,8 +28,11 @@ _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes",
 
 
 class AuditTrail:
-    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records
-    could not be kept since the daemon began."""
+    """Collect records from events and write them once a second.
+
+    ``changed``: when each branch was last changed, in ns, by branch id, as far as the trail was on. ``lost``: how many records
+    could not be kept since the daemon began.
+    """
 
     def __init__(self, overlay: Overlay, identify: ProcessIdentifier, path: str) -> None:
         self._overlay, self._identify, self._path = overlay, identify, path

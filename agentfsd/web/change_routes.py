@@ -83,8 +83,8 @@ class ChangeRoutes:
     def ask_undo(self, request: Request) -> Response:
         self._check()
         with self._overlay.client() as client:
-            deeds = client.undoable()
-        return self._pages.page("undo.html", request, deeds=deeds)
+            entries = client.undoable()
+        return self._pages.page("undo.html", request, entries=entries)
 
     def undo(self, request: Request) -> Response:
         """What the page offered, and nothing that came after it. Refusal."""
@@ -94,8 +94,8 @@ class ChangeRoutes:
             if last is None or last.snapshot != offered:
                 what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
                 raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone.")
-            deed = client.undo()
-        self._pages.said.append(f"Undone: {deed.kind} of {deed.branch}.")
+            undone = client.undo()
+        self._pages.said.append(f"Undone: {undone.kind} of {undone.branch}.")
         return RedirectResponse("/", 303)
 
     def _check(self) -> None:

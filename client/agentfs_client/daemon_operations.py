@@ -127,9 +127,13 @@ class DaemonOperations:
         return ask(wire.Discard(ref=ref, keep=keep), wire.Done, _nothing)
 
     @operation
-    def bind(self, pid: int, branch: str, *, brood: bool = False) -> Question[None]:
-        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
-        return ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done, _nothing)
+    def bind(self, pid: int, branch: str, *, descendants: bool = False) -> Question[None]:
+        """Bind process *pid* to a branch.
+
+        *descendants*: also bind what the calling process starts from now on, and what is reparented to it. The binding of the
+        calling process itself does not change.
+        """
+        return ask(wire.BranchBind(pid=pid, branch=branch, descendants=descendants), wire.Done, _nothing)
 
     @operation
     def unbind(self, pid: int) -> Question[None]:
@@ -232,14 +236,14 @@ class DaemonOperations:
         return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
 
     @operation
-    def undo(self) -> Question[wire.Deed]:
+    def undo(self) -> Question[wire.UndoEntry]:
         """Undo the last restore, merge, commit to a branch, or discard."""
-        return ask(wire.Undo(), wire.DeedsReply, lambda reply: reply.deeds[0])
+        return ask(wire.Undo(), wire.UndoLogReply, lambda reply: reply.entries[0])
 
     @operation
-    def undoable(self) -> Question[list[wire.Deed]]:
+    def undoable(self) -> Question[list[wire.UndoEntry]]:
         """Return what successive calls of undo() would undo."""
-        return ask(wire.UndoList(), wire.DeedsReply, lambda reply: reply.deeds)
+        return ask(wire.UndoList(), wire.UndoLogReply, lambda reply: reply.entries)
 
     @operation
     def prune(

@@ -178,7 +178,7 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     winner: str = ""
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
 
     kind: str

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from agentfs_client.facts import (
     AuditEntry,
     Binding,
@@ -10,12 +12,12 @@ from agentfs_client.facts import (
     Change,
     Conflict,
     Decision,
-    Deed,
     FileInfo,
     FilePatch,
     MergedPath,
     PathName,
     RepositoryChange,
+    UndoEntry,
     exact_path,
 )
 from agentfs_client.message import Message, tagged
@@ -166,10 +168,10 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     internal: int = 0
 
 
-class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
+class UndoLogReply(Reply, frozen=True, kw_only=True, tag="deeds"):
     """What was undone, or what can be, the last first."""
 
-    deeds: list[Deed]
+    entries: list[UndoEntry] = msgspec.field(name="deeds")
 
 
 class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):

@@ -4,6 +4,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from agentfs_client.message import PROTOCOL_VERSION, Message, tagged
 
 
@@ -104,11 +106,14 @@ class Discard(Request, frozen=True, kw_only=True, tag="discard"):
 
 
 class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
-    """``brood``: whatever else the asking process starts, or becomes the parent of, is bound as well."""
+    """Bind a process to a branch.
+
+    ``descendants``: bind what the asking process starts from now on, and what is reparented to it, as well.
+    """
 
     pid: int
     branch: str
-    brood: bool = False
+    descendants: bool = msgspec.field(default=False, name="brood")
 
 
 class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):

@@ -159,7 +159,7 @@ def _in_branch(
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True),
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True),
             None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
         )  # fmt: skip
         if around:

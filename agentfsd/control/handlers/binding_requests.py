@@ -30,7 +30,7 @@ async def bind_process(services: Services, request: wire.BranchBind, context: Re
         services.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
         await services.settle()
         services.bindings.bind(request.pid, row.id)
-        if request.brood and context.caller.pid:
+        if request.descendants and context.caller.pid:
             services.bindings.bind_children(context.caller.pid, row.id)
     except ProcessLookupError:
         raise no_process(request.pid) from None

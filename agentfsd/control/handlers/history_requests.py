@@ -69,16 +69,17 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
 
 
 @control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
-async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.DeedsReply:
+async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.UndoLogReply:
     author = author_of(context)
     await services.flush()
     undone = services.overlay.undo_log.undo(author.pid, author.command)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
-    return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
+    return wire.UndoLogReply(entries=[wire.UndoEntry(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
-async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.DeedsReply:
+async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
     found = services.overlay.undo_log.entries()
-    return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])
+    entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in found]
+    return wire.UndoLogReply(entries=entries)
