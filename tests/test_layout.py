@@ -1,11 +1,15 @@
 """The map agrees with the territory: rooms in ARCHITECTURE.md, and what an installation contains."""
 
+import ast
+import collections
+import graphlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,9 +20,10 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.main import main
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("agentfsd", "client/agentfs_client", "client/agentfs_files", "client/agentfs_host")
 
 
-@pytest.mark.parametrize("package", ["agentfsd", "client/agentfs_client", "client/agentfs_files", "client/agentfs_host"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_room_is_on_the_map(package: str) -> None:
     text = (ROOT / package / "ARCHITECTURE.md").read_text()
     table = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
@@ -34,6 +39,54 @@ def test_top_level_is_what_was_agreed() -> None:
     packages = {"agentfsd", "client", "docs", "tests", "systemd", "scripts", ".ci"}
     files = {"pyproject.toml", ".gitignore", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert {path.partition("/")[0] for path in listed.splitlines()} <= packages | files
+
+
+def sources() -> dict[str, Path]:
+    """Every module of the project by its dotted name; a package by its own."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to((ROOT / package).parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """The project's modules that a file imports: at its top, within functions, and for types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            for alias in node.names:
+                yield from {f"{node.module}.{alias.name}", node.module or ""} & modules.keys()
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & modules.keys()
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    places = collections.defaultdict(list)
+    for name, path in sources().items():
+        if path.name not in ("__init__.py", "__main__.py"):
+            places[path.stem].append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    places = collections.defaultdict(list)
+    for name, path in sources().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = sources()
+    graph = {name: set(imports_of(path, modules)) - {name} for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > 1000
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as exc:
+        pytest.fail(" -> ".join(reversed(exc.args[1])))
 
 
 def commands(group: click.Group, prefix: str = "") -> dict[str, click.Command]:

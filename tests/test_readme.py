@@ -67,7 +67,7 @@ SECTIONS = {
     "agentfsd": ("", ["committed fix-2 into /home/me/project", "discarded fix-1"]),
     "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
     "Ten agents in parallel on one repository": (
-        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project"],
+        _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
     ),
     "A snapshot around each tool call": (_MOUNTED, ["before-refactoring", "undone: restore of agent-1"]),
     "Try three fixes and keep one": (
@@ -79,6 +79,7 @@ SECTIONS = {
     "Bind running processes, open a shell": (_MOUNTED + _TWO_BRANCHES, ["tested"]),
     "Export, import, and move histories": (_MOUNTED + _TWO_BRANCHES, ["from-mail"]),
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
+    "Confine a run": (_MOUNTED, ["3 paths of /home/me/project would change"]),
     "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip
 UNREACHABLE = 77

@@ -1,4 +1,4 @@
-"""Whether the file system that contents lie on is full, for those who say so. It knows nothing of contents."""
+"""Whether the file system that holds the contents is full, for messages about it. This module knows nothing of contents."""
 
 import os
 import time
@@ -7,21 +7,21 @@ from agentfsd.types import Backstore
 
 _FULL_BYTES = 1 << 20
 _LOOK_EVERY_S = 0.5
-_ROOMY_BYTES = 8 << 20  # who has been told that it is full hears of its end only then, or it would be told again and again
+_ROOMY_BYTES = 8 << 20  # a full disk counts as full until so much is free, so that the state does not flap
 
 
 def is_full(found: os.statvfs_result) -> bool:
-    """Also without room for one more file."""
+    """Return whether there is no room, or none for one more file."""
     return free_bytes(found) < _FULL_BYTES or (found.f_files > 0 and found.f_ffree == 0)
 
 
 def free_bytes(found: os.statvfs_result) -> int:
-    """For us: a part may be root's alone."""
+    """Return the bytes free for us: a part may be reserved for root."""
     return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
 
 
 def wait_for_room(path: str, limit_s: float) -> None:
-    """Until there is some, where the disk is full. What else is short (a quota) shows in no way, and takes all the time."""
+    """Wait until a full disk has room, at most *limit_s* seconds. An exceeded quota is not visible and takes the whole time."""
     deadline = time.monotonic() + limit_s
     was_full = is_full(os.statvfs(path))
     while time.monotonic() < deadline and not (was_full and free_bytes(os.statvfs(path)) >= _ROOMY_BYTES):
@@ -29,14 +29,14 @@ def wait_for_room(path: str, limit_s: float) -> None:
 
 
 class FreeSpace:
-    """Of one backstore; one that keeps its contents in memory is never full."""
+    """The state of one backstore's disk. A backstore in memory is never full."""
 
     def __init__(self, backstore: Backstore) -> None:
         self._backstore = backstore
         self.is_full = False
 
     def has_changed(self) -> bool:
-        """Looks again. OSError."""
+        """Check again, and return whether the state has changed. OSError."""
         if not self._backstore.persistent:
             return False
         found, before = self._backstore.statvfs(), self.is_full

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 
 from agentfs_host import syncing, syscalls
 from agentfs_host.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
-from agentfsd.errors import DamagedContent
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
+_NAME = "hostfs"
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
@@ -64,7 +66,7 @@ class HostFile:
         return self._store.keeps_atime and touch_atime(self._fd)
 
     def sync(self, data_only: bool) -> None:
-        """Afterwards content and name survive the loss of power."""
+        """Sync content and name, so that both survive a power failure."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
         self._store.sync_names(self._name.partition("/")[0])
 
@@ -97,8 +99,8 @@ class HostBackstore:
 
     persistent = True
 
-    def __init__(self, root: str, *, kind: str = "hostfs", native_snapshots: bool = True) -> None:
-        """Makes *root* when it is missing. Without *native_snapshots* no blocks are shared, though the file system could."""
+    def __init__(self, root: str, *, kind: str = _NAME, native_snapshots: bool = True) -> None:
+        """Create *root* when it is missing. Without *native_snapshots* no blocks are shared, though the file system could."""
         self.kind, self.place, self.shares = kind, root, native_snapshots
         os.makedirs(root, mode=0o700, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -130,7 +132,7 @@ class HostBackstore:
         return HostFile(self, "", self._open(".", _UNNAMED))
 
     def open(self, object_id: int) -> ContentFile:
-        """For reading alone while somebody has a read lease on it, by a descriptor that was given out: that would take 45 s."""
+        """Open an object, read-only while a given-out descriptor has a read lease on it: else the open takes 45 s."""
         name = _name(object_id)
         for flags in (_OPEN, _READ):
             try:
@@ -185,7 +187,7 @@ class HostBackstore:
         return HostFile(self, name, fd)
 
     def link(self, fd: int, object_id: int) -> str:
-        """Gives unnamed content the name of an object; that name."""
+        """Give unnamed content the name of an object, and return that name."""
         shard, name = _shard(object_id), _name(object_id)
         try:
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._root)
@@ -222,7 +224,7 @@ class HostBackstore:
             self.set_aside(object_id)
 
     def _open(self, path: str, flags: int) -> int:
-        """Without touching access times, where we may."""
+        """Open without updating access times, where that is permitted."""
         try:
             return os.open(path, flags | os.O_NOATIME, 0o600, dir_fd=self._root)
         except PermissionError as exc:
@@ -232,7 +234,7 @@ class HostBackstore:
             return os.open(path, flags & ~os.O_EXCL, 0o600, dir_fd=self._root)
 
     def _open_in(self, shard: str, path: str, flags: int) -> int:
-        """Makes the shard when it is missing."""
+        """Open a file in a shard, and create the shard when it is missing."""
         try:
             return self._open(path, flags)
         except FileNotFoundError:
@@ -248,7 +250,7 @@ class HostBackstore:
         self._synced.discard("")
 
     def sync_names(self, shard: str) -> None:
-        """Writes a shard's directory, and the root's, where a name may be new: fsync of a file does not promise its name."""
+        """Sync the directory of a shard, and the root's, where a name may be new: fsync of a file does not cover its name."""
         with self._syncing:
             for path in ("", shard):
                 if path in self._synced:
@@ -261,7 +263,7 @@ class HostBackstore:
                     raise
 
     def ids(self) -> Iterator[int]:
-        """Passes over what is none of ours (``lost+found``)."""
+        """Yield the number of each object; foreign names (``lost+found``) are skipped."""
         for shard, _ in sorted(self._list(".")):
             if len(shard) != 2:
                 continue
@@ -323,7 +325,7 @@ class HostBackstore:
         return os.fstatvfs(self._root)
 
     def usage(self) -> dict[str, int]:
-        """Walks every object. Blocks that are shared with others count in full; holes do not count."""
+        """Walk all objects. Shared blocks count in full; holes do not count."""
         objects = blocks = 0
         for number in self.ids():
             try:
@@ -361,3 +363,10 @@ def _has_unnamed_files(root_fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _opened(options: BackstoreOptions) -> HostBackstore:
+    return HostBackstore(options.objects, native_snapshots=options.shares)
+
+
+KIND = BackstoreKind(_NAME, "files in the state directory", _opened, keeps_branches=True)

@@ -13,16 +13,18 @@ from collections.abc import Iterator
 
 from agentfs_host import syscalls
 from agentfs_host.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
-from agentfsd.errors import DamagedContent
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
+NAME = "memory"
 _COPY_BYTES = 1 << 20  # at a time
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # what O_TMPFILE says where it is unknown
 
 
 class _Object:
-    """The descriptor that holds one object now, shared by all who have it open."""
+    """The descriptor that currently holds an object's content, shared by all opens of it."""
 
     __slots__ = ("blocks", "fd", "in_memory", "users")
 
@@ -71,7 +73,7 @@ class MemoryFile:
         return touch_atime(self._held.fd)
 
     def sync(self, data_only: bool) -> None:
-        """Nothing to do: the content goes with the process anyway."""
+        """Do nothing: the content ends with the process."""
 
     def allocate(self, mode: int, offset: int, length: int) -> None:
         self._store.allocate(self._held, mode, offset, length)
@@ -83,7 +85,7 @@ class MemoryFile:
         return self._store.copy_into(self._held, source_fd, from_offset, to_offset, length)
 
     def start_writeback(self) -> None:
-        """Nothing of this outlives the daemon."""
+        """Do nothing: the content ends with the process."""
 
     def reopen(self, flags: int) -> int:
         raise OSError(errno.EOPNOTSUPP, "what is in memory may move to a disk")
@@ -103,7 +105,7 @@ class MemoryBackstore:
     What was removed while somebody has it open still counts in the bytes, until the last close.
     """
 
-    kind = "memory"
+    kind = NAME
     persistent = False
     native_snapshots = "none"
 
@@ -134,7 +136,7 @@ class MemoryBackstore:
         return MemoryFile(self, _new_object())
 
     def enter(self, held: _Object, object_id: int) -> None:
-        """Gives an object its number."""
+        """Register an object under its number."""
         with self._lock:
             self._check_free(object_id)
             self._enter(object_id, held)
@@ -211,7 +213,7 @@ class MemoryBackstore:
                 self.let_go(held)
 
     def set_aside(self, object_id: int) -> None:
-        """Nothing outlives the process that made it, so there is nothing that nobody can explain."""
+        """Do nothing: no object outlives the process that made it, so none is unexplained."""
         self.remove(object_id)
 
     def aside(self) -> list[Aside]:
@@ -221,10 +223,10 @@ class MemoryBackstore:
         return False
 
     def discard_aside(self) -> None:
-        """There is nothing."""
+        """Do nothing: there is nothing aside."""
 
     def let_go(self, held: _Object) -> None:
-        """One user less; the last one frees the content."""
+        """Drop one user; the last one frees the content."""
         with self._lock:
             held.users -= 1
             if held.users:
@@ -263,7 +265,7 @@ class MemoryBackstore:
                 self._count(held)
 
     def _size_after(self, held: _Object, length: int, offset: int) -> int:
-        """At most so many bytes are allocated after a write there; overwriting a file without holes adds none."""
+        """Return the most bytes that can be allocated after a write. Overwriting a file without holes adds none."""
         touched = round_up(offset + length) - round_up(offset + 1 - os.sysconf("SC_PAGESIZE"))
         grown = held.blocks * 512 + touched
         if not self._too_large(held, grown):
@@ -290,7 +292,7 @@ class MemoryBackstore:
         return size_bytes > self._object_limit or total > self._total_limit
 
     def _spill(self, held: _Object) -> None:
-        """Moves the content to a file without a name."""
+        """Move the content to an unnamed file on disk."""
         fd = self._unnamed_file()
         try:
             copy(held.fd, fd)
@@ -331,7 +333,7 @@ class MemoryBackstore:
             return iter(list(self._objects))
 
     def statvfs(self) -> os.statvfs_result:
-        """Of the disk that takes what memory cannot."""
+        """Return the state of the disk that takes spilled content."""
         return os.statvfs(self.place)
 
     def usage(self) -> dict[str, int]:
@@ -350,9 +352,21 @@ def _new_object() -> _Object:
 
 
 def _quiet(fd: int) -> int:
-    """Reading does not touch the access time, where we may: the object's times belong to the caller."""
+    """Prevent reads from updating the access time, where permitted: the object's times belong to the caller."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
     except PermissionError:
         pass
     return fd
+
+
+def _opened(options: BackstoreOptions) -> MemoryBackstore:
+    return MemoryBackstore(
+        options.spill,
+        spill_object_bytes=options.memory_object_bytes,
+        spill_total_bytes=options.memory_total_bytes,
+        share=options.shares,
+    )
+
+
+KIND = BackstoreKind(NAME, "the daemon's memory", _opened, spills=True)

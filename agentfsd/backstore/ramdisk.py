@@ -1,6 +1,6 @@
-"""A tmpfs for contents and rows: it outlives a daemon that is killed, and goes with an orderly end.
+"""A tmpfs for contents and metadata. It survives a kill of the daemon, and is unmounted at an orderly end.
 
-It knows nothing of what is kept there. The mount table is all that tells of an earlier one.
+This module knows nothing of what is stored there. It finds an earlier ramdisk in the mount table alone.
 """
 
 import contextlib
@@ -9,21 +9,25 @@ import logging
 import os
 
 from agentfs_host import mount_table
+from agentfsd.backstore import memfd
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions, BackstoreVolume
+from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.linux import mounts
 
 log = logging.getLogger(__name__)
 
+_NAME = "ramdisk"
 _SOURCE = "agentfsd-ramdisk"  # as the mount table shows it
 
 
 def is_there(place: str) -> bool:
-    """Whether one is mounted at a resolved path."""
+    """Return whether a ramdisk is mounted at a resolved path."""
     mounted = mount_table.mount_at(place)
     return mounted is not None and _is_ours(mounted)
 
 
 def all_places() -> list[str]:
-    """Where any are mounted."""
+    """Return where ramdisks are mounted."""
     return [mounted.mountpoint for mounted in mount_table.mount_table() if _is_ours(mounted)]
 
 
@@ -32,9 +36,13 @@ def _is_ours(mounted: mount_table.Mounted) -> bool:
 
 
 def provide(place: str, size_bytes: int) -> bool:
-    """Mounts one, or takes the one that a killed daemon has left over, with that size; True when it is new.
+    """Mount a ramdisk, or reuse the one that a killed daemon left, with the new size. Memory is allocated as it is filled.
 
-    OSError when there can be none. Its memory is taken as it is filled.
+    Returns:
+        True when it is new.
+
+    Raises:
+        OSError: It cannot be mounted.
     """
     if is_there(place):
         try:
@@ -60,19 +68,33 @@ def provide(place: str, size_bytes: int) -> bool:
 
 
 def take_away(place: str) -> None:
-    """Unmounts it, and everything in it is gone. OSError when that is refused."""
+    """Unmount a ramdisk with everything in it. OSError when that is refused."""
     mounts.unmount(place, lazy=True)
     _remove_mountpoint(place)
 
 
 def _remove_mountpoint(place: str) -> None:
-    """The kernel takes copies of a mount in other namespaces away with the directory that they are mounted on."""
+    """Remove the mount point; the kernel then removes copies of the mount in other namespaces."""
     with contextlib.suppress(OSError):
         os.rmdir(place)
 
 
 def _available_bytes() -> int:
-    """Of memory and swap, by the kernel's own estimate."""
+    """Return the available memory and swap, by the kernel's own estimate."""
     with open("/proc/meminfo") as file:
         found = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in file)}
     return found["MemAvailable"] + found.get("SwapFree", 0)
+
+
+def _opened(options: BackstoreOptions) -> HostBackstore:
+    return HostBackstore(options.objects, kind=_NAME, native_snapshots=options.shares)
+
+
+KIND = BackstoreKind(
+    _NAME,
+    f"a tmpfs, which outlives a killed daemon (needs root, else {memfd.NAME} is taken)",
+    _opened,
+    needs_root=True,
+    stand_in=memfd.NAME,
+    volume=BackstoreVolume(is_there, provide, take_away),
+)

@@ -1,7 +1,7 @@
-"""Hears of every fork and exit on the machine, in order, before the new process runs. Knows no branch.
+"""Receives an event for each fork and exit on the machine, in order, before the new process runs. Knows no branch.
 
-A process that forks twice leaves a grandchild whose parent is gone before it ever asks us for anything: /proc cannot tell
-whose it is. The kernel's process events connector can; root may listen, and since Linux 6.6 everybody in the initial
+When a process forks twice (a daemon), the parent of the grandchild may end before the grandchild's first request to us. /proc
+then shows no ancestry. The kernel's process events connector does. Root may listen, and since Linux 6.6 every user in the initial
 namespaces. Source: linux/cn_proc.h, linux/connector.h.
 """
 
@@ -31,21 +31,21 @@ _SO_RCVBUFFORCE = 33
 
 
 class Fork(NamedTuple):
-    """A process was made (``parent`` is 0 when it ended)."""
+    """A process was started by ``parent``, or has ended (``parent`` 0)."""
 
     parent: int
     pid: int
 
 
 class ForkWatch:
-    """Listens while told to. ``fd`` is readable when there is news, -1 where the kernel does not let us listen."""
+    """Listens to process events. ``fd`` is readable when there are any, and -1 while we do not listen."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self.listening = False
 
     def listen(self) -> bool:
-        """Begins, if it can; True when it does now."""
+        """Begin to listen; return False if the kernel does not permit it."""
         if self.listening:
             return True
         try:
@@ -67,8 +67,8 @@ class ForkWatch:
         self._socket, self.listening = None, False
 
     def news(self) -> list[Fork]:
-        """What has happened since the last call, in order."""
-        found: list[Fork] = []
+        """Return the events since the last call, in order."""
+        events: list[Fork] = []
         while self._socket is not None:
             try:
                 message = self._socket.recv(4096)
@@ -77,12 +77,12 @@ class ForkWatch:
             except OSError as exc:
                 if exc.errno != errno.ENOBUFS:
                     raise
-                log.warning("too many processes at once: some orphans may not be known for a branch's own")
+                log.warning("process events were lost: some orphaned processes may not be recognised as belonging to a branch")
                 continue
             event = _decode(message)
             if event is not None:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     @staticmethod
     def _connect() -> socket.socket:
@@ -98,13 +98,13 @@ class ForkWatch:
         return made
 
     def _subscribe(self, wanted: tuple[int, ...]) -> bool:
-        """*wanted* is a mask of events (Linux 6.6), or empty for all. The kernel acknowledges at once what it understands."""
+        """Subscribe to a mask of events (Linux 6.6), or to all if *wanted* is empty; return whether the kernel accepts."""
         assert self._socket is not None
         body = struct.pack(f"={1 + len(wanted)}I", _LISTEN, *wanted)
         message = _CN_MSG.pack(_CN_IDX_PROC, _CN_VAL_PROC, 0, 0, len(body), 0) + body
         try:
             self._socket.send(_NLMSG.pack(_NLMSG.size + len(message), _NLMSG_DONE, 0, 0, os.getpid()) + message)
-            while True:  # others' listening may have brought us events already
+            while True:  # events may come before the answer, if others listen already
                 answer = self._socket.recv(4096)
                 if len(answer) >= _EVENT_AT + 20 and _EVENT_HEAD.unpack_from(answer, _EVENT_AT)[0] == _ACK:
                     return True

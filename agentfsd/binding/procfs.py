@@ -1,4 +1,4 @@
-"""Reading /proc and opening pidfds: who a thread belongs to, who its parent is, whether it still lives."""
+"""Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 def thread_group(tid: int) -> int:
-    """The process that a thread belongs to; 0 when there is no such thread (or we may not see it)."""
+    """Return the process of a thread; 0 if there is no such thread, or we may not see it."""
     try:
         with open(f"/proc/{tid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -36,10 +36,10 @@ def thread_group(tid: int) -> int:
 
 
 def read(pid: int) -> Process | None:
-    """A process (or thread) as /proc shows it now; None when there is none."""
+    """Return a process (or thread) as /proc shows it now; None if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as found:
-            text = found.read(4096)
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as line:
+            text = line.read(4096)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     opening, closing = text.index(b"("), text.rindex(b")")
@@ -49,13 +49,13 @@ def read(pid: int) -> Process | None:
 
 
 def pidfd(tid: int, *, thread: bool) -> int:
-    """A descriptor that becomes readable when the process (or thread) ends; -1 when there is none or the kernel cannot."""
+    """Return a descriptor that becomes readable when the process (or thread) ends; -1 if the kernel gives none."""
     fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
     return fd
 
 
 def owner(pid: int) -> int | None:
-    """The effective uid of a process; None when there is none."""
+    """Return the effective uid of a process; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
             text = status.read(4096)
@@ -66,14 +66,14 @@ def owner(pid: int) -> int | None:
 
 
 def locks_open_file(tid: int) -> bool:
-    """Whether a thread that waits for us is in F_OFD_SETLK(W): FUSE does not tell. False where we may not look.
+    """Return whether a thread that waits for our answer is in F_OFD_SETLK(W), which FUSE does not say. False if we may not look.
 
-    It has sent its request and is about to sleep; until it does, the kernel says only that it runs.
+    /proc shows the system call only once the thread sleeps, and it may still run just after its request: so we look repeatedly.
     """
     for _ in range(_LOOKS):
         try:
-            with open(f"/proc/{tid}/syscall", "rb", buffering=0) as found:
-                fields = found.read(256).split()
+            with open(f"/proc/{tid}/syscall", "rb", buffering=0) as line:
+                fields = line.read(256).split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
         if len(fields) > _COMMAND:

@@ -1,7 +1,7 @@
-"""Which branch a process is bound to: said explicitly, or inherited from whoever started it.
+"""Which branch each process is bound to: by an explicit request, or inherited from its parent.
 
-A cached answer is good only while a pidfd says that the thread still lives: numbers come back within seconds. Knows
-branches as opaque ids.
+A cached answer is valid only while a pidfd shows that the thread lives, since the kernel reuses process ids within seconds.
+Knows branches as opaque ids.
 """
 
 import os
@@ -17,7 +17,7 @@ from agentfsd.binding.fork_watch import ForkWatch
 
 @dataclass(frozen=True, slots=True)
 class BoundProcess:
-    """A live process and its branch; ``explicit`` when it was named itself, else inherited."""
+    """A live process and its branch; ``explicit`` if the process itself was bound, else it inherited the branch."""
 
     pid: int
     branch_id: str
@@ -27,7 +27,7 @@ class BoundProcess:
 
 
 class _Known:
-    """A live process that was seen or bound. ``heir_of``: whose explicit binding it carries, 0 for nobody's."""
+    """A live process that was seen or bound. ``heir_of``: pid and start time of the process whose binding it has, else zeros."""
 
     __slots__ = ("branch_id", "children_branch_id", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
 
@@ -36,20 +36,20 @@ class _Known:
         self.branch_id: str | None = None
         self.explicit = False
         self.heir_of: tuple[int, int] = (0, 0)
-        self.children_branch_id: str | None = None  # the branch of all that it starts, though it is not bound itself
+        self.children_branch_id: str | None = None  # the branch of the processes that it starts; it is not bound itself
         self.since_ns = time.time_ns()
         self.threads: set[int] = set()
 
 
 class _Heritage(NamedTuple):
-    """What a process has from whoever started it: a branch, and whose explicit binding that is."""
+    """What a process inherits: a branch, and the process (pid, start time) that was bound to it explicitly."""
 
     branch_id: str
     heir_of: tuple[int, int]
 
 
 class Bindings:
-    """Single-threaded. One descriptor for each live process (and each further thread) that was seen."""
+    """The bindings of one daemon. Single-threaded. Holds a pidfd for each live process, and each further thread, that it saw."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -57,11 +57,12 @@ class Bindings:
         self._processes: dict[int, _Known] = {}
         self._threads: dict[int, tuple[_Known, int]] = {}  # tid -> (its process, pidfd of the thread)
         self._forks = ForkWatch()
-        self._unseen: dict[int, _Heritage] = {}  # descendants of bound processes that have not asked for anything yet
+        self._unseen: dict[int, _Heritage] = {}  # descendants of bound processes that have sent no request yet
         self._own_pid = os.getpid()
         self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
 
     def close(self) -> None:
+        """Close all descriptors."""
         self._forks.close()
         for fd in list(self._by_fd):
             os.close(fd)
@@ -73,24 +74,24 @@ class Bindings:
     # -- the hot path
 
     def branch_of(self, tid: int) -> str | None:
-        """The branch id of a thread's process; None for unbound, and for callers outside our pid namespace."""
+        """Return the branch id of a thread's process; None if it is not bound, or outside our pid namespace."""
         known = self._find(tid)
         return known.branch_id if known is not None else None
 
     def process_of(self, tid: int) -> int:
-        """The process of a thread; 0 when there is none."""
+        """Return the process of a thread; 0 if there is none."""
         known = self._find(tid)
         return known.pid if known is not None else 0
 
     def process_again(self, tid: int) -> int:
-        """Likewise, of whoever waits for an answer and whose branch was asked for already: that a process is known is enough."""
+        """Return the same for a thread that waits for our answer and was looked up for this request: skip the check."""
         known = self._processes.get(tid)
         return known.pid if known is not None else self.process_of(tid)
 
     def _find(self, tid: int) -> _Known | None:
         news = self._epoll.poll(0)
         if news:
-            self._follow_forks()  # first: a parent hands its branch down and may have ended since
+            self._follow_forks()  # first: a parent that has ended may have started processes before
             self._bury([fd for fd, _ in news])
         known = self._processes.get(tid)
         if known is not None:
@@ -104,7 +105,7 @@ class Bindings:
         for fd in fds:
             number, is_thread = self._by_fd.pop(fd, (0, False))
             if not number:
-                continue  # the watch of forks
+                continue  # the descriptor of ForkWatch
             self._unwatch(fd)
             if is_thread:
                 process, _ = self._threads.pop(number)
@@ -119,7 +120,7 @@ class Bindings:
                 self._unwatch(fd)
 
     def _unwatch(self, fd: int) -> None:
-        """Closing alone is not enough: a forked child that has not yet exec'ed holds a copy, and events would go on."""
+        """Unregister, too: a child that was forked and has not exec'ed holds a copy, for which epoll would report on."""
         self._epoll.unregister(fd)
         os.close(fd)
 
@@ -135,11 +136,11 @@ class Bindings:
         return process
 
     def _remember_thread(self, tid: int, process: _Known) -> None:
-        """Without a pidfd of its own (before Linux 6.9) a thread is looked up again at each call."""
+        """Remember a thread by a pidfd. Before Linux 6.9 there is none, and it is looked up in /proc at each call."""
         fd = procfs.pidfd(tid, thread=True)
         if fd < 0:
             return
-        if procfs.thread_group(tid) != process.pid:  # the number changed hands before we held it
+        if procfs.thread_group(tid) != process.pid:  # the id was reused before we had the pidfd
             os.close(fd)
             return
         self._watch(fd, tid, is_thread=True)
@@ -151,7 +152,7 @@ class Bindings:
         self._epoll.register(fd, select.EPOLLIN)
 
     def _meet_process(self, pid: int) -> _Known | None:
-        """Takes its binding from its parent, which is met first if need be."""
+        """Enter a process with the binding that it inherits; enter its parent first if that is not known."""
         seen = procfs.read(pid)
         if seen is None:
             return None
@@ -159,7 +160,7 @@ class Bindings:
         known = _Known(pid, seen.started, fd)
         self._inherit(known, seen.parent)
         if fd < 0:
-            return known  # no descriptor to spare, or gone already: a right answer, for this once
+            return known  # no pidfd, or it has ended: the answer holds for this request only
         again = procfs.read(pid)
         if again is None or again.started != seen.started:
             os.close(fd)
@@ -171,22 +172,22 @@ class Bindings:
 
     def _inherit(self, known: _Known, parent_pid: int) -> None:
         if known.pid == self._own_pid:
-            return  # started by a run, perhaps; the daemon stands in no branch
+            return  # a run may have started the daemon, which is in no branch
         heritage = self._unseen.get(known.pid)
         if heritage is None and parent_pid > 1:
             heritage = _left_by(self._processes.get(parent_pid) or self._meet_process(parent_pid))
         if heritage is not None:
             known.branch_id, known.heir_of = heritage
 
-    # -- descendants that nobody has seen yet
+    # -- descendants that have sent no request yet
 
     def _watch_forks(self) -> None:
-        """From the first binding on: who forks twice must not lose its branch with its parent."""
+        """Listen for forks from the first binding on, so that a process which forks twice keeps its branch."""
         if not self._forks.listening and self._forks.listen():
             self._epoll.register(self._forks.fd, select.EPOLLIN)
 
     def drain(self) -> None:
-        """Takes in what the kernel has told of processes; often enough, or its buffer runs over."""
+        """Process the kernel's process events. Call often enough that its buffer does not overflow."""
         self._find(0)
 
     def _follow_forks(self) -> None:
@@ -206,7 +207,7 @@ class Bindings:
     # -- binding
 
     def bind(self, pid: int, branch_id: str) -> None:
-        """Binds a process and those of its live descendants that were not bound themselves; ProcessLookupError."""
+        """Bind a process and its live descendants without an explicit binding; ProcessLookupError if it does not live."""
         known = self._living(pid)
         self.on_bind(branch_id)
         known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
@@ -219,7 +220,7 @@ class Bindings:
         self._hand_down()
 
     def bind_children(self, pid: int, branch_id: str) -> None:
-        """Whatever this process starts is bound, also what it is made the parent of; it is not bound itself."""
+        """Bind the processes that this one starts or becomes the parent of, but not itself; ProcessLookupError."""
         known = self._living(pid)
         self.on_bind(branch_id)
         known.children_branch_id = branch_id
@@ -233,7 +234,7 @@ class Bindings:
         return known
 
     def unbind(self, pid: int) -> bool:
-        """Takes an explicit binding away, and what was inherited from it; False when there was none."""
+        """Remove an explicit binding and those inherited from it; return False if there was none."""
         known = self._find(pid)
         if known is None or not known.explicit:
             return False
@@ -242,7 +243,7 @@ class Bindings:
         return True
 
     def drop_branch(self, branch_id: str) -> int:
-        """Unbinds every process of a branch; how many there were."""
+        """Unbind every process of a branch; return how many there were."""
         for known in self._processes.values():
             if known.children_branch_id == branch_id:
                 known.children_branch_id = None
@@ -258,7 +259,7 @@ class Bindings:
         return count
 
     def _hand_down(self) -> None:
-        """Settles what every process without a binding of its own inherits now, parents first."""
+        """Work out anew what each process without an explicit binding inherits, parents first."""
         done: set[int] = set()
         for pid in list(self._processes):
             self._settle(pid, done)
@@ -279,41 +280,41 @@ class Bindings:
         return known
 
     def seen(self) -> tuple[int, int]:
-        """How many live processes are watched, and how many further threads and unseen descendants are known."""
+        """Return how many live processes are watched, and how many further threads and unseen descendants are known."""
         return len(self._processes), len(self._threads) + len(self._unseen)
 
     def sees_other_than(self, branch_id: str) -> bool:
-        """Whether any process may be bound to another branch."""
+        """Return whether any process may be bound to another branch."""
         if any(heritage.branch_id != branch_id for heritage in self._unseen.values()):
             return True
         return any(known.branch_id not in (None, branch_id) or known.children_branch_id for known in self._processes.values())
 
     def is_in(self, branch_id: str) -> bool:
-        """Whether a process may be bound to that branch. (Who has ended is known once the kernel has told, see drain().)"""
+        """Return whether a process may be bound to that branch. A process that has ended counts until drain()."""
         return branch_id in self.branches()
 
     def branches(self) -> set[str]:
-        """Every branch to which a process may be bound."""
-        found = {heritage.branch_id for heritage in self._unseen.values()}
+        """Return every branch to which a process may be bound."""
+        bound = {heritage.branch_id for heritage in self._unseen.values()}
         for known in self._processes.values():
-            found |= {branch_id for branch_id in (known.branch_id, known.children_branch_id) if branch_id is not None}
-        return found
+            bound |= {branch_id for branch_id in (known.branch_id, known.children_branch_id) if branch_id is not None}
+        return bound
 
     def bindings(self) -> list[BoundProcess]:
-        """Every live bound process that is known of, by number."""
+        """Return every live bound process that we know, in order of process id."""
         self._find(0)
         for pid in list(self._unseen):
             self._meet_process(pid)
-        found = []
+        processes = []
         for known in self._processes.values():
             seen = procfs.read(known.pid) if known.branch_id is not None else None
             if seen is not None and known.branch_id is not None and seen.state not in "ZX":
-                found.append(BoundProcess(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
-        return sorted(found, key=lambda binding: binding.pid)
+                processes.append(BoundProcess(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
+        return sorted(processes, key=lambda binding: binding.pid)
 
 
 def _left_by(parent: _Known | None) -> _Heritage | None:
-    """What a process hands down to those that it starts."""
+    """Return what the processes that *parent* starts inherit."""
     if parent is None:
         return None
     if parent.children_branch_id is not None:

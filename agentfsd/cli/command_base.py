@@ -1,4 +1,4 @@
-"""What every command shares: the -m option, a client for the mount that was meant, errors as one sentence."""
+"""What all commands share: common options, a client for the mount that the user means, and errors as one sentence."""
 
 import os
 import sys
@@ -18,14 +18,14 @@ from agentfs_client.registry import DaemonRecord
 from agentfsd.cli import shell_completion
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-_WHOLE = 1000  # characters of a sentence, more than any has
+_WHOLE = 1000  # characters, more than any first sentence of a help has
 
-PATIENCE_S = 15.0  # with a daemon that is asked for what takes no time
+PATIENCE_S = 15.0  # the limit for answers that take a daemon no time
 _ATTEMPTS = 3
 _ATTEMPT_EVERY_S = 0.1
 
@@ -47,13 +47,13 @@ class Failure(click.ClickException):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turns what the rooms and the daemon raise into Failure."""
+    """Turn the errors of the daemon, of its client and of the system into Failure."""
     try:
         yield
     except (Refusal, AgentFSError) as exc:
         raise Failure(exc.message, exc.hint) from exc
     except BrokenPipeError:
-        raise  # whoever read our output has had enough
+        raise  # the program that reads our output has ended
     except OSError as exc:
         where = f"{os.fsdecode(exc.filename)}: " if exc.filename else ""
         raise Failure(f"{where}{exc.strerror or exc}") from exc
@@ -89,7 +89,7 @@ class Group(click.Group):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A group without a command prints its help; exit code 2."""
+        """Parse the arguments; a group without a command prints its help, with exit code 2."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit(EXIT_USAGE)
@@ -107,7 +107,10 @@ class Group(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """0 done, 1 refused or failed, 2 usage; an error is `agentfsd:` and a sentence."""
+        """Run a command and exit: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
+
+        An error is printed as `agentfsd:` and a sentence.
+        """
 
         def run() -> Any:
             return super(Group, self).main(args, prog_name, complete_var, standalone_mode=False, **extra)
@@ -131,7 +134,7 @@ class Group(click.Group):
         except click.Abort:
             return EXIT_INTERRUPTED
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # without this, the interpreter prints an error at exit
             return EXIT_REFUSED
         except Exception as exc:
             if os.environ.get("AGENTFS_DEBUG"):
@@ -141,7 +144,7 @@ class Group(click.Group):
 
 
 class WithPaths(click.Command):
-    """A command whose arguments after ``--`` are paths, in ``ctx.obj``; click itself would run them together with the others."""
+    """A command that takes paths after ``--``, in ``ctx.obj``. click itself would mix them with the other arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
@@ -153,44 +156,51 @@ class WithPaths(click.Command):
 
 
 def mount_option(command: _F) -> _F:
+    """Give a command the option -m, which names the mount."""
     return click.option(
         "-m",
         "--mount",
         "named",
         metavar="MOUNTPOINT",
         shell_complete=shell_completion.mounts,
-        help="Which mount, if not the one around you.",
+        help="The mount; by default the one that shows the current directory.",
     )(command)
 
 
 def json_option(command: _F) -> _F:
-    return click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")(command)
+    """Give a command the option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="For programs: print one JSON document.")(command)
 
 
 @contextmanager
 def client(named: str | None) -> Iterator[ControlClient]:
-    """A conversation with the daemon of the mount that the user means."""
-    _, found = converse(lambda: mount_finder.find(named, revive=True))
-    with found:
-        yield found
+    """Connect to the daemon of the mount that the user means."""
+    _, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    with daemon:
+        yield daemon
 
 
 @contextmanager
 def answering(record: DaemonRecord | None) -> Iterator[None]:
-    """Failure, with what to do, when a daemon does not answer within PATIENCE_S; for conversations with that limit."""
+    """Raise Failure with a hint if a daemon does not answer within PATIENCE_S. Use it for connections with that limit."""
     try:
         yield
     except DaemonGoneError as exc:
         if record is None or not isinstance(exc.__cause__, TimeoutError):
             raise
         hint = (
-            f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: all acknowledged is there"
+            f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: acknowledged writes stay"
         )
         raise Failure(f"the daemon of {record.mountpoint}, process {record.pid}, does not answer", hint) from None
 
 
 def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -> tuple[locate.Mount, ControlClient]:
-    """Finds a mount and its daemon; once more when a one-step daemon has just ended for want of work."""
+    """Find a mount and connect to its daemon. Try again if an idle one-step daemon has just ended.
+
+    Args:
+        find: Finds the mount.
+        timeout_s: The limit for each answer, in seconds; None: no limit.
+    """
     for _ in range(_ATTEMPTS - 1):
         mount = find()
         try:
@@ -204,5 +214,5 @@ def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -
 
 
 def plain(value: Any) -> Any:
-    """A wire struct as plain dictionaries and lists, for JSON."""
+    """Convert a wire struct to dictionaries and lists, for JSON."""
     return msgspec.to_builtins(value)

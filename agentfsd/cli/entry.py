@@ -1,7 +1,6 @@
-"""Where the program begins and ends. It knows no command.
+"""The entry point of the program. It knows no command.
 
-Until the commands are there to answer Ctrl-C (importing them takes a moment), and once they have ended, that ends the process
-silently.
+Ctrl-C ends the process silently while the commands are being imported, and after they have ended.
 """
 
 import signal
@@ -9,6 +8,7 @@ import sys
 
 
 def main() -> None:
+    """Import and run the commands."""
     answer = signal.getsignal(signal.SIGINT)
     _silence()
     try:
@@ -29,5 +29,5 @@ def main() -> None:
 
 
 def _silence() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as by nohup
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # do not change it where Ctrl-C is ignored, as under nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The `agentfsd` command: its commands in groups, and nothing else."""
+"""The `agentfsd` command: all its commands, in the groups that its help shows."""
 
 import click
 

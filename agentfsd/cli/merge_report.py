@@ -8,6 +8,7 @@ from agentfs_client import wire
 from agentfsd.cli.command_base import plain
 from agentfsd.cli.output import printing
 
+EXECUTED = "executed"  # the kind of conflict that only --hooks decides
 _SHOWN = 10  # paths of one kind that are named
 
 
@@ -103,12 +104,20 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
         printing.detail(f"{' ' * len(path)}  {conflict.theirs or '(removed)'}  [{conflict.source}]")
 
 
+def advise_executed(result: wire.MergeReply) -> None:
+    """Say what takes along files that run on the person's side, where there are any."""
+    if any(conflict.kind == EXECUTED for conflict in result.conflicts):
+        printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
+
+
 def _show_commands(conflicts: list[wire.Conflict], source: str, into: str, command: str) -> None:
     paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in conflicts[:_SHOWN]]
     if all(path.isprintable() for path in paths):
         printing.detail(f"show:   {command.format('diff --patch')} {into} {source} -- {shlex.join(dict.fromkeys(paths))}")
     again = f"{command.format('merge')} {source} --into {into}"
-    hard = {conflict.kind for conflict in conflicts} <= {"type"}
+    if any(conflict.kind == EXECUTED for conflict in conflicts):
+        printing.detail(f"take:   {again} --hooks     (files that run on your side)")
+    hard = {conflict.kind for conflict in conflicts} <= {"type", EXECUTED}
     if not hard:
         printing.detail(f"decide: {again} --ours      ({into} wins)")
         printing.detail(f"        {again} --theirs    ({source} wins)")

@@ -1,4 +1,4 @@
-"""`mount -t agentfsd` and lines of /etc/fstab: what mount(8) calls as /sbin/mount.agentfsd. It turns options into a config.
+"""The helper /sbin/mount.agentfsd, which mount(8) calls for `mount -t agentfsd` and for lines of /etc/fstab.
 
 Source: mount(8), "External helpers"; systemd.mount(5).
 """
@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from agentfs_client.errors import AgentFSError
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.cli.connect import daemon_start
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.state import state_directory
 from agentfsd.state.daemon_config import MIB, MOUNT_OPTIONS, DaemonConfig
 
@@ -24,7 +25,7 @@ EXIT_USAGE, EXIT_FAILED = 1, 32  # of mount(8)
 _USAGE = "usage: mount.agentfsd LOWER MOUNTPOINT [-fnsv] [-o OPTION[,OPTION]...]"
 _WITH_VALUE = "oNt"
 _SWITCHES = "fnsvr"
-# For mount(8), fstab and systemd, or what a mount of ours is anyway; whatever begins with x- or comment= likewise.
+# Options for mount(8), fstab and systemd, or that our mounts have anyway. Options that begin with x- or comment= are ignored too.
 _NOT_OURS = frozenset({
     "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "async", "relatime", "silent",
     "loud", "default_permissions", "diratime", "nodiratime", "norelatime", "strictatime", "lazytime", "nolazytime", "iversion",
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code, as mount(8) counts."""
+    """Mount as the arguments say and return the exit code that mount(8) expects."""
     try:
         switches, options, paths = _parsed(arguments)
         if len(paths) != 2:
@@ -75,7 +76,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _parsed(arguments: list[str]) -> tuple[set[str], list[str], list[str]]:
-    """Switches, options and paths; mount(8) puts the paths first, people where they like."""
+    """Split the arguments into switches, options and paths, in whatever order they come."""
     switches: set[str] = set()
     options: list[str] = []
     paths: list[str] = []
@@ -95,7 +96,10 @@ def _parsed(arguments: list[str]) -> tuple[set[str], list[str], list[str]]:
 
 
 def _config(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) -> tuple[DaemonConfig, Callable[[], None]]:
-    """What the daemon is told, and what makes this process its owner's. *sloppy*: options that nobody knows are ignored."""
+    """Return the daemon's config, and a function that makes this process the mount owner's.
+
+    *sloppy*: ignore unknown options.
+    """
     fields: dict[str, Any] = {}
     flags: list[str] = []
     owner = group = ""
@@ -127,7 +131,7 @@ def _config(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) ->
 def _path(field: str) -> Callable[[str], dict[str, Any]]:
     def parse(value: str) -> dict[str, Any]:
         if not os.path.isabs(value):
-            raise invalid(f"{field}={value} is no absolute path", "whoever mounts may stand anywhere")
+            raise invalid(f"{field}={value} is no absolute path", "mount(8) may run in any directory")
         return {field: value}
 
     return parse
@@ -152,34 +156,34 @@ def _mib(field: str) -> Callable[[str], dict[str, Any]]:
 
 
 _VALUES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "state": _path("state"), "settings": _path("settings"), "backstore": _word("backstore", "hostfs", "memory", "ramdisk"),
+    "state": _path("state"), "settings": _path("settings"), "backstore": _word("backstore", *BACKSTORES),
     "session": _word("session", "auto", "native", "pyfuse3"), "ramdisk_size": _mib("ramdisk_size_bytes"),
     "memory_limit": _mib("memory_total_limit_bytes"), "memory_object_limit": _mib("memory_object_limit_bytes"),
 }  # fmt: skip
 
 
 def _with_state(config: DaemonConfig) -> DaemonConfig:
-    """The workspace's usual place, of whoever we are by now."""
+    """Fill in the default state directory. Call it after the change of user, whose home it depends on."""
     return config if config.state else msgspec.structs.replace(config, state=state_directory.default_state(config.lower).path)
 
 
 def _who(owner: str, group: str) -> tuple[int, int, str]:
-    """uid, gid and name of whoever the mount shall belong to, by names or numbers; ourselves where nobody is named."""
+    """Return uid, gid and name of the user to own the mount, given as names or numbers; by default the current user."""
     if not owner and not group:
         return os.geteuid(), os.getegid(), ""
     try:
-        found = pwd.getpwuid(int(owner)) if owner.isdecimal() else pwd.getpwnam(owner) if owner else pwd.getpwuid(os.geteuid())
+        user = pwd.getpwuid(int(owner)) if owner.isdecimal() else pwd.getpwnam(owner) if owner else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise invalid(f"there is no user {owner!r}", "uid= takes a name or a number of a user of this machine") from None
     try:
-        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid if group else found.pw_gid
+        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid if group else user.pw_gid
     except KeyError:
         raise invalid(f"there is no group {group!r}", "gid= takes a name or a number") from None
-    return found.pw_uid, gid, found.pw_name
+    return user.pw_uid, gid, user.pw_name
 
 
 def _become(uid: int, gid: int, name: str) -> None:
-    """For good. PermissionError for who is not root, and names somebody else."""
+    """Change this process to another user, for good. PermissionError if it is not root."""
     if not name:
         return
     os.initgroups(name, gid)

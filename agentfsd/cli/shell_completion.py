@@ -1,6 +1,6 @@
-"""Names of branches, snapshots and mounts for shell completion, and the scripts that shells read.
+"""Completes branches, snapshots and mounts in shells, and makes the scripts that shells read.
 
-It must never start a daemon, wait long for one, or say anything but the names: a person has only pressed Tab.
+The user has only pressed Tab, so it must never start a daemon, wait long for one, or print an error.
 """
 
 import signal
@@ -14,9 +14,9 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.registry import live_daemons
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
-SCRIPTS = {  # below share/, where each shell looks by itself
+SCRIPTS = {  # the paths below share/ that each shell reads by itself
     "bash": "bash-completion/completions/agentfsd",
     "zsh": "zsh/site-functions/_agentfsd",
     "fish": "fish/vendor_completions.d/agentfsd.fish",
@@ -25,9 +25,12 @@ _PATIENCE_S = 1.0
 
 
 def script(shell: str) -> str:
+    """Return the completion script for bash, zsh or fish."""
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    return ShellComplete.source(kind(click.Group(), {}, "agentfsd", "_AGENTFSD_COMPLETE"))  # a shell's own looks for that shell
+    return ShellComplete.source(
+        kind(click.Group(), {}, "agentfsd", "_AGENTFSD_COMPLETE")
+    )  # the subclasses' source() needs that shell to be installed
 
 
 def branches(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -39,7 +42,7 @@ def snapshots(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def refs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Branches and snapshots; ids are for copying."""
+    """Complete names of branches and snapshots; not their ids, which users copy."""
     return _beginning(incomplete, _ask(ctx, lambda daemon: _branches(daemon) + _snapshots(daemon)))
 
 
@@ -52,24 +55,25 @@ def refs_or_files(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def mounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Where something is mounted; directories when none of those is meant."""
+    """Complete mount points, or directories if no mount point begins like that."""
     live = [CompletionItem(record.mountpoint) for record in live_daemons() if not record.hidden]
     return [item for item in live if item.value.startswith(incomplete)] or [CompletionItem(incomplete, type="dir")]
 
 
 def _branches(daemon: ControlClient) -> list[CompletionItem]:
-    return [CompletionItem(found.name, help=f"branch from {found.base or 'the lower'}") for found in daemon.list_branches()]
+    return [CompletionItem(branch.name, help=f"branch from {branch.base or 'the lower'}") for branch in daemon.list_branches()]
 
 
 def _snapshots(daemon: ControlClient) -> list[CompletionItem]:
     return [
-        CompletionItem(found.name, help=f"snapshot of {printing.when(found.created_ns)}") for found in daemon.list_snapshots()
+        CompletionItem(snapshot.name, help=f"snapshot of {printing.when(snapshot.created_ns)}")
+        for snapshot in daemon.list_snapshots()
     ]
 
 
 def _ask(ctx: click.Context, question: Callable[[ControlClient], list[CompletionItem]]) -> list[CompletionItem]:
-    """Nothing where no mount is meant or its daemon does not answer; one that hangs ends this process."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a look into a mount that hangs heeds nothing less
+    """Ask the daemon; return nothing if there is no mount or no answer. A mount that hangs ends this process."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # only a signal that kills ends a system call on a mount that hangs
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)
     try:
         with mount_finder.find(ctx.params.get("named")).connect() as daemon:
@@ -80,5 +84,5 @@ def _ask(ctx: click.Context, question: Callable[[ControlClient], list[Completion
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _beginning(incomplete: str, found: list[CompletionItem]) -> list[CompletionItem]:
-    return [item for item in found if item.value.startswith(incomplete)]
+def _beginning(incomplete: str, items: list[CompletionItem]) -> list[CompletionItem]:
+    return [item for item in items if item.value.startswith(incomplete)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agentfs_client import wire
 from agentfsd.control.peer import Peer
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.types import Caller
 
 FORBIDDEN = ("not-owner", "outside-branch", "foreign-process")  # codes for what somebody may not ask for

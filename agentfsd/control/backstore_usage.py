@@ -9,7 +9,7 @@ from agentfs_client import wire
 from agentfs_host import mount_table
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Backstore
 
 

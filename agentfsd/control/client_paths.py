@@ -11,7 +11,7 @@ from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 
 
 def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:

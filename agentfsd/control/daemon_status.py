@@ -6,7 +6,7 @@ from agentfs_client import wire
 from agentfsd.backstore.free_space import is_full
 from agentfsd.control.branch_listing import wire_bindings, wire_branches
 from agentfsd.control.handler_services import Services
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from agentfsd.telemetry.slow_requests import SlowOperation
 
@@ -51,9 +51,9 @@ def _resources(services: Services) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _connections(services: Services, bound_to: str | None) -> list[wire.Connection]:
+def _connections(services: Services, bound_to: str | None) -> list[wire.KernelConnection]:
     return [
-        wire.Connection(branch=services.branch_name(branch_id) if branch_id else "", session=session, io=io)
+        wire.KernelConnection(branch=services.branch_name(branch_id) if branch_id else "", session=session, io=io)
         for branch_id, session, io in services.connections()
         if bound_to is None or branch_id in ("", bound_to)
     ]
@@ -61,13 +61,13 @@ def _connections(services: Services, bound_to: str | None) -> list[wire.Connecti
 
 def _pending(services: Services) -> wire.PendingCommit | None:
     try:
-        found = commit_writer.pending(services.info.state)
+        commit = commit_writer.pending(services.info.state)
     except Refusal:
         return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=services.commit_turn.is_taken)
-    if found is None:
+    if commit is None:
         return None
-    branch = services.identify.branch_name(found.note.get("branch", ""))
-    return wire.PendingCommit(branch=branch, phase=found.phase, paths=found.paths, running=services.commit_turn.is_taken)
+    branch = services.identify.branch_name(commit.note.get("branch", ""))
+    return wire.PendingCommit(branch=branch, phase=commit.phase, paths=commit.paths, running=services.commit_turn.is_taken)
 
 
 def forwarding_kind(services: Services) -> str:

@@ -15,10 +15,10 @@ from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import parse
-from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.git_database_paths import is_internal
 
 MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
@@ -66,29 +66,29 @@ async def make(
             errno.EFBIG, "too-long", f"with {shown} the patch is longer than {compare.MAX_PATCH_BYTES >> 20} MiB",
             "name fewer paths at once",
         )  # fmt: skip
-    return [_wire_patch(found) for found in outcome.patches]
+    return [_wire_patch(file_patch) for file_patch in outcome.patches]
 
 
-async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.Outcome:
+async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.ComparisonOutcome:
     command = [sys.executable, "-P", "-m", compare.__name__, str(spool_fd)]
     done = await trio.run_process(command, stdin=msgspec.msgpack.encode(job), capture_stdout=True, pass_fds=[spool_fd])
-    return msgspec.msgpack.decode(done.stdout, type=compare.Outcome)
+    return msgspec.msgpack.decode(done.stdout, type=compare.ComparisonOutcome)
 
 
-def _wire_patch(found: compare.FilePatch) -> wire.FilePatch:
-    pair = found.pair
+def _wire_patch(file_patch: compare.PairPatch) -> wire.FilePatch:
+    pair = file_patch.pair
     return wire.FilePatch(
         status=pair.status,
         **wire.path_fields(pair.path),
         **wire.path_fields(pair.old_path if pair.old_path != pair.path else b"", "old_path"),
-        added=found.added,
-        removed=found.removed,
-        is_binary=found.is_binary,
+        added=file_patch.added,
+        removed=file_patch.removed,
+        is_binary=file_patch.is_binary,
         old_size=pair.old_size,
         new_size=pair.new_size,
         old_mode=pair.old.mode if pair.old else 0,
         new_mode=pair.new.mode if pair.new else 0,
-        patch=found.patch,
+        patch=file_patch.patch,
         note=pair.note,
         lower_moved=pair.lower_moved,
     )

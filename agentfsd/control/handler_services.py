@@ -13,7 +13,7 @@ from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.telemetry.process_identity import ProcessIdentifier

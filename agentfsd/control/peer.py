@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from agentfsd.core.permissions import Credentials
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.handoff.credentials import credentials_of, umask_of
 from agentfsd.types import Caller
 
@@ -68,9 +68,9 @@ class Peer:
     def credentials(self) -> Credentials:
         """Return what the caller may do with files, as it was at the first call. Refusal once the process has ended."""
         if self._credentials is None:
-            found = credentials_of(self.caller, self._groups)
+            credentials = credentials_of(self.caller, self._groups)
             self.check_alive()  # or that was another process
-            self._credentials = found
+            self._credentials = credentials
         return self._credentials
 
     def creator(self) -> Credentials:

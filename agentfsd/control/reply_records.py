@@ -7,10 +7,10 @@ from agentfs_client import wire
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import Attributes
 from agentfsd.history import merging
-from agentfsd.history.merge import Conflict
+from agentfsd.history.merge import PathConflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
-from agentfsd.repositories.layout import is_internal
+from agentfsd.repositories.git_database_paths import is_internal
 from agentfsd.repositories.telling import Told
 from agentfsd.types import PathChange, SnapshotSummary
 
@@ -81,7 +81,7 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
     )
 
 
-def _wire_conflict(conflict: Conflict) -> wire.Conflict:
+def _wire_conflict(conflict: PathConflict) -> wire.Conflict:
     ours, theirs = conflict.excerpt
     return wire.Conflict(
         kind=conflict.kind, message=conflict.message, **wire.path_fields(conflict.path), source=conflict.source,
@@ -98,9 +98,9 @@ def wire_repository(told: Told) -> wire.RepositoryChange:
     )  # fmt: skip
 
 
-def wire_snapshot(info: SnapshotSummary) -> wire.Snapshot:
+def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
     """Describe a snapshot."""
-    return wire.Snapshot(
+    return wire.BranchSnapshot(
         name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
         author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
         author=info.author, merged=info.merged,

@@ -20,7 +20,7 @@ from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.request_metering import metered
 from agentfsd.core.branch_events import EventKind
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from agentfsd.core.content_comparison import ComparisonResults
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
 from agentfsd.types import PathChange
 

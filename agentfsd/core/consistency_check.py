@@ -8,7 +8,7 @@ from agentfsd.core import content_checksums, lost_contents
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Tree
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import check_rows, checksum_rows, inspection, layer_rows
 from agentfsd.metadata.inspection import describe_pages
 from agentfsd.metadata.row_store import GARBAGE, Store

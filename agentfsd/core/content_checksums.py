@@ -6,7 +6,7 @@ Reading may happen in any thread; rows are read and written between two steps of
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.checksum_rows import ObjectChecksum
 from agentfsd.metadata.row_store import Store

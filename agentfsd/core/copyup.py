@@ -15,7 +15,7 @@ from agentfsd.core import origin
 from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 

@@ -22,7 +22,7 @@ from agentfsd.core.copyup import (
 )
 from agentfsd.core.inode import NEW_INO_BASE
 from agentfsd.core.tree import Inode, Tree, exists_in, join
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.types import ContentFile

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 
 

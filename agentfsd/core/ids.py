@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 from agentfsd.core import copyup, reap
 from agentfsd.core.overlay_state import OverlayState
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow

@@ -9,7 +9,7 @@ from agentfsd.core.open_files import carry_over
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Parts, Tree
-from agentfsd.errors import not_found
+from agentfsd.domain_errors import not_found
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.rows import BranchRow
 

@@ -13,7 +13,7 @@ from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
 from agentfsd.core.tree import Tree
 from agentfsd.core.undo_log import UndoLog
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow

@@ -9,7 +9,7 @@ from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
-from agentfsd.errors import DamagedContent, Refusal
+from agentfsd.domain_errors import DamagedContent, Refusal
 from agentfsd.metadata import checksum_rows, layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow

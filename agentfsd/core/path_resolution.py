@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agentfsd.core import permissions
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.types import CONTROL_DIR
 
 PATH_MAX = 4096  # bytes

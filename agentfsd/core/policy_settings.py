@@ -7,12 +7,21 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
 CONFINE_PROFILES = ("off", "workspace", "strict")
+
+# Files that run on the person's side once they are in the real directory: by their names, as in .gitignore.
+EXECUTED_PATHS = (
+    "**/.git/hooks/* !**/.git/hooks/*.sample **/.git/modules/**/hooks/* !**/.git/modules/**/hooks/*.sample .githooks/ .husky/ "
+    ".pre-commit-config.yaml **/.claude/settings*.json **/.claude/hooks/ .mcp.json .codex/ **/.gemini/settings.json "
+    "**/.cursor/mcp.json **/.cursor/hooks.json .opencode/ **/.vscode/tasks.json **/.vscode/settings.json **/.vscode/launch.json "
+    "**/.zed/tasks.json **/.zed/settings.json **/.idea/runConfigurations/ .devcontainer/ "
+    ".envrc .exrc .nvimrc .nvim.lua .dir-locals.el"
+)
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -91,6 +100,10 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _patterns(value: str) -> str:
+    return " ".join(value.split())
+
+
 def _profiles_of_branches(value: str) -> str:
     for rule in value.split():
         pattern, equals, profile = rule.partition("=")
@@ -134,8 +147,10 @@ _DECLARED = (
             "how `run` confines a command where --confine is not given: off, workspace or strict"),
     Setting("confine.branches", "", _profiles_of_branches,
             "profiles for branches by name, the first that matches counts: PATTERN=PROFILE..., such as agent-*=strict"),
-    Setting("confine.home", "profile", _one_of("profile", "overlay", "ro", "hide", "rw"),
-            "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
+    Setting("confine.home", "profile", _one_of("profile", "ro", "hide", "rw"),
+            "how a confined command sees the home directory: as the profile says, or ro, hide, rw"),
+    Setting("executed.paths", EXECUTED_PATHS, _patterns,
+            "files that commit and merge refuse without --hooks, because they are run on your side: patterns as in .gitignore"),
     Setting("audit.enabled", "yes", _yes_or_no, "yes: the audit trail records who changes what (`agentfsd audit`)"),
     Setting("audit.max_bytes", "16M", _bytes, "how much space the audit trail takes, such as 64M; the oldest entries go"),
     Setting("log.slow_ms", "250", _milliseconds, "requests that take longer are logged, and counted in status; 0: none"),

@@ -3,7 +3,7 @@
 import contextlib
 
 from agentfsd.core.tree import Parts, Tree, exists_in, join
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Store, Transaction
 from agentfsd.metadata.rows import is_whiteout

@@ -9,7 +9,7 @@ start, and perhaps never synced, is empty, as on ext4.
 import logging
 from dataclasses import dataclass, field
 
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import check_rows, layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.types import Backstore

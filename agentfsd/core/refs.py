@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from agentfsd.core.ids import MIN_PREFIX
 from agentfsd.core.overlay_state import OverlayState
-from agentfsd.errors import Refusal, not_found
+from agentfsd.domain_errors import Refusal, not_found
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
 
 

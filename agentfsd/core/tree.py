@@ -14,7 +14,7 @@ import msgspec
 
 from agentfsd.core.copyup_policy import CopyUpPolicy
 from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store

@@ -8,14 +8,14 @@ from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_snapshots import SAFETY, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
 
 
 @dataclass(frozen=True, slots=True)
-class UndoEntry:
+class UndoStep:
     """Something that replaced a branch's state.
 
     Attributes:
@@ -37,10 +37,10 @@ class UndoLog:
     def __init__(self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees, snapshots: Snapshots) -> None:
         self._state, self._refs, self._layers, self._trees, self._snapshots = state, refs, layers, trees, snapshots
 
-    def entries(self) -> list[UndoEntry]:
+    def entries(self) -> list[UndoStep]:
         """Return what can be undone, the last first."""
         rows = sorted(self._state.undo_rows.values(), reverse=True)
-        return [UndoEntry(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
+        return [UndoStep(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
 
     def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
         """Keep a branch's state as it is, in the transaction that replaces it."""
@@ -53,7 +53,7 @@ class UndoLog:
         row = layer_rows.put_undo_entry(state.store, kind, branch, kept.id)
         tx.put(state.undo_rows, row.id, row)
 
-    def undo(self, author_pid: int = 0, author: str = "") -> UndoEntry:
+    def undo(self, author_pid: int = 0, author: str = "") -> UndoStep:
         """Take back the last restore, merge or discard that was not taken back yet. A snapshot holds what was done since.
 
         Raises:
@@ -80,7 +80,7 @@ class UndoLog:
                 self._layers.replace_head(tx, state.branches[branch.id], snapshot.layer)
             self._snapshots.forget_undo(tx, row)  # not before: until then it holds what the branch was made from
         self._trees.detach(row.branch_id)
-        return UndoEntry(row.kind, row.branch.name, row.branch_id, snapshot.name)
+        return UndoStep(row.kind, row.branch.name, row.branch_id, snapshot.name)
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
         """Make a discarded branch anew."""

@@ -1,4 +1,4 @@
-"""The daemon's process: reads its config from one descriptor, says on another whether the mount answers, and ends in order."""
+"""The daemon's process: it reads its config from one descriptor, and reports on another whether the mount answers."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
 from agentfsd.daemon.state_contents import StateContents
-from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
@@ -31,12 +31,12 @@ from agentfsd.state.daemon_config import DaemonConfig
 
 log = logging.getLogger("agentfsd")
 
-_FULL_AGAIN_S = 15.0  # with the units' StartLimit a service manager then never gives up
+_FULL_AGAIN_S = 15.0  # slow enough for the units' StartLimit, so that the service manager never gives up
 
 
 def serve(config: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
-    """The whole life of a daemon. Refusal or OSError when it cannot begin."""
-    config = config if config.replaces_dead else daemon_config.check(config)  # what it replaces may hide the lower
+    """Run a daemon from mount to unmount. Refusal or OSError when it cannot start."""
+    config = config if config.replaces_dead else daemon_config.check(config)  # the mount of the dead daemon may hide the lower
     state = state_directory.StateDirectory(config.state)
     with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
         daemon_log.start_log(config, state)
@@ -68,7 +68,7 @@ def _read_config(fd: int) -> DaemonConfig:
 
 
 def _stand_clear(config: DaemonConfig) -> None:
-    """Nothing of ours may be looked up beneath the mount once it is there: nobody would answer."""
+    """Avoid file lookups beneath the mount point once it is mounted: the daemon would wait for its own answer."""
     os.chdir("/")
     sys.path[:] = [path for path in sys.path if not mount_table.is_within(os.path.realpath(path), config.mountpoint)]
     sys.path_importer_cache.clear()
@@ -85,8 +85,8 @@ def main() -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)
     descriptors.raise_descriptor_limit()
-    faulthandler.enable()  # a service manager's SIGABRT then leaves in the log where we hung
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens a file while we ask by a lease who has it open
+    faulthandler.enable()  # a service manager's SIGABRT then logs where the daemon hung
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # a process opened a file on which we hold a lease to find out whether it is open
     try:
         config = _read_config(arguments.config_fd)
         if not config.foreground:

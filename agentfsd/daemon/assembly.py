@@ -1,6 +1,6 @@
-"""The daemon of one mount: builds the rooms, wires them together, and ends in order. It knows no request.
+"""The daemon of one mount: it builds the services, connects them, and closes them in order. It knows no request.
 
-Started by the command line with its config on one descriptor; says on another, once, whether the mount answers.
+The command line starts it with its config on one descriptor; it reports once, on another, whether the mount answers.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
 from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.mount import IO_MODES, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl
@@ -128,7 +128,7 @@ class Daemon:
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
-        self._reading = trio.CapacityLimiter(1)  # of its own: what hangs there takes no thread from others
+        self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
     def _info(self, session: str, why: str) -> DaemonInfo:
         config = self.config
@@ -143,7 +143,7 @@ class Daemon:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Mounts; OSError with a sentence when that is refused, or the settings make no sense."""
+        """Mount. OSError, with a sentence, when that is refused or the settings are invalid."""
         self._read_settings()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
@@ -153,7 +153,7 @@ class Daemon:
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
 
     def _remember(self, number: int, _: object) -> None:
-        """Of a signal before the event loop listens, or after: whoever died of it would leave a dead mount."""
+        """Keep a signal that comes while the event loop does not listen. Its default action would leave a dead mount."""
         self._told_to_end = self._told_to_end or number == signal.SIGTERM or self._hangup_ends
 
     def record(self) -> registry.DaemonRecord:
@@ -176,7 +176,7 @@ class Daemon:
     # -- what requests need of the daemon
 
     async def open_view(self, branch_id: str, io: str) -> BranchView:
-        """A mount of one branch for a run; Refusal when the kernel cannot do what is asked."""
+        """Mount one branch for a run. Refusal when the kernel does not support the requested mode."""
         if io not in IO_MODES:
             raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
         try:
@@ -185,7 +185,7 @@ class Daemon:
             raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
 
     async def flush(self, branch_id: str | None = None) -> None:
-        """Pages that the kernel still holds dirty (of files mapped for writing) come to us first."""
+        """Have the kernel write back the dirty pages of files that are mapped for writing. *branch_id* None: of every branch."""
         await self.mount.flush_mapped(branch_id)
         if not self.mount.writers:
             return
@@ -199,7 +199,7 @@ class Daemon:
         await self.mount.settled()
 
     def measure(self) -> dict[str, int]:
-        """What the daemon takes: memory, descriptors, and what it remembers of the kernel's and of processes."""
+        """Return the daemon's resources: memory, descriptors, and what it keeps about the kernel and processes."""
         with open("/proc/self/statm", "rb") as file:
             rss_pages = int(file.read().split()[1])
         processes, others = self.bindings.seen()
@@ -212,7 +212,7 @@ class Daemon:
     # -- living
 
     async def run(self, ready: readiness.ReadinessPipe) -> None:
-        """From mounted to unmounted."""
+        """Run from the mount to its end."""
         if self.config.metrics:
             self.service.services.info.metrics = self.observation.serve_metrics(self.config.metrics)
         async with trio.open_nursery() as nursery:
@@ -233,7 +233,7 @@ class Daemon:
         self.ending.check_asked()
 
     async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
-        """Ready means: the mount has answered somebody."""
+        """Report readiness after the mount has answered a request."""
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)
         nursery.start_soon(self.ending.watch_mount, root.st_dev)
@@ -256,17 +256,17 @@ class Daemon:
         return status
 
     def _be_answered(self) -> None:
-        """Returns when the mount and the socket have answered; to be called in a thread. OSError."""
+        """Return when the mount and the socket have answered. Call it in a thread. OSError."""
         os.statvfs(self.config.mountpoint)  # which the kernel never answers by itself
         with ControlClient.connect(self.state.socket) as client:
             client.capabilities()
 
     def _read_settings(self) -> None:
-        """Refusal, and none is changed, where one makes no sense."""
+        """Read and apply the settings. Refusal for an invalid one; then none is changed."""
         settings_file.apply(settings_file.read(self.config.settings), self.overlay, self.forwarding)
 
     async def reload(self) -> None:
-        """Reads the settings again; whoever is in the mount notices nothing, though the file lie on a share that hangs."""
+        """Read the settings again. Requests go on meanwhile, even if the file lies on a share that hangs."""
         self.manager.reloading()
         status = self._status()
         try:
@@ -301,13 +301,13 @@ class Daemon:
                 self.ending.now()
 
     async def _follow_lower(self) -> None:
-        """Tells the kernel what others changed in the lower."""
+        """Invalidate what the kernel has cached of files that other processes changed in the lower."""
         while self.watch.fd >= 0:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
 
     async def _reap(self) -> None:
-        """Frees what nothing refers to, a little at a time."""
+        """Free unreferenced contents, a little at a time."""
         while True:
             await trio.sleep(_REAP_EVERY_S)
             self.bindings.drain()
@@ -326,7 +326,7 @@ class Daemon:
                 await trio.sleep(_REAP_AGAIN_S)
 
     async def _watch_room(self) -> None:
-        """Says once that the disk is full, and once that it is not any more."""
+        """Log once when the disk becomes full, and once when it no longer is."""
         room, place = self.held.room, self.held.backstore.place
         while True:
             with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""What a daemon does against damage in quiet moments: a copy of the metadata, and checksums of sealed contents.
+"""Protect the state against damage while the daemon is idle: copy the metadata, and checksum sealed contents.
 
-It must never make anybody wait: reading is done by a thread of low priority, a little at a time.
+It must never delay a request: a thread of low priority reads a little at a time.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from agentfsd.state.state_directory import StateDirectory
 
 log = logging.getLogger("agentfsd")
 
-_BEGIN_S = 2.0  # after the start: whoever waits for the mount goes first
+_BEGIN_S = 2.0  # after the start, which processes wait for
 _PAUSE_S = 5.0  # when there is nothing to do
 _NUMBERS = 2000  # of objects, that are looked at in one step
 _OBJECTS = 64  # that are read before their checksums are written down
 _BYTES_PER_S = 32 << 20
 _NICE = 19
-_END_S = 5.0  # a disk that takes longer than this for one part does not keep the daemon from ending
+_END_S = 5.0  # the daemon ends even if the disk needs longer than this for one part
 
 _T = TypeVar("_T")
 
@@ -56,7 +56,7 @@ class Maintenance:
                 await trio.sleep(_PAUSE_S)
 
     async def _copy(self) -> None:
-        """Unless something was wrong: then the copy of an earlier start is worth more."""
+        """Copy the metadata, unless it is damaged: then the copy of an earlier start is worth more."""
         pages = self._store.db.pages
         if pages is None or self._overlay.recovered.notes or self._overlay.recovered.lost:
             return
@@ -70,7 +70,11 @@ class Maintenance:
             pages.held -= 1
 
     async def _seal(self) -> bool:
-        """Whether there was something to do. Only when layers were sealed since: looking at every row takes long."""
+        """Checksum some contents, only when layers were sealed since the last time: reading every row takes long.
+
+        Returns:
+            Whether there was something to do.
+        """
         layers = checksum_rows.sealed_layers(self._store)
         if layers == self._known:
             return False
@@ -91,8 +95,10 @@ class Maintenance:
             raise OSError(errno.EINTR, "the daemon ends")
 
     async def _in_quiet(self, work: Callable[[], _T]) -> _T:
-        """What *work* returns, done by a thread of its own: one that others use could not get its priority back. *work* looks at
-        _ends after each part, and changes nothing that counts once that is set."""
+        """Run *work* in a thread of its own, since a shared thread could not raise its priority again, and return its result.
+
+        *work* checks _ends after each part, and changes nothing permanent once it is set.
+        """
         found, done, token = Future[_T](), trio.Event(), trio.lowlevel.current_trio_token()
 
         def run() -> None:

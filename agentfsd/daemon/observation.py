@@ -1,4 +1,4 @@
-"""What a daemon shows of itself beside its answers: counters, slow requests, the audit trail, metrics. It answers no request."""
+"""Counters, slow requests, the audit trail and metrics of a daemon. This module answers no request."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ _LAG_EVERY_S = 0.5
 
 
 class Observation:
-    """``measure`` says what the daemon takes: see wire.StatusReply.resources."""
+    """Everything that observes a daemon. ``measure`` returns its resources: see wire.StatusReply.resources."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Observation:
         self._served: MetricsServer | None = None
 
     def follow_policy(self) -> None:
-        """At the start, and whenever a setting was changed. What cannot be observed is no reason not to work."""
+        """Apply the policy's settings, at the start and after each change. What cannot be observed does not stop the daemon."""
         policy = self._overlay.policy.values()
         self.traffic.slow.set_limit(int(policy["log.slow_ms"]))
         try:
@@ -61,25 +61,32 @@ class Observation:
             log.warning("no audit trail is written: %s", exc.strerror)
 
     def note_settings(self, path: str) -> None:
-        """That a file of settings was read again; who sent the signal nobody knows."""
+        """Record that a settings file was read again. The sender of the signal is not known."""
         if path:
             self.audit.note("policy", Caller(os.getpid(), os.geteuid(), os.getegid()), name=f"read again from {path}")
 
     async def run(self) -> None:
-        """As long as the daemon lives."""
+        """Observe as long as the daemon lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._measure_lag)
             await self.audit.keep_writing()
 
     async def _measure_lag(self) -> None:
-        """How late a task is that only sleeps: so late is an answer, too."""
+        """Measure how late a task that only sleeps is resumed: answers are late by as much."""
         while True:
             began_s = trio.current_time()
             await trio.sleep(_LAG_EVERY_S)
             self.traffic.lags_s.append(max(0.0, trio.current_time() - began_s - _LAG_EVERY_S))
 
     def serve_metrics(self, address: str) -> str:
-        """Call in the event loop; where they are. Refusal when that address cannot be had."""
+        """Serve metrics. Call it in the event loop.
+
+        Returns:
+            The address.
+
+        Raises:
+            Refusal: The address cannot be used.
+        """
         from agentfsd.telemetry import metrics
 
         wanted = daemon_config.parse_address(address)
@@ -107,9 +114,9 @@ class Observation:
                 if one.count
             ],
             {
-                "read_bytes": (traffic.read_bytes, "Read by requests; what the kernel reads past us is not counted."),
-                "written_bytes": (traffic.written_bytes, "Written by requests; what the kernel writes past us is not counted."),
-                "slow_requests": (traffic.slow.count, "RequestMetrics that took longer than log.slow_ms."),
+                "read_bytes": (traffic.read_bytes, "Read by requests; other reads of the kernel are not counted."),
+                "written_bytes": (traffic.written_bytes, "Written by requests; other writes of the kernel are not counted."),
+                "slow_requests": (traffic.slow.count, "Requests that took longer than log.slow_ms."),
                 "audit_lost_records": (self.audit.lost, "Records of the audit trail that could not be kept."),
                 "forwarded_descriptors": (taken["forwardings"], "Real descriptors that were given out."),
             },

@@ -1,7 +1,7 @@
-"""The settings file of a mount: read and checked as a whole, then in force. It knows no signal and no request.
+"""The settings file of a mount: it is read and checked as a whole, then applied. This module knows no signal and no request.
 
 Lines are `name = value`; `#` begins a comment. Names are those of `agentfsd policy` and, after `interpose.`, of
-`agentfsd interpose`; `log.level` is a level of the log. What a file does not name stays as it is.
+`agentfsd interpose`; `log.level` is a level of the log. A setting that the file does not name stays as it is.
 """
 
 import errno
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agentfsd.core import policy_settings as policy
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings as interpose
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.process.daemon_log import LEVELS
@@ -28,7 +28,11 @@ class SettingLine(NamedTuple):
 
 
 def read(path: str) -> list[SettingLine]:
-    """What a file says, in its order; nothing where there is none. Refusal, with the line, for what makes no sense."""
+    """Return the settings of a file in order; none when there is no file.
+
+    Raises:
+        Refusal: The file cannot be read, or a line is invalid; the message names the line.
+    """
     if not path:
         return []
     try:
@@ -47,7 +51,7 @@ def read(path: str) -> list[SettingLine]:
 
 
 def _text(path: str) -> str:
-    """OSError also for what nobody could read to its end: a pipe waits for a writer, a device may have no end."""
+    """Read an ordinary file. OSError for anything else: a pipe waits for a writer, and a device may have no end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and path != os.devnull:
             raise OSError(errno.EINVAL, "it is not an ordinary file")
@@ -82,7 +86,7 @@ def _check_level(value: str) -> None:
 
 
 def apply(found: list[SettingLine], overlay: Overlay, forwarding: Forwarding) -> None:
-    """Puts them in force, all or none, and stores those that are stored with the overlay. OSError when that fails."""
+    """Apply all settings or none, and store those that belong to the overlay. OSError when that fails."""
     with overlay.store.transaction() as tx:
         for name, value in found:
             if name.startswith(_INTERPOSE):

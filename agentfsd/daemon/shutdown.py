@@ -1,4 +1,4 @@
-"""The end of a mount: who would miss it, when it goes, and whom that has to wait for. It knows no request and builds nothing."""
+"""Unmount: find the users of the mount, decide when it ends, and wait for them. This module knows no request."""
 
 import contextlib
 import errno
@@ -10,7 +10,7 @@ import trio
 
 from agentfs_host import mount_table
 from agentfsd.binding.table import Bindings
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.linux import mounts, occupants
 from agentfsd.process.service_manager import ServiceManager
 
@@ -24,7 +24,10 @@ _Where = TypeVar("_Where", str, int)
 
 
 class MountShutdown:
-    """``flush`` has what is dirty written back, ``withdraw`` takes the daemon out of the registry, ``terminate`` ends serving."""
+    """The end of one mount.
+
+    ``flush`` writes dirty data back, ``withdraw`` removes the daemon from the registry, ``terminate`` ends serving.
+    """
 
     def __init__(
         self,
@@ -38,22 +41,26 @@ class MountShutdown:
     ) -> None:
         self._mountpoint, self._bindings, self._manager = mountpoint, bindings, manager
         self._flush, self._withdraw, self._terminate = flush, withdraw, terminate
-        self._now = False  # told by a signal: whoever still uses the mount loses it
-        self._unused = False  # nobody used it when it was to end: only copies in other mount namespaces can be left
+        self._now = False  # a signal came: the mount ends even if processes use it
+        self._unused = False  # it had no user when it was unmounted, so only copies in other mount namespaces can be left
         self._asked = trio.Event()
-        self._looking = trio.CapacityLimiter(2)  # of its own: it takes no thread from others
+        self._looking = trio.CapacityLimiter(2)  # a limiter of its own, so that it takes no thread from others
 
     async def users(self) -> list[int]:
-        """Who would miss the mount: who is in it, and who is bound, perhaps in a namespace with a copy of it."""
+        """Return the processes that use the mount, or are bound to a branch, perhaps in a namespace with a copy of the mount."""
         inside = await self._in_thread(occupants.users, self._mountpoint)
         return sorted({*(found.pid for found in self._bindings.bindings()), *inside})
 
     async def _in_thread(self, look: Callable[[_Where], list[int]], where: _Where) -> list[int]:
-        """Looking at all processes takes a while, and with some of them for ever: others go on meanwhile."""
+        """Look for users in a thread: that takes a while, and hangs on some processes."""
         return await trio.to_thread.run_sync(look, where, abandon_on_cancel=True, limiter=self._looking)
 
     async def ask(self, force: bool) -> None:
-        """What `agentfsd umount` asks; with *force* the mount goes now and the daemon when its last user has gone."""
+        """Unmount for `agentfsd umount`. With *force* the mount ends now, and the daemon with its last user.
+
+        Raises:
+            Refusal: The mount is in use, and *force* is not given.
+        """
         users = await self.users()
         self._unused = not users
         if users and not force:
@@ -64,20 +71,21 @@ class MountShutdown:
         self._asked.set()
 
     def now(self) -> None:
-        """Whoever uses it."""
+        """Unmount at once, even if processes use the mount."""
         self._now = True
         self._asked.set()
 
     def check_asked(self) -> None:
-        """OSError when nobody asked, nobody has unmounted it, and the kernel serves nobody there any more."""
+        """Raise OSError when the kernel's connection has ended though no process unmounted it."""
         mounted = mount_table.mount_at(self._mountpoint)
         if not self._asked.is_set() and mounted is not None and mount_table.is_dead(mounted):
             raise OSError(errno.ENOTCONN, "the kernel's connection was aborted", self._mountpoint)
 
     async def unmount_when_asked(self) -> None:
-        """Once unmounted, the kernel ends the session with the last user of the mount; a signal does not wait for that.
+        """Unmount once that was requested.
 
-        Nor do we when there was no user: a container or service started meanwhile may hold a copy of the mount for ever.
+        The kernel then ends the session with the last user of the mount; after a signal we do not wait for that. We do not wait
+        either when the mount had no user: a container or service that has started since may hold a copy for ever.
         """
         await self._asked.wait()
         if self._now:
@@ -96,7 +104,7 @@ class MountShutdown:
             self._manager.status("unmounted; ends with the last process that uses the mount")
 
     async def _unmount(self) -> bool:
-        """Takes the mount away, lazily if it must be; False when that is refused altogether."""
+        """Unmount, lazily if need be. False when even that is refused."""
         for lazy in (False, True):
             try:
                 await trio.to_thread.run_sync(mounts.unmount, self._mountpoint, lazy)
@@ -110,7 +118,7 @@ class MountShutdown:
         return False
 
     async def watch_mount(self, device: int) -> None:
-        """Ends when somebody else has unmounted us and nobody is left, though a namespace may hold a copy of the mount."""
+        """Return when another process has unmounted us and no user is left, even if a namespace holds a copy of the mount."""
         while True:
             await trio.sleep(_LOOK_EVERY_S)
             if any(mounted.device == device for mounted in mount_table.mount_table()) or self._bindings.bindings():
@@ -121,7 +129,7 @@ class MountShutdown:
                 return
 
     async def when_idle(self, limit_s: float, clients: Callable[[], int]) -> None:
-        """Ends when for that long no bound process has lived and no client has been connected."""
+        """Return when no bound process has lived and no client has been connected for *limit_s* seconds."""
         idle_since = trio.current_time()
         while True:
             await trio.sleep(min(1.0, limit_s / 4))

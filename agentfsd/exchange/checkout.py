@@ -1,6 +1,8 @@
-"""A commit as a source. With what was kept beside it, the tree is as it was recorded; without, it is what git can say.
+"""Read the tree of a git commit as a source of entries, for import into a branch.
 
-Given the commit whose tree is in place already, whatever is the same in both counts as settled and is not looked at.
+If agentfsd recorded attributes beside the commit, the entries have them; otherwise they have what git itself stores. The caller
+may name the commit whose tree the target already shows. Entries that are equal in both commits are then marked as settled, and
+the import skips them.
 """
 
 import stat
@@ -19,11 +21,17 @@ _SUBMODULE = 0o160000
 _TYPES = {TREE: stat.S_IFDIR, FILE: stat.S_IFREG, EXECUTABLE: stat.S_IFREG, LINK: stat.S_IFLNK}
 
 
-_Pair = tuple[pygit2.Oid | None, pygit2.Oid | None]  # content, attributes
+_Pair = tuple[pygit2.Oid | None, pygit2.Oid | None]  # object numbers of the content tree and the attribute tree
 
 
 class Checkout:
-    """The tree of a commit; *base*: the trees of what the target shows now."""
+    """Read the tree of a commit.
+
+    Args:
+        repository: the repository that holds the commit.
+        trees: the content and attribute trees of the commit.
+        base: the trees of the commit that the target shows now; None if it is not known.
+    """
 
     def __init__(self, repository: Repository, trees: Trees, base: Trees | None = None) -> None:
         self._repository = repository
@@ -64,7 +72,7 @@ class Checkout:
     def _entry(
         self, path: bytes, item: tuple[int, pygit2.Oid] | None, said: Stored | None, inner: tuple[int, pygit2.Oid] | None
     ) -> TreeEntry | None:
-        """None for a file of which only the attributes are there."""
+        """Return None if attributes were recorded for a file whose content is not in the commit."""
         mode, oid = item if item is not None else (0, None)
         if said is not None and mode and stat.S_IFMT(said.mode) != _TYPES.get(mode, 0):
             said = None
@@ -83,7 +91,9 @@ class Checkout:
         return replace(restore(said, path), size=size, group=self._group(said, oid))
 
     def _group(self, said: Stored, blob: pygit2.Oid) -> int:
-        """Names with the same number were one file; if their contents differ, one of them has changed since it was noted."""
+        """Return the number of a hard-link group, 0 for none. Names that were linked but now differ in content were changed since
+        they were recorded, so they get different groups.
+        """
         return self._groups.setdefault((said.links, str(blob)), len(self._groups) + 1) if said.links else 0
 
     def _said(self, attributes: pygit2.Oid | None) -> dict[bytes, Stored]:

@@ -1,4 +1,4 @@
-"""Files and directories that are there as a whole or not at all: made under a temporary name beside, then renamed."""
+"""Create a file or directory completely or not at all: fill it under a temporary name beside the target, then rename it."""
 
 import errno
 import os
@@ -11,15 +11,15 @@ from typing import BinaryIO
 
 from agentfs_files.archive.zip_writer import whole_file
 from agentfs_host import syscalls
-from agentfs_host.removal import remove_tree
-from agentfsd.errors import Refusal
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.domain_errors import Refusal
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whoever presses Ctrl-C again must not keep us from tidying up."""
+    """Ignore SIGINT, SIGTERM and SIGHUP, so that a second Ctrl-C does not interrupt the cleanup."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are not heard there
+        yield  # only the main thread may set signal handlers
         return
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -31,7 +31,15 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def new_directory(target: str, *, replace: bool) -> Iterator[str]:
-    """A directory to fill, which becomes *target* at the end. One that is there must be empty, or *replace* be given."""
+    """Yield a new directory to fill, and rename it to *target* when the context ends.
+
+    Args:
+        target: path of the directory to create. If it exists, it must be an empty directory unless *replace* is true.
+        replace: whether to replace everything in an existing directory.
+
+    Raises:
+        Refusal: *target* is not a directory, or it is not empty.
+    """
     target = os.path.abspath(target)
     is_full = _check_directory(target, replace)
     temporary = _beside(target)
@@ -48,7 +56,7 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
 
 
 def _check_directory(target: str, replace: bool) -> bool:
-    """Whether there is something in it."""
+    """Return whether an existing target has entries."""
     if not os.path.lexists(target):
         return False
     if os.path.islink(target) or not os.path.isdir(target):
@@ -63,7 +71,11 @@ def _check_directory(target: str, replace: bool) -> bool:
 
 @contextmanager
 def new_file(target: str, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write, which becomes *target* at the end."""
+    """Yield a new file to write, and rename it to *target* when the context ends.
+
+    Raises:
+        Refusal: *target* exists and *replace* is false.
+    """
     target = os.path.abspath(target)
     if os.path.lexists(target) and not replace:
         raise Refusal(errno.EEXIST, "file-exists", f"{target} is there already", "choose another name; --force replaces it")

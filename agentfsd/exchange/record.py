@@ -1,7 +1,8 @@
-"""A directory into a repository's objects: git's tree, and beside it what git cannot say. Knows no commit and no ref.
+"""Write a directory as git objects: a git tree, and beside it a tree of the attributes that git cannot store.
 
-Given the trees of an earlier state and what changed since, it looks at directories with changes only and reads changed files
-only; all else is taken over by its object's number.
+This module does not know commits or refs. If the caller gives the trees of an earlier state and the paths that changed since, the
+recorder lists only directories that contain a change and reads only changed files. It reuses the existing objects for everything
+else.
 """
 
 import io
@@ -40,7 +41,15 @@ class ChangedPaths:
 
 
 class Recorder:
-    """Writes the tree of *source* as it is. *base*: an earlier state; *changed*: since then, None for not known."""
+    """Write the tree of a source directory.
+
+    Args:
+        repository: the repository that receives the objects.
+        source: the directory to record.
+        base: the trees of an earlier state, whose objects can be reused.
+        changed: the paths that changed since *base*; None if they are not known, and then every directory is listed.
+        step: called after each entry with the number of entries so far.
+    """
 
     def __init__(
         self, repository: Repository, source: Directory, base: Trees | None = None, changed: ChangedPaths | None = None,
@@ -59,7 +68,7 @@ class Recorder:
         return Trees(content if content is not None else self._repository.write_tree({}), attributes)
 
     def _directory(self, directory: TreeEntry, before: "_Before", said: list[Stored]) -> tuple[pygit2.Oid | None, pygit2.Oid]:
-        """None as content where git would have nothing to hold."""
+        """Return the object numbers of the content and attribute trees. The content is None if git would store nothing."""
         content: Items = {}
         inner: Items = {}
         for entry in self._source.children(directory):
@@ -95,7 +104,7 @@ class Recorder:
 
 
 class _Joined(io.RawIOBase):
-    """Pieces of data as a file that can be read once."""
+    """Present an iterator of byte strings as a file that can be read once."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, b""
@@ -112,7 +121,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Before:
-    """One directory of the earlier state."""
+    """One directory as the earlier state recorded it."""
 
     def __init__(self, repository: Repository, content: pygit2.Oid | None = None, attributes: pygit2.Oid | None = None) -> None:
         self._repository = repository
@@ -127,7 +136,7 @@ class _Before:
         return (oid if mode == TREE else None), self._inner.get(name, (0, None))[1]
 
     def blob(self, entry: TreeEntry, changed: ChangedPaths | None) -> pygit2.Oid | None:
-        """The object of a file whose content is as it was; None when it must be read."""
+        """Return the recorded object of a file whose content did not change; None if the file must be read."""
         mode, oid = self._content.get(entry.name, (0, None))
         if oid is None or mode not in (FILE, EXECUTABLE):
             return None
@@ -135,7 +144,7 @@ class _Before:
             return None
         said = self._entries().get(entry.name)
         if said is None or (said.size, said.mtime_ns) != (entry.size, entry.mtime_ns):
-            return None  # touched, or changed in the lower
+            return None  # written in the branch, or changed in the lower
         return oid if changed is not None or (entry.mtime_ns or 0) % 1_000_000_000 else None
 
     def _entries(self) -> dict[bytes, Stored]:
@@ -145,7 +154,11 @@ class _Before:
 
 
 def read_entries(repository: Repository, blob: pygit2.Oid) -> dict[bytes, Stored]:
-    """What is said of the names in one directory; of the root itself under b""."""
+    """Return the recorded attributes of each name in a directory. The entry of the root directory itself has the name b"".
+
+    Raises:
+        Refusal: the blob cannot be read, or it holds impossible attributes.
+    """
     try:
         found = msgspec.json.decode(repository.read_blob(blob), type=list[Stored])
         said = {stored.path_bytes(): stored for stored in found}

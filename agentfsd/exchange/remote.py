@@ -1,6 +1,7 @@
-"""Pushing to and fetching from remotes, by whatever libgit2 speaks: file, git, ssh, http and https.
+"""Push to and fetch from remotes over every transport that libgit2 supports: file, git, ssh, http and https.
 
-The work is done in a thread that nobody waits for when Ctrl-C comes: a network that does not answer cannot be interrupted.
+libgit2 cannot be interrupted while a network does not answer. So the work runs in a daemon thread, and Ctrl-C stops waiting for
+it.
 """
 
 import errno
@@ -16,7 +17,7 @@ import pygit2
 from pygit2.enums import CredentialType
 
 from agentfs_files.trees.tree_source import Step
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.repository import NOTES, Repository
 from agentfsd.exchange.states import HEADS, REMOTE, TAGS
 
@@ -28,13 +29,13 @@ _R = TypeVar("_R")
 
 
 def is_url(text: str) -> bool:
-    """Whether it names a remote; else it is a path. `host:path` is ssh, as for git."""
+    """Tell whether *text* names a remote and not a path. `host:path` means ssh, as it does for git."""
     return _URL.match(text) is not None and not os.path.lexists(text)
 
 
 def fetch(repository: Repository, url: str, step: Step = lambda done, total: None) -> None:
-    """Brings branches, tags and notes here, below refs/agentfs/remote/, where nothing else is left."""
-    _rename(repository, REMOTE, _BEFORE)  # they say what is here already, so that it does not travel again
+    """Fetch branches, tags and notes into refs/agentfs/remote/, and delete whatever else was there."""
+    _rename(repository, REMOTE, _BEFORE)  # libgit2 tells the remote about these refs, so it does not send their objects again
     specs = [f"+{HEADS}*:{REMOTE}heads/*", f"+{TAGS}*:{REMOTE}tags/*", f"+{NOTES}:{REMOTE_NOTES}", f"+HEAD:{REMOTE}HEAD"]
     remote = repository.git.remotes.create_anonymous(url)
     callbacks = _Callbacks(step)
@@ -45,7 +46,7 @@ def fetch(repository: Repository, url: str, step: Step = lambda done, total: Non
 
 
 def forget(repository: Repository) -> None:
-    """What was seen at a remote is no longer of interest."""
+    """Delete the refs that record what was seen at a remote."""
     _forget(repository, REMOTE)
 
 
@@ -62,7 +63,11 @@ def _rename(repository: Repository, prefix: str, other: str) -> None:
 
 
 def push(repository: Repository, url: str, refs: list[str], step: Step = lambda done, total: None) -> int:
-    """Sends those refs where they differ from what `fetch` saw; how many were sent."""
+    """Push those of *refs* that differ from what `fetch` saw.
+
+    Returns:
+        The number of refs that were pushed.
+    """
     changed = [ref for ref in refs if _differs(repository, ref)]
     if changed:
         remote = repository.git.remotes.create_anonymous(url)
@@ -99,7 +104,9 @@ class _Callbacks(pygit2.RemoteCallbacks):
     def credentials(
         self, url: str, username_from_url: str | None, allowed_types: CredentialType
     ) -> pygit2.credentials.Username | pygit2.credentials.UserPass | pygit2.credentials.Keypair:
-        """ssh: the agent's keys; http: what `git credential` knows. Each is tried once: libgit2 asks for ever."""
+        """Offer the keys of the ssh agent, or for http what `git credential` knows. Offer each only once, because libgit2 keeps
+        asking.
+        """
         if allowed_types & CredentialType.USERNAME:
             return pygit2.Username(username_from_url or "git")
         for kind in (CredentialType.SSH_KEY, CredentialType.USERPASS_PLAINTEXT):
@@ -126,7 +133,7 @@ def _known_to_git(url: str) -> pygit2.UserPass:
 
 
 def _apart(url: str, work: Callable[[], _R]) -> _R:
-    """Refusal with git's words when it fails."""
+    """Run *work* in a thread and wait for it. Raises Refusal with git's message if it fails."""
     results: list[_R] = []
     errors: list[Exception] = []
 
@@ -139,7 +146,7 @@ def _apart(url: str, work: Callable[[], _R]) -> _R:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(0.2)  # in pieces, so that a signal is heard
+        thread.join(0.2)  # a short wait, so that Python can handle signals
     if errors:
         exc = errors[0]
         if isinstance(exc, pygit2.GitError | KeyError | ValueError):

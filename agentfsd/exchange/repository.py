@@ -1,8 +1,9 @@
-"""The bare repository: opening it, tree objects byte for byte, which snapshots it holds, and what git cannot say.
+"""Open a bare repository; read and write its trees byte for byte; find snapshots and recorded attributes in it.
 
-A snapshot is a commit with trailers that say what it was. What git has no words for (empty directories, modes, owners, times,
-xattrs, hard links, special files) is kept beside each commit: `refs/notes/agentfs` holds, for each commit, a tree with the shape
-of the directories, whose blobs `entries` say it for the names in one directory. So directories that did not change share it.
+A snapshot is a commit whose trailers describe the snapshot. Git cannot store empty directories, full modes, owners, times,
+xattrs, hard links and special files. For each commit, `refs/notes/agentfs` therefore holds a tree that mirrors the directories.
+Its blobs named `entries` hold the attributes of the names in one directory. Commits share the blobs of directories that did not
+change.
 """
 
 import errno
@@ -18,7 +19,7 @@ from urllib.parse import quote, unquote
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 NOTES = "refs/notes/agentfs"
 SNAPSHOT, BRANCH, TAG, STATE = "Agentfs-Snapshot", "Agentfs-Branch", "Agentfs-Tag", "Agentfs-State"
@@ -31,13 +32,13 @@ _IGNORED_BY_HFS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """What one commit holds: git's own tree, and the one beside it (None where only git knew of it)."""
+    """The two trees of a commit: git's own, and the tree of attributes (None if agentfsd did not record the commit)."""
 
     content: pygit2.Oid
     attributes: pygit2.Oid | None
 
 
-Oid: TypeAlias = pygit2.Oid  # these two for those who must not know pygit2
+Oid: TypeAlias = pygit2.Oid  # Oid and Items are re-exported for modules that must not import pygit2
 Commit: TypeAlias = pygit2.Commit
 
 _O = TypeVar("_O", pygit2.Tree, pygit2.Blob, pygit2.Commit)
@@ -46,7 +47,7 @@ Items = dict[bytes, tuple[int, pygit2.Oid]]  # name -> (mode, object)
 
 
 class Repository:
-    """A bare repository on this machine. Refs are changed by nobody but `move`, when all objects are there."""
+    """A local bare repository. Only `move` changes refs, and only after all objects have been written."""
 
     def __init__(self, path: str, git: pygit2.Repository, is_new: bool) -> None:
         self.path, self.git, self._is_new = path, git, is_new
@@ -55,7 +56,15 @@ class Repository:
 
     @classmethod
     def open(cls, path: str, *, make: bool) -> "Repository":
-        """Refusal when there is none (*make*: one is made), or one with a working tree."""
+        """Open the bare repository at *path*.
+
+        Args:
+            path: directory of the repository.
+            make: whether to create a repository if there is none.
+
+        Raises:
+            Refusal: there is no repository at *path*, it cannot be opened, or it has a working tree.
+        """
         is_new = not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
         if is_new and not make:
             raise Refusal(errno.ENOENT, "no-repository", f"there is no git repository at {path}")
@@ -71,7 +80,7 @@ class Repository:
         return cls(path, git, is_new)
 
     def undo(self) -> None:
-        """Takes a repository away that was made for what has just failed."""
+        """Delete the repository if open() created it. Call this when the operation that needed it failed."""
         if self._is_new:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -86,7 +95,7 @@ class Repository:
         return found
 
     def read_blob(self, oid: pygit2.Oid) -> memoryview:
-        """git has it in memory as a whole."""
+        """Return the content of a blob. libgit2 holds all of it in memory."""
         return memoryview(self._object(oid, pygit2.Blob))
 
     def blob_size(self, oid: pygit2.Oid) -> int:
@@ -102,7 +111,9 @@ class Repository:
         return found
 
     def write_tree(self, items: Items) -> pygit2.Oid:
-        """By hand, since pygit2 takes no names that are not UTF-8. git sorts directories as if their names ended in a slash."""
+        """Write a tree object by hand, because pygit2 refuses names that are not UTF-8. Git sorts directories as if their names
+        ended in a slash.
+        """
         ordered = sorted(items.items(), key=lambda item: item[0] + b"/" * (item[1][0] in _GIT_TREE_MODES[:1]))
         return self.git.write(ObjectType.TREE, b"".join(b"%o %s\0%s" % (mode, name, oid.raw) for name, (mode, oid) in ordered))
 
@@ -115,7 +126,7 @@ class Repository:
     # -- what is there
 
     def commits(self, prefixes: tuple[str, ...] = ("refs/heads/", "refs/tags/")) -> Iterator[pygit2.Commit]:
-        """Every commit that those refs reach, parents before children."""
+        """Yield every commit that refs with these prefixes reach, parents before children."""
         walker = self.git.walk(None, SortMode.TOPOLOGICAL | SortMode.REVERSE)
         for name in self.git.references:
             target = self.target(name)
@@ -124,7 +135,7 @@ class Repository:
         yield from walker
 
     def snapshots(self, prefixes: tuple[str, ...]) -> dict[str, pygit2.Oid]:
-        """The commits that are snapshots, by the snapshot's id."""
+        """Return the commits that are snapshots, by snapshot id."""
         found = {}
         for commit in self.commits(prefixes):
             number = trailer(commit, SNAPSHOT)
@@ -133,7 +144,7 @@ class Repository:
         return found
 
     def refs(self, prefix: str) -> dict[str, pygit2.Commit]:
-        """The commits of all refs below a prefix, by what follows it."""
+        """Return the commits of all refs below *prefix*, by the rest of their names."""
         found = {}
         for name in sorted(self.git.references):
             target = self.target(name) if name.startswith(prefix) else None
@@ -142,7 +153,7 @@ class Repository:
         return found
 
     def target(self, name: str) -> pygit2.Commit | None:
-        """The commit that a ref leads to; None for what leads to none."""
+        """Return the commit that a ref points to, directly or through a tag; None if there is none."""
         try:
             found = self.git.references[name].peel(pygit2.Commit)
         except (KeyError, pygit2.GitError):
@@ -153,14 +164,18 @@ class Repository:
         return oid in self.git
 
     def point_head(self, prefix: str) -> None:
-        """HEAD of a new repository leads to a branch that exists, so that a clone shows something."""
+        """Point HEAD of a new repository to an existing branch, so that a clone checks something out."""
         if self.git.head_is_unborn:
             for name in self.refs(prefix):
                 self.git.set_head(prefix + name)
                 return
 
     def find(self, ref: str) -> pygit2.Commit:
-        """A branch, tag, or any other word that git has for a commit."""
+        """Return the commit that a branch, tag or any other git revision names.
+
+        Raises:
+            Refusal: there is no such commit.
+        """
         try:
             found = self.git.revparse_single(ref).peel(pygit2.Commit)
         except (KeyError, ValueError, pygit2.GitError) as exc:
@@ -168,17 +183,17 @@ class Repository:
         assert isinstance(found, pygit2.Commit)
         return found
 
-    # -- what git cannot say
+    # -- attributes that git cannot store
 
     def trees(self, commit: pygit2.Commit) -> Trees:
         return Trees(commit.tree_id, self._attributes().get(str(commit.id)))
 
     def keep_attributes(self, commit: pygit2.Oid, attributes: pygit2.Oid) -> None:
-        """In memory, until `move` writes them down."""
+        """Remember the attribute tree of a commit in memory until `write_notes` stores it."""
         self._attributes()[str(commit)] = attributes
 
     def join_attributes(self, ref: str) -> None:
-        """Takes those of another notes ref in as well."""
+        """Add the attributes that another notes ref records."""
         self._attributes().update(self._read_attributes(ref))
 
     def _attributes(self) -> dict[str, pygit2.Oid]:
@@ -193,13 +208,17 @@ class Repository:
         return {name.decode(): oid for name, (_, oid) in self.read_tree(kept[1]).items()} if kept else {}
 
     def write_notes(self, merged: str = "") -> None:
-        """*merged*: another notes ref, whose history becomes part of this one's, so that a push goes forward."""
+        """Write the remembered attributes to the notes ref, if there are new ones.
+
+        Args:
+            merged: another notes ref, which becomes a second parent, so that a push to its remote is a fast-forward.
+        """
         kept = self._attributes()
         old, other = self.target(NOTES), self.target(merged) if merged else None
         goes_on = other is None or (old is not None and (old.id == other.id or self.git.descendant_of(old.id, other.id)))
         if goes_on and len(kept) == self._noted:
             return
-        items = self.read_tree(old.tree_id) if old is not None else {}  # notes that people made are kept
+        items = self.read_tree(old.tree_id) if old is not None else {}  # keep notes that people wrote
         inner = self.write_tree({name.encode(): (_TREE_MODE, oid) for name, oid in kept.items()})
         items[_KEPT] = (_TREE_MODE, inner)
         parents = [found.id for found in (old, other) if found is not None]
@@ -209,7 +228,7 @@ class Repository:
         self._noted = len(kept)
 
     def move(self, ref: str, oid: pygit2.Oid) -> bool:
-        """Points a ref to a commit; False when it does so already."""
+        """Point a ref to a commit. Return False if it already points there."""
         old = self.target(ref)
         if old is not None and old.id == oid:
             return False
@@ -222,26 +241,30 @@ def damaged(what: str) -> Refusal:
 
 
 def check_name(name: bytes) -> None:
-    """A repository may come from anywhere: Refusal for a name that leads out of its directory."""
+    """Refuse a name that would lead out of its directory. A repository may come from anywhere.
+
+    Raises:
+        Refusal: *name* is such a name.
+    """
     if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
         raise damaged(f"a tree holds the name {os.fsdecode(name[:200])!r}")
 
 
 def trailer(commit: pygit2.Commit, key: str) -> str:
-    """ "" when a commit has no such trailer."""
+    """Return the value of a commit's trailer, "" if the commit does not have it."""
     return unquote(commit.message_trailers.get(key, ""))
 
 
 def trailer_line(key: str, value: str) -> str:
-    """One line, whatever is in the value."""
+    """Return a trailer as one line, whatever *value* contains."""
     return f"{key}: {''.join(char if char.isprintable() and char != '%' else quote(char) for char in value)}\n"
 
 
-unquoted = unquote  # what `ref_name` was given
+unquoted = unquote  # the inverse of ref_name()
 
 
 def ref_name(name: str) -> str:
-    """The name of a branch or snapshot as git takes it: two dots, a dot or `.lock` at the end are escaped."""
+    """Escape the name of a branch or snapshot for git, which refuses two dots, and a dot or `.lock` at the end."""
     name = name.replace("..", ".%2E").replace("..", ".%2E")
     if name.endswith(".lock"):
         name = name.removesuffix(".lock") + "%2Elock"
@@ -249,13 +272,13 @@ def ref_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """As near to a name from git as the name of a branch can be."""
+    """Return the valid branch name that is most similar to a name from git."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")
     return plain[:128] or "imported"
 
 
 def is_dotgit(path: bytes) -> bool:
-    """Whether the last name is one that git never holds: `.git`, and what HFS+ or NTFS take for it."""
+    """Tell whether git refuses to store the last name of *path*: `.git`, or a name that HFS+ or NTFS treat as `.git`."""
     for part in path.rpartition(b"/")[2].split(b"\\"):
         text = unicodedata.normalize("NFC", _IGNORED_BY_HFS.sub("", part.decode("utf-8", "replace"))).lower()
         if text.partition(":")[0].rstrip(" .") in (".git", "git~1"):

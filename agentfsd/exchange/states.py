@@ -1,6 +1,6 @@
-"""States as commits: what a commit says of the snapshot that it is, and which refs may be moved to it.
+"""Represent snapshots and branches as commits: what a commit records about its snapshot, and which refs may move to it.
 
-A branch's state that no snapshot holds is a commit as well; it is replaced when the branch is recorded again.
+A branch with changes that no snapshot holds becomes a commit, too. Recording the branch again replaces that commit.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,18 @@ import pygit2
 from agentfsd.exchange.repository import BRANCH, SNAPSHOT, STATE, TAG, Repository, Trees, ref_name, trailer, trailer_line
 
 HEADS, TAGS = "refs/heads/", "refs/tags/"
-REMOTE = "refs/agentfs/remote/"  # what was last seen at a remote
-KNOWN = "refs/agentfs/snapshots/"  # commits that came from elsewhere, by the id of the snapshot that was made of them here
-KNOWN_BRANCHES = "refs/agentfs/branches/"  # likewise, by the id of the branch
+REMOTE = "refs/agentfs/remote/"  # the refs of a remote, as the last fetch saw them
+KNOWN = "refs/agentfs/snapshots/"  # commits imported here, by the id of the snapshot that each became
+KNOWN_BRANCHES = "refs/agentfs/branches/"  # likewise, by branch id
 
 _EMAIL = "agentfs@localhost"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportState:
-    """A snapshot (``snapshot``: its id), or a branch as it is now (``snapshot`` is "")."""
+    """What a commit records about a snapshot, or about a branch as it is now. ``snapshot`` is the snapshot's id; "" for a
+    branch's state.
+    """
 
     name: str
     branch: str
@@ -43,17 +45,17 @@ def commit_state(repository: Repository, state: ExportState, trees: Trees, paren
 
 
 def is_same(commit: pygit2.Commit, state: ExportState, parents: list[pygit2.Oid]) -> bool:
-    """Whether a commit says of a branch's state now what would be said again, but for the time."""
+    """Tell whether a commit already records the present state of a branch, ignoring the time."""
     return trailer(commit, STATE) == state.branch_id and trailer(commit, BRANCH) == state.branch and commit.parent_ids == parents
 
 
 def snapshot_name(commit: pygit2.Commit) -> str:
-    """The name of the snapshot that a commit is: what its subject begins with."""
+    """Return the name of the snapshot that a commit represents, which is the first part of its subject."""
     return commit.message.partition("\n")[0].partition(":")[0]
 
 
 def tag_ref(repository: Repository, name: str, number: str, commit: pygit2.Oid) -> str:
-    """Where a snapshot is tagged; one whose name is taken by another commit, here or at the remote, goes on with its id."""
+    """Return the tag ref for a snapshot. If another commit has that tag, here or at the remote, append part of the id."""
     for ref in (name, f"{name}.{number[-6:]}"):
         seen = [repository.target(TAGS + ref_name(ref)), repository.target(REMOTE + "tags/" + ref_name(ref))]
         if all(found is None or found.id == commit for found in seen):
@@ -62,7 +64,15 @@ def tag_ref(repository: Repository, name: str, number: str, commit: pygit2.Oid) 
 
 
 def would_lose(repository: Repository, ref: str, state: ExportState, tip: pygit2.Oid, known: set[str]) -> bool:
-    """Whether a branch holds commits, here or at the remote, that moving it would lose. *known*: snapshots that there are."""
+    """Tell whether moving a branch ref to *tip* would lose commits that it holds here or at the remote.
+
+    Args:
+        repository: the repository that holds the ref.
+        ref: name of the branch in git.
+        state: the state that *tip* records.
+        tip: the new target of the ref.
+        known: ids of the snapshots that the daemon has. Commits of these are not lost.
+    """
     for old in (repository.target(HEADS + ref), repository.target(REMOTE + "heads/" + ref)):
         if old is None or old.id == tip or repository.git.descendant_of(tip, old.id):
             continue

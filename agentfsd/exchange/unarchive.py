@@ -1,4 +1,4 @@
-"""A ZIP as a tree to import. What is refused is said as the daemon's commands say it."""
+"""Open a ZIP file as a tree to import, and report its faults as Refusals."""
 
 import errno
 from collections.abc import Iterator
@@ -7,12 +7,21 @@ from contextlib import contextmanager
 from agentfs_files.archive.unpack import DEFAULT_MAX_BYTES, Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError, ArchiveTooLargeError
 from agentfs_files.trees.tree_source import Step
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 
 @contextmanager
 def opened_archive(path: str, max_bytes: int = DEFAULT_MAX_BYTES, step: Step = lambda done, total: None) -> Iterator[Archive]:
-    """Refusal (EINVAL) when it is damaged or hostile, (EFBIG) when it is larger than *max_bytes*."""
+    """Yield a checked archive.
+
+    Args:
+        path: path of the ZIP file.
+        max_bytes: the most that its files may hold together, in bytes, unpacked.
+        step: called with the work done so far and the total.
+
+    Raises:
+        Refusal: EINVAL if the archive is damaged or malicious, EFBIG if it holds more than *max_bytes*.
+    """
     try:
         with Archive(path, max_bytes, step) as archive:
             yield archive

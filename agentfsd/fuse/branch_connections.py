@@ -1,8 +1,8 @@
-"""The connections that `agentfsd run` sees its branches through: one for each branch, which all runs of that branch share.
+"""The connections for `agentfsd run`: one for each branch, which all runs of that branch share.
 
-To the kernel two FUSE connections are two file systems: page caches, maps and locks of one know nothing of the other's. So there
-is one connection for a branch, which every further run of it joins. What processes do at the mount point meanwhile, bound to that
-branch or below `.agentfs/branches/`, is brought into line by fuse/page_owners.py.
+To the kernel two FUSE connections are two file systems, which share no page cache, mappings or locks. So all runs of a branch use
+one connection. Other processes may use the same branch at the mount point, bound to it or below `.agentfs/branches/`;
+fuse/page_owners.py keeps the pages of both sides consistent.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_locks import BranchLocks
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.fuse.lock_service import LockService
@@ -24,35 +24,41 @@ from agentfsd.linux import mounts
 from agentfsd.types import BranchView
 
 _LOOKS, _LOOK_S = 50, 0.01
-_KEPT_S = 30.0  # after the last run of a branch: the next one finds the kernel's caches warm
+_KEPT_S = 30.0  # after the last run of a branch, so that the next one finds warm caches
 
 
 log = logging.getLogger(__name__)
 
 
 class BranchSession(Protocol):
-    """A connection that the daemon answers on."""
+    """The session of a branch's connection.
+
+    Attributes:
+        ended: The kernel has closed the connection, or the daemon has.
+    """
 
     ended: bool
 
     @property
-    def io(self) -> str: ...
+    def io(self) -> str:
+        """How files get to processes: "zero-message", "passthrough" or "cached"."""
 
-    def knows(self, inode: Inode) -> bool: ...
+    def knows(self, inode: Inode) -> bool:
+        """Return whether the kernel has a node of a file here."""
 
 
 @dataclass(slots=True)
 class _BranchConnection:
     session: BranchSession
     mount: BranchMount
-    users: int = 0  # conversations of runs
-    is_let_go: bool = False
-    is_mourned: bool = False
+    users: int = 0  # runs that use it
+    is_released: bool = False
+    loss_is_logged: bool = False
     used_s: float = field(default_factory=time.monotonic)
 
 
 async def _ended_soon(session: BranchSession) -> None:
-    """Gives the kernel time to tell that nobody has the mount any more."""
+    """Wait half a second at most for the kernel to report that the last mount has gone."""
     for _ in range(_LOOKS):
         if session.ended:
             return
@@ -60,8 +66,14 @@ async def _ended_soon(session: BranchSession) -> None:
 
 
 class BranchConnections:
-    """``serve(connection, branch id, io, device)`` begins to answer on one; ``is_in_use(branch id)``: whether a process is in
-    that branch."""
+    """Opens, shares and ends the connections of branches.
+
+    Args:
+        options: Returns the mount options in force.
+        serve: ``serve(fd, branch id, io, st_dev)`` begins to answer requests on a connection.
+        is_in_use: Tells whether a process is bound to a branch.
+        locks: Gets a lock peer for each zero-message connection.
+    """
 
     def __init__(
         self,
@@ -77,13 +89,18 @@ class BranchConnections:
         self._turns: dict[str, trio.Lock] = {}
 
     async def open(self, branch_id: str, io: str) -> BranchView:
-        """Joins the connection of a branch, or makes it; *io* is heeded by who makes it.
+        """Return one more mount of a branch's connection; make the connection if there is none.
 
-        OSError or native.Unsupported when the kernel refuses; Refusal while processes go on using a connection that cannot be
-        joined any more.
+        Args:
+            io: How files get to processes. It takes effect only if this call makes the connection.
+
+        Raises:
+            OSError: The kernel refuses.
+            native.Unsupported: This kernel's FUSE cannot be used.
+            Refusal: The process that held the mount has died, and processes still use the connection.
         """
         async with self._turns.setdefault(branch_id, trio.Lock()):
-            run = await self._living(branch_id)
+            run = await self._usable(branch_id)
             joined = run is not None
             if run is None:
                 run = await self._begin(branch_id, io)
@@ -97,7 +114,7 @@ class BranchConnections:
             run.users += 1
             return BranchView(run.session.io, joined, mount, inherited, lambda: self._leave(run))
 
-    async def _living(self, branch_id: str) -> _BranchConnection | None:
+    async def _usable(self, branch_id: str) -> _BranchConnection | None:
         run = self._by_branch.get(branch_id)
         if run is None:
             return None
@@ -122,60 +139,64 @@ class BranchConnections:
             raise
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _BranchConnection(session, mount)
-        if session.io == "zero-message":  # any other connection hands its locks to us as well
-            peer = BranchLocks(mount, lambda: session.ended or run.is_let_go, session.knows)
+        if session.io == "zero-message":  # its kernel keeps its locks; other connections hand theirs to us
+            peer = BranchLocks(mount, lambda: session.ended or run.is_released, session.knows)
             await self._locks.attach_peer(branch_id, peer)
         return run
 
     @staticmethod
     def _leave(run: _BranchConnection) -> None:
-        """A run has ended, though processes that it left behind may go on."""
+        """Count one run less. Processes that it left behind may still use the connection."""
         run.users -= 1
         run.used_s = time.monotonic()
 
     def is_idle(self) -> bool:
-        """Whether nobody would miss any of these connections."""
+        """Return whether no run and no bound process uses any of these connections."""
         return not any(self._is_used(branch_id, run) for branch_id, run in self._by_branch.items())
 
     def _is_used(self, branch_id: str, run: _BranchConnection) -> bool:
         return run.users > 0 or self._is_in_use(branch_id)
 
     def sweep(self) -> None:
-        """Call now and then: lets go of connections that no run has used for a while."""
+        """End connections that no run has used for 30 s. Call periodically."""
         for branch_id, run in list(self._by_branch.items()):
             if run.session.ended:
                 self._forget(branch_id, run)
-            elif run.mount.is_lost and not run.is_let_go:
-                self._mourn(branch_id, run)
+            elif run.mount.is_lost and not run.is_released:
+                self._log_loss(branch_id, run)
             elif self._is_used(branch_id, run):
                 run.used_s = time.monotonic()
             elif time.monotonic() - run.used_s > _KEPT_S:
-                self._let_go(branch_id, run)
+                self._release(branch_id, run)
 
     def branch_gone(self, branch_id: str) -> None:
-        """It was deleted; one of the same id may come back."""
+        """End the connection of a branch that was deleted. A branch with the same id may be made again."""
         run = self._by_branch.get(branch_id)
         if run is not None:
-            self._let_go(branch_id, run)
+            self._release(branch_id, run)
 
-    def _mourn(self, branch_id: str, run: _BranchConnection) -> None:
-        """Somebody has killed the holder. What it held for processes at the mount point is lost to those in runs, and until these
-        have ended nothing can be locked at the mount point: to grant it unasked would be worse."""
-        if not run.is_mourned:
-            run.is_mourned = True
+    def _log_loss(self, branch_id: str, run: _BranchConnection) -> None:
+        """Log once that the holder of the mount was killed.
+
+        Runs no longer see the locks that it held for processes at the mount point. The peer stays attached, so locks at the mount
+        point are refused until these runs end: granting them would let both sides hold the same lock.
+        """
+        if not run.loss_is_logged:
+            run.loss_is_logged = True
             log.warning("the process that held the mount and locks of branch %s has died; its runs go on", branch_id)
 
-    def _let_go(self, branch_id: str, run: _BranchConnection) -> None:
-        """The connection ends with the last run's mount, which is at once if there is none."""
-        if not run.is_let_go:
-            run.is_let_go = True
+    def _release(self, branch_id: str, run: _BranchConnection) -> None:
+        """Close the holder's mount. The connection ends with the last run's mount, or at once if there is none."""
+        if not run.is_released:
+            run.is_released = True
             self._locks.detach_peer(branch_id)
             run.mount.close()
 
     def _forget(self, branch_id: str, run: _BranchConnection) -> None:
-        self._let_go(branch_id, run)
+        self._release(branch_id, run)
         del self._by_branch[branch_id]
 
     def close(self) -> None:
+        """Close the mounts of all connections."""
         for branch_id, run in list(self._by_branch.items()):
             self._forget(branch_id, run)

@@ -1,4 +1,8 @@
-"""Locks of processes at the mount point, held on the connection of their branch as well, whose kernel side tells us of none."""
+"""Takes locks of processes at the mount point on their branch's zero-message connection too.
+
+The kernel keeps the locks of a zero-message connection to itself, so only a lock that is held there excludes the processes of
+runs.
+"""
 
 import errno
 import itertools
@@ -12,13 +16,17 @@ from agentfsd.fuse.branch_mounts import BranchMount
 from agentfsd.fuse.lock_service import LockConflict
 
 _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
-_MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # on the way there, it had another name already
+_MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # the file was renamed while the request was on its way
 _ATTEMPTS = 100
 
 
 class BranchLocks:
-    """A LockPeer. ``has_ended`` tells that the connection is no more, and nobody there has a lock; ``knows`` whether its kernel
-    side has heard of a file."""
+    """A LockPeer that asks the holder of the branch's mount.
+
+    Args:
+        has_ended: Tells whether the connection has ended, and with it all locks there.
+        knows: Tells whether the kernel has a node of a file on that connection.
+    """
 
     def __init__(self, mount: BranchMount, has_ended: Callable[[], bool], knows: Callable[[Inode], bool]) -> None:
         self._mount, self._has_ended, self._knows = mount, has_ended, knows
@@ -42,7 +50,7 @@ class BranchLocks:
             try:
                 return await self._try(do, inode, owner, start, end, kind, flock=flock)
             except OSError as exc:
-                if self._has_ended() or exc.errno in _NOT_TO_BE_OPENED:  # who may not open it there has no lock there
+                if self._has_ended() or exc.errno in _NOT_TO_BE_OPENED:  # then nobody locks it there
                     return None
                 if exc.errno not in _MOVED or attempt == _ATTEMPTS:
                     reason = f"the lock cannot be taken where runs would see it: {exc.strerror}"
@@ -55,18 +63,18 @@ class BranchLocks:
         path, ino = _place(inode) if do != "release" else ("", 0)
         if inode not in self._files:
             if not path and not self._knows(inode):
-                return None  # nobody there has it, and nobody can open it any more
+                return None  # no process there has it open, and none can open a file without a name
             self._files[inode] = next(self._numbers)
         message: dict[str, Any] = {
             "do": do, "file": self._files[inode], "path": path, "ino": ino, "owner": owner,
             "start": start, "end": end, "kind": kind, "flock": flock,
         }  # fmt: skip
-        found = (await self._mount.lock(message)).get("conflict")
-        return LockConflict(found[1], found[2], found[0], 0) if found is not None else None
+        conflict = (await self._mount.lock(message)).get("conflict")
+        return LockConflict(conflict[1], conflict[2], conflict[0], 0) if conflict is not None else None
 
 
 def _place(inode: Inode) -> tuple[str, int]:
-    """Path and number of a file as its branch shows them; ("", 0) of one that has no name any more."""
+    """Return the path and inode number of a file in its branch; ("", 0) for a file without a name."""
     if not inode.nlink:
         return "", 0
     try:

@@ -1,4 +1,4 @@
-"""Mounts of single branches, which processes of their own hold for the daemon: its side of fuse/mount_holder.py."""
+"""The daemon's side of fuse/mount_holder.py: asks processes to make and hold the mounts of single branches."""
 
 import contextlib
 import errno
@@ -14,11 +14,11 @@ import trio
 from agentfsd.fuse.mount_holder import COPY, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
 
 _ANSWER_S = 10
-_askers = trio.CapacityLimiter(64)  # of their own: what waits for a holder takes no thread from others
+_askers = trio.CapacityLimiter(64)  # a limit of its own: waiting for a holder takes no thread from other work
 
 
 class _Conversation:
-    """With a process that holds mounts: one question after the other. ``has_ended``: it has gone, or close() was called."""
+    """The socket to a mount holder: one request at a time. ``has_ended``: the process has ended, or close() was called."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -27,7 +27,16 @@ class _Conversation:
         self.has_ended = False
 
     async def ask(self, message: dict[str, Any], timeout_s: float | None = _ANSWER_S) -> tuple[dict[str, Any], list[int]]:
-        """The answer, and the descriptors that came along. In a thread: the process may have been stopped. OSError."""
+        """Send a request; return the answer and the descriptors that came with it.
+
+        A thread waits, since the process may be stopped (SIGSTOP).
+
+        Args:
+            timeout_s: None to wait without a limit.
+
+        Raises:
+            OSError: What the holder answers, a time-out, or EPIPE once it has ended.
+        """
         async with self._turn:
             return await trio.to_thread.run_sync(self._exchange, message, timeout_s, abandon_on_cancel=True, limiter=_askers)
 
@@ -48,18 +57,18 @@ class _Conversation:
                 if reply is None:
                     self.has_ended = True
                     raise OSError(errno.EPIPE, "the process that holds the mounts of branches has ended")
-                if reply["number"] == self._number:  # else it is the answer to a question that was given up
+                if reply["number"] == self._number:  # an older number answers a request whose caller has timed out
                     raise OSError(reply["errno"], reply["why"])
 
     def close(self) -> None:
         self.has_ended = True
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # whoever waits for an answer is told
+            self._connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         self._connection.close()
 
 
 class BranchMount:
-    """One FUSE mount in a namespace of its own. ``user_namespace``: a descriptor of it, None where that is the daemon's."""
+    """A FUSE mount that a holder has. ``user_namespace``: a descriptor of the holder's; None where it is the daemon's."""
 
     def __init__(self, holder: _Conversation, device: int, user_namespace: int | None) -> None:
         self._holder = holder
@@ -67,21 +76,21 @@ class BranchMount:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nobody holds it any more; copies of it may be in use."""
+        """Return whether its holder has ended. Runs may still use copies of the mount."""
         return self._holder.has_ended
 
     async def copy(self) -> int:
-        """One more mount of it, for another namespace: a descriptor. OSError."""
+        """Make one more mount of it, for another namespace; return its descriptor. OSError."""
         _, descriptors = await self._holder.ask({"op": COPY})
         return descriptors[0]
 
     async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
-        """See HolderLocks.answer. However long it takes: who gave up would not know whether the lock is held. OSError."""
+        """Send HolderLocks.answer a request. No time-out: after one we would not know whether the lock is held. OSError."""
         reply, _ = await self._holder.ask({"op": LOCK, **message}, None)
         return reply
 
     def close(self) -> None:
-        """The holder ends, and its mount with it; copies of it stay."""
+        """End the holder, and with it its mount. Copies stay."""
         self._holder.close()
         if self.user_namespace is not None:
             os.close(self.user_namespace)
@@ -89,7 +98,11 @@ class BranchMount:
 
 
 class BranchMounts:
-    """``place``: a directory, over which each holder mounts in its own namespace."""
+    """Starts mount holders.
+
+    Args:
+        place: A directory over which each holder mounts, in its own namespace.
+    """
 
     def __init__(self, place: str) -> None:
         self._place = os.path.realpath(place)
@@ -98,7 +111,7 @@ class BranchMounts:
         self._starting = trio.Lock()
 
     async def start(self) -> None:
-        """Call some time before the first mount(): an interpreter takes its time to start. OSError."""
+        """Start the server that forks holders. Call early: its interpreter takes time to start. OSError."""
         async with self._starting:
             if self._process is not None and (self._process.poll() is not None or self._server is None):
                 self.close()
@@ -109,9 +122,16 @@ class BranchMounts:
                 self._server = _Conversation(ours)
 
     async def mount(self, options: frozenset[str]) -> tuple[BranchMount, int]:
-        """A mount that nobody serves yet, and its connection's descriptor. OSError when the kernel or the machine refuses.
+        """Make a mount whose requests nobody answers yet.
 
-        *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
+        Args:
+            options: Options of mount(8), of which only restrictions take effect.
+
+        Returns:
+            The mount, and the descriptor of its FUSE connection.
+
+        Raises:
+            OSError: The kernel refuses.
         """
         await self.start()
         assert self._server is not None
@@ -126,7 +146,7 @@ class BranchMounts:
         return BranchMount(holder, reply["device"], namespace[0] if namespace else None), connection
 
     def close(self) -> None:
-        """The process ends with its socket; one that was stopped is killed."""
+        """Close the socket, upon which the server ends; kill it if it does not within a second."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,4 +1,4 @@
-"""Who is told of a change that came through one connection: other connections, before the answer goes, and listeners."""
+"""Tells of changes that came through one connection: other connections, before the answer is sent, and listeners."""
 
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.tree import Inode
@@ -52,7 +52,7 @@ class ChangeNotices:
             self.tell("modified", inode, tid)
 
     def revive(self, parent: DirNode, name: bytes, tree_id: str) -> None:
-        """Before an answer to that tree which takes away the dentry of a directory that another branch has there."""
+        """Before an answer to *tree_id* makes the kernel drop another branch's directory dentry: have it looked up again."""
         other = self._cache.nodes.other_branch_at(parent, name, tree_id)
         if other is not None and self._reviver is not None:
             self._reviver.look_up(other, [*parent.path(), name])

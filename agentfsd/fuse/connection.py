@@ -1,7 +1,7 @@
 """The services of one FUSE connection, which every request handler in ``handlers/`` gets as its first argument.
 
-Handlers are plain functions and never await, but for the few that are declared async: each is one atomic step. What a request
-*means* is core's business; a handler finds the branch and the inode, and says what the kernel may cache.
+Handlers are plain functions. One that does not await is one atomic step; the few async ones are declared so. A handler finds the
+branch and the inode, calls core, which decides what the request means, and says how long the kernel may cache the answer.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,15 @@ class Connection:
 
     Attributes:
         shared: What all connections of the daemon share.
-        cache: What the kernel holds of us here; other connections know this one by it.
+        overlay: Branches, snapshots and their trees.
+        bindings: Which process is bound to which branch.
+        cache: What the kernel holds through this connection. Other connections use it to invalidate that.
         nodes: ``cache.nodes``.
         handles: ``cache.handles``.
         notifier: ``cache.notifier``.
-        access: From node and caller to tree and inode.
-        replies: What the kernel is told, and how long it may keep that.
-        changes: Who else is told of a change.
+        access: Resolves a node and a caller to a tree and an inode.
+        replies: Builds answers, with how long the kernel may cache them.
+        changes: Tells other connections and listeners of a change.
     """
 
     shared: Connections
@@ -50,8 +52,10 @@ class Connection:
         """Make a connection and add it to those of the daemon.
 
         Args:
-            reviver: Gives processes their working directory back; None where the connection shows one branch only.
-            tree_id: The one branch that the connection shows; "" for the caller's.
+            shared: What all connections of the daemon share.
+            notifier: Sends the kernel notifications on this connection.
+            reviver: Restores lost working directories; None where the connection shows one branch only.
+            tree_id: The one branch that the connection shows; "" where each caller sees its own.
         """
         cache = KernelCache(notifier, tree_id)
         made = cls(

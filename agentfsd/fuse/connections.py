@@ -1,8 +1,9 @@
-"""What the connections of one daemon share: the overlay, who is bound to what, and the news one has for the others.
+"""What all connections of one daemon share: the overlay, the bindings, and the invalidation of what others have cached.
 
-Of each branch one view at most has names in the kernel's cache for long (see ``caches``). So the answer to a change waits for one
-other view's names at most, and a change through that one for nobody's: no circle of requests that wait for each other. Where two
-views of a branch are on one connection this is also because they share the nodes of files, which the kernel locks.
+Of each branch at most one view has names in the kernel's cache for long (see ``caches``). Invalidating a name takes its
+directory's lock, and a request that holds this lock may be waiting for us. With one caching view, the answer to a change waits
+for that view only, and a change through that view waits for none, so no two requests wait for each other. Two views on one
+connection share the nodes of files, whose locks unlink and rename take too; this is one more reason why only one of them caches.
 """
 
 import os
@@ -27,33 +28,40 @@ from agentfsd.types import LOWER_LOST, ControlOpener, LowerChange, LowerNews
 
 
 class Connections:
-    """``moves_atime`` is False for a mount with noatime or ro."""
+    """The connections of one daemon and what they share.
+
+    Attributes:
+        moves_atime: Reading moves access times; False for a mount with noatime or ro.
+        forwarding: Gives out real descriptors, if the daemon does.
+        doorway: Where the preloaded library asks for them.
+        all: What the kernel holds through each connection, the oldest first.
+        bound_to: Branches other than the default one that processes see through the caller-dependent view.
+    """
 
     def __init__(self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None) -> None:
         self.overlay, self.bindings, self.control, self.watch = overlay, bindings, control, watch
         self.owner_uid = os.geteuid()
         self.moves_atime = True
-        self.forwarding: Forwarding | None = None  # who gives out real descriptors, and where the preloaded library asks
+        self.forwarding: Forwarding | None = None
         self.doorway: InterposeServer | None = None
         self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.locks = LockService()
         self.all: list[KernelCache] = []
         self.page_owners = PageOwners()
-        self._alone: dict[str, list[KernelCache]] = {}  # those that show one branch, the oldest first
-        self.bound_to: set[str] = set()  # branches that processes see through the caller-dependent view, besides the default one
+        self._alone: dict[str, list[KernelCache]] = {}  # by tree id, the connections that show one branch, the oldest first
+        self.bound_to: set[str] = set()
         self.reservations = NameReservations()
         self._copy_locks: dict[Inode, trio.Lock] = {}
-        self._writing: dict[Inode, list[tuple[KernelCache, trio.CancelScope]]] = {}  # whose answers wait for others' pages
+        self._writing: dict[Inode, list[tuple[KernelCache, trio.CancelScope]]] = {}  # answers that wait for others' pages
         self._watchers: dict[bytes, set[tuple[KernelCache, DirNode]]] = {}
         overlay.events.on_replaced.append(self.tree_replaced)
         overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
         overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
-        overlay.events.on_external_writer.append(self.passing)
+        overlay.events.on_external_writer.append(self.external_writer_begins)
 
     def add(self, connection: KernelCache) -> None:
-        """What others have cached of the branch that it shows is looked up again from now on: wait for settled() before anybody
-        uses it."""
+        """Add a connection. Names that other views have cached of its branch are expired: await settled() before using it."""
         before, tree_id = list(self.all), connection.tree_id
         self.all.append(connection)
         connection.is_open = True
@@ -63,6 +71,7 @@ class Connections:
             other.forget_names_of(tree_id)
 
     def remove(self, connection: KernelCache) -> None:
+        """Remove a connection that has ended; nothing if it was not added."""
         if connection in self.all:
             self.all.remove(connection)
             connection.is_open = False
@@ -75,24 +84,25 @@ class Connections:
                 self.unwatch(path, *place)
 
     async def settled(self) -> None:
-        """Return when other kernels know what was changed so far, and have written back what they were asked for."""
+        """Wait until the kernel has taken all notifications, and has written back the pages that they are about."""
         for connection in list(self.all):
             await connection.notifier.settled()
 
     # -- files that are open for writing on both sides: see PageOwners
 
     def opened_for_writing(self, by: KernelCache, inode: Inode) -> None:
-        """After an open for writing. What runs open they do not tell."""
+        """After an open for writing at the mount point: track the file's pages if its branch has a connection of its own."""
         rival = self._first(inode.tree.id) if not by.tree_id else None
         if rival is not None:
             self.page_owners.begin(inode, rival)
 
     def run_begins(self, tree_id: str, main: KernelCache) -> None:
-        """Before the first request of a connection that shows one branch: files that are in use at the mount point."""
+        """Before the first request of a branch's own connection: track the files open for writing at the mount point."""
         for inode in main.handles.open_for_writing(tree_id):
             self.page_owners.begin(inode, main)
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
+        """Return whether another connection than *by* may have pages of a file that it has not written back."""
         owner = self.page_owners.of(inode)
         if owner is not None:
             return not owner.is_open_to(by)
@@ -100,6 +110,7 @@ class Connections:
         return any(node is not None and node.has_pages for node in nodes)
 
     async def pages_back(self, by: KernelCache, inode: Inode) -> None:
+        """Have other connections than *by* write back and drop their pages of a file."""
         owner = self.page_owners.of(inode)
         if owner is not None:
             await owner.take(inode, by)
@@ -114,12 +125,17 @@ class Connections:
     # -- what the kernel may cache
 
     def _first(self, tree_id: str) -> KernelCache | None:
-        """The oldest connection that shows that branch alone."""
+        """Return the oldest connection that shows only that branch."""
         those = self._alone.get(tree_id)
         return those[0] if those else None
 
     def caches(self, connection: KernelCache, view: TreeView, tree: Tree) -> bool:
-        """Whether names of that tree may be cached in that view: in one alone, of a branch that may change."""
+        """Return whether the kernel may cache names of a tree in a view.
+
+        Of a branch that can change, one view may: the oldest connection that shows only that branch; else the caller-dependent
+        view, while every caller sees that branch; else ``.agentfs/branches/NAME``, unless that is the default branch or one in
+        ``bound_to``.
+        """
         if tree.read_only and view.tree_id:
             return True
         first = self._first(tree.id)
@@ -130,7 +146,7 @@ class Connections:
         return tree.id != self.overlay.default_id and tree.id not in self.bound_to
 
     def before_binding(self, branch_id: str) -> None:
-        """Processes may see that branch through the caller-dependent view from now on. Wait for settled()."""
+        """Before a process sees a branch in the caller-dependent view: expire names cached elsewhere. Await settled()."""
         if branch_id not in self.bound_to and branch_id != self.overlay.default_id:
             self.bound_to.add(branch_id)
             for connection in self.all:
@@ -138,14 +154,14 @@ class Connections:
                     connection.forget_names_of(branch_id)
 
     def caches_attributes(self, connection: KernelCache, tree: Tree) -> bool:
-        """Likewise of a file's attributes, which belong to no view."""
+        """Return whether the kernel may cache attributes of a tree's files, which all views of a connection share."""
         first = self._first(tree.id)
         return first is None or first is connection or tree.read_only
 
     # -- changes in a branch
 
     def changed(self, parent: DirNode | None, directory: Inode, names: tuple[bytes, ...]) -> Owed:
-        """Has every place other than *parent* look again that may have cached these names; whom the answer has to wait for."""
+        """Expire these names in all views but at *parent*, the node of the change; return what to wait for."""
         owed: Owed = {}
         for connection in self.all:
             for view in connection.nodes.cached_views_of(directory.tree.id):
@@ -155,7 +171,7 @@ class Connections:
         return owed
 
     def file_changed(self, by: KernelCache | None, inode: Inode, *, data: bool) -> Owed:
-        """Likewise for one file's attributes or data, on connections other than *by*."""
+        """Expire a file's attributes, or pages if *data*, on connections other than *by*; return what to wait for."""
         owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None
@@ -169,8 +185,11 @@ class Connections:
         return owed
 
     async def written(self, by: KernelCache, inode: Inode, owed: Owed) -> None:
-        """Before the answer to a write, which has the kernel hold the page: two that write one page through two connections would
-        wait for each other. So whoever comes later sends the other's answer on its way."""
+        """Wait for *owed* before the answer to a write.
+
+        Until the answer the kernel holds the page's lock. Two writes to one page through two connections would wait for each
+        other, so the later write stops the wait of the earlier one, whose answer goes at once.
+        """
         others = self._writing.setdefault(inode, [])
         for connection, waiting in others:
             if connection is not by:
@@ -187,9 +206,9 @@ class Connections:
     # -- large copies
 
     async def copy_ahead(self, inode: Inode) -> None:
-        """Copies a file up in a thread, once for all who wait for it; what others write meanwhile is not lost.
+        """Copy a file up in a thread, once for all callers that wait for it. Writes that others make meanwhile are kept.
 
-        Whatever was known of the file before may be wrong afterwards: its size, for one.
+        The caller must read the file's size and other attributes again afterwards.
         """
         lock = self._copy_locks.setdefault(inode, trio.Lock())
         async with lock:
@@ -207,15 +226,15 @@ class Connections:
             finally:
                 self._copy_locks.pop(inode, None)
 
-    def passing(self, inode: Inode) -> None:
-        """Before a file is written past us: what stat shows of it must not be cached any more."""
+    def external_writer_begins(self, inode: Inode) -> None:
+        """Before a process writes to a content object without the daemon: expire the file's attributes."""
         for connection in self.all:
             node = connection.nodes.find_file(inode)
             if node is not None:
                 connection.notifier.expire_attributes_now(node.id)
 
     def copied_up(self, inode: Inode) -> None:
-        """With another mode or access list than the lower's: of that the reply to a write, say, tells the kernel nothing."""
+        """After a copy-up that changed the mode or access list: expire the attributes, since a reply to WRITE carries none."""
         for connection in self.all:
             node = connection.nodes.find_file(inode)
             views = connection.nodes.cached_views_of(inode.tree.id) if inode.is_dir else ()
@@ -224,7 +243,7 @@ class Connections:
                     connection.notifier.expire_attributes_now(known.id)
 
     def tree_replaced(self, tree: Tree) -> None:
-        """After a restore or a deletion: whatever was cached of that tree is looked up again."""
+        """After a restore or a deletion: expire what is cached of that tree."""
         is_gone = not self.overlay.refs.exists(tree.id)
         for connection in self.all:
             connection.tree_replaced(tree, is_gone=is_gone)
@@ -234,7 +253,7 @@ class Connections:
     # -- changes in the lower
 
     def watched(self, path: bytes, connection: KernelCache, node: DirNode) -> bool:
-        """Whether names in that lower directory may be cached for long at *node*: we shall hear of changes."""
+        """Have inotify watch a lower directory for *node*; return whether it does, so that its names may be cached for long."""
         if node.watched == path:
             return True
         if self.watch is None or not self.watch.watch(path):
@@ -246,10 +265,11 @@ class Connections:
         return True
 
     def is_watched(self, path: bytes, connection: KernelCache) -> bool:
-        """Whether that connection hears of changes in that lower directory."""
+        """Return whether that connection is told of changes in that lower directory."""
         return any(other is connection for other, _ in self._watchers.get(path, ()))
 
     def unwatch(self, path: bytes, connection: KernelCache, node: DirNode) -> None:
+        """Stop telling *node* of changes in a lower directory; the watch ends with its last node."""
         those = self._watchers.get(path)
         if those is None:
             return
@@ -261,7 +281,7 @@ class Connections:
                 self.watch.forget(path)
 
     def lower_changed(self) -> None:
-        """Passes on what the lower's watch has to tell."""
+        """Expire what the watch of the lower says has changed."""
         assert self.watch is not None
         for change in self.watch.news():
             if change == LOWER_LOST:
@@ -274,7 +294,7 @@ class Connections:
                     self._tell_of_lower(connection, node, change)
 
     def _lower_moved(self, path: bytes) -> None:
-        """A directory itself may be another now: its watch is gone, and all that is known of it is in doubt."""
+        """The directory may be another one now, and its watch has ended: expire all that the kernel has of it."""
         for connection, node in self._watchers.pop(path, ()):
             node.watched = None
             for inode in node.bound.values():
@@ -295,7 +315,7 @@ class Connections:
 
     @staticmethod
     def _tell_of_file(connection: KernelCache, directory: Inode, path: bytes, name: bytes) -> None:
-        """What is open is not looked up again: its attributes and pages go by themselves."""
+        """Expire a child's attributes and pages by node: the kernel does not look up again what a process has open."""
         child = directory.tree.in_memory(directory, name, path)
         node = connection.nodes.find_file(child) if child is not None else None
         if node is not None:

@@ -1,8 +1,8 @@
-"""Gives processes their working directory back after another branch looked its name up and found nothing there.
+"""Restores the working directory of processes after a process of another branch has looked up its name.
 
-The kernel keeps one dentry for a name. When a branch that has no such directory looks the name up, the kernel takes the
-dentry out of its cache, and getcwd() fails for whoever stands in it, until somebody who does see the directory looks it up by
-path again. A thread here does that at once, in the place of a process of such a branch.
+The kernel keeps one dentry for a name. When a branch that has no such directory looks the name up, the kernel takes the dentry
+out of its cache. getcwd() then fails for every process in that directory, until a process that sees the directory looks it up by
+path again. A thread here does so at once, and the daemon answers it as it would a process of that branch.
 """
 
 import os
@@ -10,11 +10,11 @@ import queue
 import threading
 import time
 
-_SETTLE_S = 0.001  # the answer that takes the dentry away must reach the kernel first
+_SETTLE_S = 0.001  # the answer that makes the kernel drop the dentry must reach it first
 
 
 class DentryReviver:
-    """Queues paths from the event loop; ``stands_in_for`` tells the handlers whose eyes the thread looks up with."""
+    """Queues paths from the event loop. ``stands_in_for`` tells handlers which branch the thread looks up for."""
 
     def __init__(self, mountpoint: str) -> None:
         self._root = os.fsencode(mountpoint)
@@ -24,17 +24,19 @@ class DentryReviver:
         self._tree_id = ""
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop the thread once its queue is empty; do not wait for it."""
         self._queue.put(None)
 
     def stands_in_for(self, tid: int) -> str | None:
-        """The tree id that a request of our own thread is about; None for anybody else's request."""
+        """Return the tree id for a request of our own thread; None for any other thread's."""
         return self._tree_id if tid == self._thread.native_id else None
 
     def look_up(self, tree_id: str, path: list[bytes]) -> None:
-        """Soon looks *path* up as a process of that branch would."""
+        """Queue a look-up of *path* as a process of that branch would make it."""
         job = (tree_id, b"/".join(path))
         if job not in self._pending:
             self._pending.add(job)
@@ -48,4 +50,4 @@ class DentryReviver:
             try:
                 os.stat(os.path.join(self._root, path), follow_symlinks=False)
             except OSError:
-                pass  # it is gone in that branch, too; or the mount is
+                pass  # the path is gone in that branch too, or the mount is

@@ -1,7 +1,7 @@
-"""Locks that a holder of a branch's mount takes on files there, for processes that came by another connection.
+"""Locks that the holder of a branch's mount takes there for processes of another connection.
 
-Each owner of a lock there is an open file description here: open file description locks and flock stand against the locks of the
-processes that see the branch through this mount, and against each other. Source: fcntl(2), flock(2).
+The holder has one open file description for each lock owner. Open file description locks and flock exclude the locks of processes
+that use the branch through this mount, and each other. Source: fcntl(2), flock(2).
 """
 
 import errno
@@ -17,7 +17,7 @@ _NOT_FOR_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY)
 
 
 class _Holder(NamedTuple):
-    """Whose lock of which file, both by the daemon's numbers; an owner's flock and ranges are apart."""
+    """A lock owner and a file, by the daemon's numbers. An owner's flock and record locks are separate."""
 
     file: int
     owner: int
@@ -25,16 +25,28 @@ class _Holder(NamedTuple):
 
 
 class HolderLocks:
-    """``root``: where the branch is mounted; ``process``: a descriptor of /proc/self."""
+    """The locks of one holder.
+
+    Args:
+        root: Where the branch is mounted.
+        process: A descriptor of /proc/self.
+    """
 
     def __init__(self, root: str, process: int) -> None:
         self._root, self._process = root, process
         self._files: dict[_Holder, int] = {}
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Does what ``do`` says: hold, test or release. {"conflict": ...} when another lock stands against it. OSError.
+        """Hold, test or release a lock, as ``do`` says.
 
-        ``path`` and ``ino`` say where the file is; ``path`` is "" where nobody can tell, as of a file that was removed.
+        Args:
+            message: What BranchLocks sends. ``path`` and ``ino`` name the file; ``path`` is "" for a file without a name.
+
+        Returns:
+            {"conflict": [kind, first, last]} if another lock conflicts, else {}.
+
+        Raises:
+            OSError: ESTALE, the path has another file; ENOLCK, the file has no name; what open(2) or fcntl(2) gives.
         """
         holder = _Holder(message["file"], message["owner"], message["flock"])
         start, end, kind = message["start"], message["end"], message["kind"]
@@ -53,7 +65,7 @@ class HolderLocks:
         if fd is not None:
             return fd
         known = next((fd for other, fd in self._files.items() if other.file == holder.file), None)
-        if known is not None:  # whatever became of its name
+        if known is not None:  # open already, so its name does not matter
             fd = _open(f"fd/{known}", holder.flock, dir_fd=self._process)
         elif path:
             fd = _open(os.path.join(self._root, path), holder.flock, os.O_NOFOLLOW)
@@ -83,7 +95,7 @@ class HolderLocks:
 
 
 def _open(path: str, flock: bool, flags: int = 0, dir_fd: int | None = None) -> int:
-    """For writing where a write lock needs it and that is permitted: no program can be run that is open for writing."""
+    """Open a file, for writing where permitted, since a write lock needs it; a running program cannot be (ETXTBSY)."""
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     if not flock:
         try:
@@ -104,7 +116,7 @@ def _hold_flock(fd: int, kind: int) -> dict[str, Any]:
 
 def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
     if kind == fcntl.F_WRLCK and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-        kind = fcntl.F_RDLCK  # nobody else may open it for writing either: this keeps out whoever had it open before
+        kind = fcntl.F_RDLCK  # no process can open it for writing now; a read lock excludes those that opened it before
     try:
         fcntl.fcntl(fd, _F_OFD_SETLK, _packed(kind, start, end))
     except BlockingIOError:
@@ -113,15 +125,15 @@ def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
 
 
 def _ask(fd: int, start: int, end: int, kind: int) -> tuple[int, int, int] | None:
-    """The kind and range of what stands against a lock, if anything does."""
-    found, _, first, length, _ = _FLOCK.unpack(fcntl.fcntl(fd, _F_OFD_GETLK, _packed(kind, start, end)))
-    if found == fcntl.F_UNLCK:
+    """Return the kind and range of a conflicting lock, if there is one."""
+    held, _, first, length, _ = _FLOCK.unpack(fcntl.fcntl(fd, _F_OFD_GETLK, _packed(kind, start, end)))
+    if held == fcntl.F_UNLCK:
         return None
-    return found, first, first + length - 1 if length else _LAST
+    return held, first, first + length - 1 if length else _LAST
 
 
-def _conflict(found: tuple[int, int, int] | None) -> dict[str, Any]:
-    return {"conflict": list(found)} if found is not None else {}
+def _conflict(lock: tuple[int, int, int] | None) -> dict[str, Any]:
+    return {"conflict": list(lock)} if lock is not None else {}
 
 
 def _packed(kind: int, start: int, end: int) -> bytes:

@@ -1,6 +1,6 @@
-"""What the kernel holds of us through one connection, and how it is told to look again.
+"""What the kernel holds through one connection, and how that is expired.
 
-Knows nothing of requests. The other connections of the daemon see a connection by this alone.
+Knows nothing of requests. It is all that other connections of the daemon know of a connection.
 """
 
 from agentfsd.core.tree import Tree
@@ -28,14 +28,14 @@ class KernelCache:
         self.is_open = False
 
     def forget_names_of(self, tree_id: str) -> None:
-        """Have the kernel look up again whatever it has cached of a tree. Wait for the notifier to settle."""
+        """Expire whatever the kernel has cached of a tree. Await notifier.settled() then."""
         directories: dict[int, set[bytes]] = {}
         for view in self.nodes.cached_views_of(tree_id):
             directories |= _taken_names(view)
         self.notifier.expire_many(list(directories.items()), self.nodes.files_of(tree_id))
 
     def tree_replaced(self, tree: Tree, *, is_gone: bool) -> None:
-        """Have the kernel look up a tree again after a restore, or after its deletion (*is_gone*)."""
+        """Expire a tree after a restore, or after its deletion (*is_gone*)."""
         self.forget_names_of(tree.id)
         for inode in tree.switched_files:
             file = self.nodes.find_file(inode)
@@ -52,14 +52,14 @@ class KernelCache:
             self.nodes.uniform_id = tree_id
 
     def diverge(self) -> None:
-        """Expire all names of the caller-dependent view: callers may differ from now on. Wait for the notifier to settle."""
+        """Expire all names of the caller-dependent view: callers may differ from now on. Await notifier.settled() then."""
         if self.nodes.uniform_id:
             self.nodes.uniform_id = ""
             self.notifier.expire_many(list(_taken_names(self.nodes.top).items()), [])
 
 
 def _taken_names(view: TreeView) -> dict[int, set[bytes]]:
-    """Return, by directory node, the names that the kernel may hold of a view; the caller tells the kernel of all of them."""
+    """Take, by directory node id, the names that the kernel may hold of a view. The caller must expire all of them."""
     names: dict[int, set[bytes]] = {}
     for node in {view.root, *view.dirs.values()}:
         if node is not None:

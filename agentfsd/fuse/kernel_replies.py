@@ -1,4 +1,4 @@
-"""What the kernel is told of names and attributes, and for how long it may keep that.
+"""Answers about names and attributes, with how long the kernel may cache them.
 
 How long depends on who else may change it: see ``Connections.caches`` for names, ``_file_s`` for a file's attributes.
 """
@@ -17,7 +17,7 @@ _MOST_MARKS = 1 << 19  # below bit 51: numbers stay below 2^53
 
 
 class KernelReplies:
-    """Of one connection."""
+    """Builds the answers of one connection."""
 
     def __init__(self, connections: Connections, cache: KernelCache) -> None:
         self._connections, self._cache = connections, cache
@@ -45,7 +45,7 @@ class KernelReplies:
         return self._connections.caches(self._cache, view, tree)
 
     def watch(self, parent: DirNode, directory: Inode) -> None:
-        """Before a directory's names are read: have changes of the lower reported, so that the names may be cached."""
+        """Before a directory's names are read: watch the lower directory, so that the names may be cached for long."""
         if (
             directory.lower_path is not None
             and parent.watched != directory.lower_path
@@ -65,7 +65,7 @@ class KernelReplies:
             entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
             if isinstance(node, DirNode):
                 if not inode.id and node.watched != inode.lower_path:
-                    attributes = None  # what was read before the watch may be old
+                    attributes = None  # read before the watch began, so perhaps out of date
                 attr_s = self._directory_s(node, inode)
             else:
                 attr_s = self._file_s(inode)
@@ -104,7 +104,7 @@ class KernelReplies:
     def _file_s(self, inode: Inode) -> float:
         """Return how long the attributes of a file may be cached, whichever name it was reached by."""
         if inode in inode.tree.external_writers or not self._connections.caches_attributes(self._cache, inode.tree):
-            return NOW_S  # somebody changes it past us, or through another connection
+            return NOW_S  # a process writes the content object itself, or another connection caches it
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S
         if inode.linked or inode.lower_path is None:

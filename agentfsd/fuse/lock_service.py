@@ -1,7 +1,8 @@
-"""Locks of files that connections hand to the daemon: granted by core/file_locks.py, waited for, held by peers as well.
+"""File locks that connections hand to the daemon: one table for all (core/file_locks.py), waiters, and lock peers.
 
-A *peer* stands for a connection whose kernel keeps its locks to itself. What is granted here is held there too, so that the two
-exclude each other. Whatever concerns one file takes turns while a peer is asked; without a peer nothing here awaits.
+A *peer* stands for a zero-message connection. That connection sends no FLUSH or RELEASE, so the daemon would not learn when its
+locks end, and its kernel keeps them. Each lock that the table grants is also taken through the peer, so that the two sides
+exclude each other. Requests for one file take turns while a peer is asked; without a peer nothing here awaits.
 """
 
 import errno
@@ -19,11 +20,11 @@ from agentfsd.core.tree import Inode, Tree
 
 log = logging.getLogger(__name__)
 
-_FIRST_DELAY_S, _LAST_DELAY_S = 0.005, 0.050  # between two questions to a peer that refuses: it cannot tell us when to come back
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.005, 0.050  # between two attempts at a peer, which cannot tell us when a lock is free
 
 
 class LockConflict(NamedTuple):
-    """A lock that stands against another, of kind READ or WRITE; ``pid`` is 0 where nobody knows."""
+    """A conflicting lock of kind READ or WRITE; ``pid`` is 0 where it is not known."""
 
     start: int
     end: int
@@ -32,23 +33,23 @@ class LockConflict(NamedTuple):
 
 
 class LockPeer(Protocol):
-    """Where locks of one branch are held as well. Owners are opaque numbers; a flock and the ranges of one number are apart.
+    """Holds locks of one branch on another connection. Owners are opaque numbers; an owner's flock and ranges are separate.
 
     ``kind`` is F_RDLCK or F_WRLCK, ``end`` inclusive. An OSError of hold() or test() becomes the locker's errno.
     """
 
     async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
-        """Tries, without waiting; None when it is held. Held already, in part or as another kind: becomes as asked."""
+        """Try to take a lock without waiting; return the conflict, if any. A lock that the owner has there is replaced."""
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
-        """Of what is held in that range; nothing is wrong with a range or an owner that holds nothing."""
+        """Release what the owner holds in that range, if anything."""
 
     async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
-        """What would stand against a range."""
+        """Return a lock that conflicts with a range, if there is one."""
 
 
 class RefusedLock(NamedTuple):
-    """A lock that a new peer could not hold, because somebody there has it."""
+    """A lock that a new peer could not take, because a process there has a conflicting one."""
 
     inode: Inode
     lock: Lock
@@ -56,7 +57,12 @@ class RefusedLock(NamedTuple):
 
 
 class LockService:
-    """Of one overlay, for all connections that hand theirs over. ``start`` runs a task beside the requests; the mount sets it."""
+    """The locks of one overlay, for all connections that hand theirs to the daemon.
+
+    Attributes:
+        table: The locks that are held, and who waits for which.
+        start: Runs a task beside the requests; the mount sets it.
+    """
 
     def __init__(self) -> None:
         self.table = LockTable()
@@ -64,12 +70,12 @@ class LockService:
         self._peers: dict[str, LockPeer] = {}
         self._turns: WeakKeyDictionary[Any, trio.Lock] = WeakKeyDictionary()
         self._pursuing: set[Waiter] = set()
-        self._mortal: dict[int, set[int]] = {}  # by process: owners of whose closes we may not be told
+        self._mortal: dict[int, set[int]] = {}  # by process id: lock owners that we watch the process for, see ends_with()
 
     # -- peers
 
     async def attach_peer(self, tree_id: str, peer: LockPeer) -> list[RefusedLock]:
-        """From now on the locks of a branch are held there as well, also those that are held now; which of these could not be."""
+        """Take the locks of a branch through a peer too, from now on and those held now; return those that it refuses."""
         self._peers[tree_id] = peer
         refused = []
         for file in self.table.files():
@@ -91,10 +97,11 @@ class LockService:
         return refused
 
     def detach_peer(self, tree_id: str) -> None:
-        """It has gone, and what it held with it. Who waited for somebody there is granted the lock at the next attempt."""
+        """Detach a peer that has gone, and its locks with it. A waiter that it refused gets the lock at its next attempt."""
         self._peers.pop(tree_id, None)
 
     def has_peer(self, file: Hashable) -> bool:
+        """Return whether locks of a file are taken through a peer too."""
         return bool(self._peers) and self._peer_of(file) is not None
 
     def _peer_of(self, file: Hashable) -> LockPeer | None:
@@ -106,7 +113,7 @@ class LockService:
     # -- asking
 
     async def test_peer(self, file: Hashable, wanted: LockRequest) -> LockConflict | None:
-        """F_GETLK, where nobody in the table stands against it."""
+        """Answer F_GETLK for a lock that conflicts with none in the table: return the peer's conflict, if any."""
         peer = self._peer_of(file)
         if peer is None or not isinstance(file, Inode):
             return None
@@ -116,7 +123,7 @@ class LockService:
     # -- getting and giving back
 
     def set_now(self, file: Hashable, wanted: LockRequest) -> Awaitable[None] | None:
-        """F_SETLK, or LOCK_NB: EAGAIN. To be awaited where there is a peer."""
+        """Answer F_SETLK or LOCK_NB. Return an awaitable where there is a peer. BlockingIOError (EAGAIN) on a conflict."""
         if self.has_peer(file):
             return self._set_with_peer(file, wanted)
         if self.table.apply(file, wanted) is not None:
@@ -134,7 +141,7 @@ class LockService:
             raise BlockingIOError(errno.EAGAIN, "somebody else has it locked")
 
     async def _try(self, file: Hashable, wanted: LockRequest) -> bool:
-        """One attempt in this file's turn: the table first, then the peer; the table has it when both have."""
+        """Try once, in this file's turn: test the table, take the lock at the peer, then enter it in the table."""
         peer = self._peer_of(file)
         granted = self.table.test(file, wanted) is None
         if granted and peer is not None and isinstance(file, Inode):
@@ -145,7 +152,7 @@ class LockService:
                 if not file.tree.detached:
                     conflict = await peer.hold(file, wanted.owner, wanted.start, wanted.end, wanted.kind, wanted.flock)
                 granted = conflict is None
-        if granted and self.table.apply(file, wanted) is not None:  # somebody was faster, while the peer went
+        if granted and self.table.apply(file, wanted) is not None:  # the table changed while the peer was asked
             granted = False
             if peer is not None and isinstance(file, Inode):
                 await _released(peer, file, wanted.owner, wanted.start, wanted.end, wanted.flock)
@@ -154,7 +161,7 @@ class LockService:
         return granted
 
     def wait(self, waiter: Waiter) -> None:
-        """F_SETLKW: the waiter is answered now or later; EDEADLK where it would wait for itself."""
+        """Answer F_SETLKW through the waiter, now or later; EDEADLK where it would wait for itself."""
         file, wanted = waiter.file, waiter.wanted
         if self.has_peer(file):
             if wanted.flock or self.table.test(file, wanted) is None:
@@ -169,7 +176,7 @@ class LockService:
 
     def _queue(self, waiter: Waiter) -> None:
         if self.table.would_deadlock(waiter.file, waiter.wanted) and not procfs.locks_open_file(waiter.tid):
-            waiter.finish(errno.EDEADLK)  # open file description locks belong to nobody who could wait for himself
+            waiter.finish(errno.EDEADLK)  # not for open file description locks, whose owner is no process
             return
         lost = self.table.lose_flock(waiter.file, waiter.wanted)
         self.table.enqueue(waiter)
@@ -177,7 +184,7 @@ class LockService:
             self._wake(waiter.file)
 
     async def _pursue(self, waiter: Waiter) -> None:
-        """Until it is granted, or waits for somebody in the table, or was interrupted."""
+        """Repeat the attempt until the lock is granted, the waiter is queued in the table, or a signal interrupts it."""
         delay_s = _FIRST_DELAY_S
         self._pursuing.add(waiter)
         try:
@@ -188,7 +195,7 @@ class LockService:
             self._pursuing.discard(waiter)
 
     async def _pursue_once(self, waiter: Waiter) -> bool:
-        """Whether to ask again."""
+        """Try once; return whether to try again."""
         async with self._turn(waiter.file):
             if waiter.done:
                 return False
@@ -201,7 +208,7 @@ class LockService:
         return not waiter.done
 
     async def _ask(self, waiter: Waiter) -> None:
-        """What was granted meanwhile is not taken back: an interruption comes too late then."""
+        """Try once and answer the waiter. A lock that is granted stays so, even if an interrupt came meanwhile."""
         waiter.busy = True
         try:
             granted = await self._try(waiter.file, waiter.wanted)
@@ -216,16 +223,16 @@ class LockService:
             waiter.finish(errno.EINTR)
 
     def interrupt(self, waiter: Waiter, code: int = errno.EINTR) -> None:
-        """A signal came, or the process is being killed."""
+        """Answer a waiter with an errno: it has a signal, or its connection or branch has gone."""
         waiter.interrupted = True
         if not waiter.busy:
             self.table.leave(waiter)
             waiter.finish(code)
 
     def _wake(self, file: Hashable) -> None:
-        """After anything of a file was given back: who waits for it is served in turn.
+        """After a lock of a file was released: grant waiting locks in their order.
 
-        And from the first again after each, since being granted can give back, too: a write lock becomes a read lock.
+        Start from the first waiter again after each, since a grant can release too: a write lock becomes a read lock.
         """
         if self.has_peer(file):
             if next(self._ready(file), None) is not None:
@@ -237,7 +244,7 @@ class LockService:
             waiter.finish(0)
 
     async def _serve(self, file: Hashable) -> None:
-        """The same where there is a peer. Whoever is refused there asks again by itself."""
+        """Do the same where there is a peer. A waiter that the peer refuses tries again by itself."""
         served = False
         async with self._turn(file):
             for waiter in self.table.waiters(file):
@@ -257,15 +264,15 @@ class LockService:
     # -- ends
 
     def drop_ranges(self, file: Hashable, owner: int) -> Awaitable[None] | None:
-        """The owner has closed a descriptor of that file: POSIX takes all its record locks of it away."""
+        """Drop all record locks of an owner that has closed a descriptor of the file, as POSIX says; await what is returned."""
         return self._drop(file, lambda lock: lock.owner == owner and not lock.flock)
 
     def drop_handle(self, file: Hashable, handle: object) -> Awaitable[None] | None:
-        """The last descriptor of an open has gone."""
+        """Drop the locks taken through an open whose last descriptor was closed; await what is returned."""
         return self._drop(file, lambda lock: lock.handle is handle)
 
     def _drop(self, file: Hashable, chosen: Callable[[Lock], bool]) -> Awaitable[None] | None:
-        """To be awaited where there is a peer that holds some of it."""
+        """Drop the chosen locks; return an awaitable if a peer holds some of them."""
         if file not in self.table:
             return None
         if self.has_peer(file):
@@ -286,7 +293,7 @@ class LockService:
                 await _released(peer, file, lock.owner, lock.start, lock.end, lock.flock)
 
     def tree_gone(self, tree: Tree) -> None:
-        """A branch was deleted: whoever waits there is told, and nothing is held any more."""
+        """Drop all locks of a deleted branch; answer its waiters with ESTALE."""
         self._peers.pop(tree.id, None)
         for waiter in list(self._pursuing):
             if isinstance(waiter.file, Inode) and waiter.file.tree is tree:
@@ -297,13 +304,13 @@ class LockService:
                     self.interrupt(waiter, errno.ESTALE)
                 self.table.drop(file, lambda lock: True)
 
-    # -- processes of whose closes we are not told
+    # -- processes whose closes we do not learn of
 
     def ends_with(self, tid: int, pid: int, owner: int) -> None:
-        """A range was granted through an open of which only the last close is told: it goes with its process at the latest.
+        """Drop an owner's record locks when its process ends: they came through an open whose closes send no FLUSH.
 
-        Not so an open file description lock: whoever else has that description goes on to hold it. The number of an owner that
-        has gone is soon another's, so what goes is told by owner and process.
+        An open file description lock does not end with the process, since another process may have the description. The kernel
+        soon reuses the number of an owner that has gone, so the locks are chosen by owner and process.
         """
         owners = self._mortal.get(pid)
         if (owners is not None and owner in owners) or procfs.locks_open_file(tid):
@@ -318,7 +325,7 @@ class LockService:
         fd = procfs.pidfd(pid, thread=False)
         if fd < 0 and procfs.read(pid) is not None:
             self._mortal.pop(pid)
-            log.warning("no descriptor to watch process %d: its locks last until its files are closed", pid)
+            log.warning("process %d cannot be watched: its locks last until its files are closed", pid)
             return
         try:
             if fd >= 0:
@@ -334,7 +341,7 @@ class LockService:
 
 
 async def _released(peer: LockPeer, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
-    """A peer that cannot release has gone, or will hear of it: what was granted here must not stay because of it."""
+    """Release at a peer; log a failure, which must not keep the lock in our table."""
     try:
         await peer.release(inode, owner, start, end, flock)
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""One mount and all its connections: the one at the mount point, and those that show one branch to one `run`."""
+"""One mount and all its connections: the one at the mount point, and one for each branch that `agentfsd run` uses."""
 
 import errno
 import logging
@@ -31,11 +31,18 @@ log = logging.getLogger(__name__)
 IO_MODES = ("auto", "zero-message", "passthrough", "cached")
 _BEST: native.IoMode = "zero-message"
 _MAPS_S = 2.0
-_map_readers = trio.CapacityLimiter(16)  # those that hang take no thread from others
+_map_readers = trio.CapacityLimiter(16)  # a limit of its own: readers that hang take no thread from other work
 
 
 class FuseMount:
-    """``kind`` and ``why`` tell which session serves the mount point, and why that one."""
+    """A mount and its connections.
+
+    Attributes:
+        kind: The session that serves the mount point, "native" or "pyfuse3"; "" before mount().
+        why: Why that one, or which protocol version it uses.
+        main: The connection at the mount point.
+        runs: The connections of single branches.
+    """
 
     def __init__(
         self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None,
@@ -65,14 +72,19 @@ class FuseMount:
     # -- beginning
 
     def mount(self) -> None:
-        """OSError with a sentence when the kernel or fusermount3 refuses."""
+        """Mount with the session that was asked for; "auto" falls back to pyfuse3.
+
+        Raises:
+            OSError: The kernel or fusermount3 refuses; the text says why.
+            native.Unsupported: The native session was asked for, and this kernel's FUSE does not support it.
+        """
         if self._wanted != "pyfuse3":
             try:
                 self._mount_native()
             except (native.Unsupported, OSError) as exc:
                 if self._wanted == "native":
                     raise
-                log.warning("the native session is not to be had (%s): pyfuse3 takes its place", exc)
+                log.warning("the native session is not available (%s): using pyfuse3", exc)
                 self.why = f"the native session is not to be had: {exc}"
             else:
                 assert self._native is not None
@@ -83,7 +95,7 @@ class FuseMount:
         self.kind, self.why = "pyfuse3", self.why or "asked for"
 
     def _libfuse_session(self) -> "Pyfuse3Session":
-        """Imported only here: the native session also works where libfuse is missing."""
+        """Return a pyfuse3 session. pyfuse3 is imported only here, so that the native session works where libfuse is missing."""
         try:
             from agentfsd.fuse.pyfuse3_session import Pyfuse3Session
         except ImportError as exc:
@@ -104,7 +116,7 @@ class FuseMount:
     # -- connections that show one branch
 
     def _options_in_force(self) -> frozenset[str]:
-        """Those that the mount point has by now: somebody may have remounted it."""
+        """Return the mount point's present options, which a remount may have changed."""
         mounted = mount_table.mount_at(self._mountpoint)
         return mounted.options if mounted is not None else self._options
 
@@ -124,7 +136,7 @@ class FuseMount:
         return session
 
     async def start_holder(self) -> None:
-        """Soon after the mount: the first run need not wait for it."""
+        """Start the mount holder's server soon after the mount, so that the first run need not wait for it."""
         try:
             await self._branch_mounts.start()
         except OSError as exc:
@@ -142,14 +154,14 @@ class FuseMount:
             self.main.cache.diverge()
 
     def unite(self) -> None:
-        """Call now and then: when nobody is bound to another branch any more, names may be cached again."""
+        """Let the caller-dependent view cache names again once no process is bound to another branch. Call periodically."""
         default_id = self.connections.overlay.default_id
         self.connections.bound_to &= self.connections.bindings.branches()
         if not self.main.nodes.uniform_id and not self.connections.bindings.sees_other_than(default_id):
             self.main.cache.unite(default_id)
 
     async def serve(self) -> None:
-        """Answers requests until the file system is unmounted and no other connection is left, or terminate() is called."""
+        """Answer requests until the mount point is unmounted and no run needs a connection, or until terminate()."""
         self._reviver.start()
         try:
             async with trio.open_nursery() as nursery:
@@ -171,19 +183,22 @@ class FuseMount:
         return self._terminated or (main_ended and (not len(self._reactor) or self.runs.is_idle()))
 
     def terminate(self) -> None:
-        """Asks serve() to return; the mount stays until close()."""
+        """Ask serve() to return. The mount stays until close()."""
         self._terminated = True
         self._reactor.wake()
         if self._libfuse is not None:
             self._libfuse.terminate()
 
     async def settled(self) -> None:
-        """Returns when the kernel has taken every notification of what changed so far."""
+        """Wait until the kernel has taken every notification that was queued so far."""
         await self.connections.settled()
 
     def pages_back_soon(self, inode: Inode, patience_s: float) -> bool:
-        """Whether the kernel gives back a file's pages, so that we have what was changed in mappings, within that time on each
-        connection; the event loop waits. Where it has none this costs nothing."""
+        """Have each connection write back and drop its pages of a file, and block the event loop meanwhile.
+
+        Returns:
+            False if a connection takes longer than *patience_s*. True at once if none has pages.
+        """
         asked = []
         for connection in self.connections.all:
             node = connection.nodes.find_file(inode)
@@ -197,7 +212,11 @@ class FuseMount:
         return True
 
     def close(self, *, unmount: bool) -> None:
-        """Ends all connections. *unmount* only while the mount is there: whatever is on top goes."""
+        """End all connections.
+
+        Args:
+            unmount: Unmount the mount point too. Pass True only while our mount is there: whatever is on top is unmounted.
+        """
         if self._libfuse is not None:
             self._libfuse.close(unmount=unmount)
         if self._native is not None:
@@ -208,12 +227,16 @@ class FuseMount:
         self._branch_mounts.close()
 
     async def flush_mapped(self, branch_id: str | None) -> None:
-        """Has the pages written back that processes have mapped for writing on connections of their own branch."""
+        """Have the kernel write back dirty pages of shared mappings, on connections that show one branch.
+
+        Args:
+            branch_id: The branch; None for all.
+        """
         for cache in self.connections.all:
             tree_id = cache.tree_id
             if not tree_id or branch_id not in (None, tree_id) or not cache.device:
                 continue
-            pids = [found.pid for found in self.connections.bindings.bindings() if found.branch_id == tree_id]
+            pids = [process.pid for process in self.connections.bindings.bindings() if process.branch_id == tree_id]
             mapped = await _mapped_for_writing(pids, cache.device)
             for node in cache.nodes.files() if mapped != set() else ():
                 if node.has_pages if mapped is None else node.inode.ino in mapped:
@@ -222,16 +245,16 @@ class FuseMount:
 
     @property
     def writers(self) -> int:
-        """Files that are open for writing, as far as we are told."""
+        """How many files are open for writing, as far as the kernel tells us of opens."""
         return sum(cache.handles.writers for cache in self.connections.all)
 
     def sessions(self) -> list[tuple[str, str, str]]:
-        """Branch id ("" for the mount point's), kind of session and io of each connection."""
-        found = [("", "pyfuse3", "cached")] if self._libfuse is not None else []
-        return found + [(session.connection.cache.tree_id, session.kind, session.io) for session in self._reactor.sessions()]
+        """Return (branch id, kind of session, io) of each connection; the branch id is "" for the mount point's."""
+        main = [("", "pyfuse3", "cached")] if self._libfuse is not None else []
+        return main + [(session.connection.cache.tree_id, session.kind, session.io) for session in self._reactor.sessions()]
 
     def measure(self) -> dict[str, int]:
-        """What the kernel has of us."""
+        """Return how many nodes, handles, connections and pending notifications there are."""
         return {
             "notifications": sum(cache.notifier.waiting for cache in self.connections.all),
             "connections": len(self.connections.all),
@@ -241,13 +264,13 @@ class FuseMount:
 
 
 async def _mapped_for_writing(pids: list[int], device: int) -> set[int] | None:
-    """See process_info.mapped_for_writing; None when nobody can tell.
+    """Return the inode numbers that these processes have mapped for writing; None if that takes longer than _MAPS_S.
 
-    In a thread: the table of a process's mappings may be locked while it waits for a mapped file of somebody's, for ever perhaps.
+    A thread reads /proc: the kernel locks a process's mappings while the process faults on a mapped file, perhaps for ever.
     """
     with trio.move_on_after(_MAPS_S):
         return await trio.to_thread.run_sync(
             process_info.mapped_for_writing, pids, device, abandon_on_cancel=True, limiter=_map_readers
         )
-    log.warning("a process's mappings cannot be read: every file that the kernel has pages of is written back")
+    log.warning("reading the mappings of processes takes too long: writing back every file that the kernel has pages of")
     return None

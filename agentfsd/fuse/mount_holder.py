@@ -1,11 +1,11 @@
-"""Holds the mounts of branches for the daemon, in processes of their own: ``python -m agentfsd.fuse.mount_holder FD``.
+"""Processes that hold the mounts of branches for the daemon: ``python -m agentfsd.fuse.mount_holder FD``.
 
 The daemon cannot enter a mount namespace, since it has threads and serves the mount point. So this process forks one *holder* for
 each branch that runs use. A holder enters namespaces of its own, mounts the branch's FUSE file system there, and makes one more
-mount of it for each `agentfsd run` of that branch. So all of them share one connection, with its caches, maps and locks.
+mount of it for each `agentfsd run` of that branch. So all runs share one connection, with its caches, mappings and locks.
 
-It knows nothing of branches, and serves no request of the kernel: the connection's descriptor goes to the daemon. Everything ends
-with the sockets to the daemon: a holder's mount goes, what runs have of it stays.
+A holder knows nothing of branches and answers no request of the kernel: it sends the connection's descriptor to the daemon. It
+ends when the daemon closes its socket. Its mount then goes; the mounts of runs stay.
 """
 
 import contextlib
@@ -24,20 +24,21 @@ MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
 
 _PR_SET_NAME = 15  # prctl(2)
-_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to its whole group; we end with it
+_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # we end with our socket instead
 
 
 def encode(message: dict[str, Any]) -> bytes:
+    """Return a message as it is sent."""
     return json.dumps(message).encode()
 
 
 def send(connection: socket.socket, body: bytes, descriptors: list[int] | None = None) -> None:
-    """One message, with the descriptors that go along."""
+    """Send one message with descriptors."""
     socket.send_fds(connection, [body], descriptors or [])
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """One message and the descriptors that came along, close-on-exec; None when the other end has gone."""
+    """Receive one message and its descriptors, close-on-exec; the message is None once the other end has closed."""
     body, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 4)
     for fd in descriptors:
         os.set_inheritable(fd, False)
@@ -45,7 +46,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]
 
 
 def _serve(daemon: socket.socket) -> None:
-    """Forks a holder for each request, and sends the daemon the socket to it."""
+    """Fork a holder for each request; send the daemon the socket to it."""
     while (message := receive(daemon)[0]) is not None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
@@ -58,7 +59,7 @@ def _serve(daemon: socket.socket) -> None:
 
 
 def _hold(daemon: socket.socket) -> None:
-    """The life of a holder: never returns."""
+    """Run a holder until the daemon closes its socket; never return."""
     try:
         holder = _Holder()
         while (message := receive(daemon)[0]) is not None:
@@ -76,7 +77,7 @@ def _hold(daemon: socket.socket) -> None:
 
 
 class _Holder:
-    """One branch's mount."""
+    """The mount of one branch, and the locks that are held there."""
 
     def __init__(self) -> None:
         self._place = ""
@@ -84,7 +85,7 @@ class _Holder:
         self._locks = HolderLocks("", self._process)
 
     def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Does what is asked; *descriptors* gets what goes along with the reply. OSError."""
+        """Answer a request; append the descriptors to send to *descriptors*. OSError."""
         if message["op"] == MOUNT:
             return self._mount(message["place"], frozenset(message["options"]), descriptors)
         if self._place != "/":
@@ -95,7 +96,7 @@ class _Holder:
         return {}
 
     def _mount(self, place: str, options: frozenset[str], descriptors: list[int]) -> dict[str, Any]:
-        """Over *place*, in this namespace alone. The connection goes along, and the user namespace where it is another."""
+        """Mount over *place* in a namespace of our own; send the connection, and the user namespace if it is a new one."""
         is_owner = namespaces.enter_private_mounts()
         descriptors.append(mounts.mount_fuse(place, options, is_owner or "allow_other" in options))
         self._place, self._locks = place, HolderLocks(place, self._process)
@@ -104,13 +105,14 @@ class _Holder:
         return {"device": process_info.device_at(os.getpid(), place)}
 
     def _stand_alone(self) -> None:
-        """Or what people unmount meanwhile would stay mounted here. Not before the daemon answers on the connection."""
+        """Drop all other mounts of this namespace: they would stay here after users unmount them. Needs the daemon to answer."""
         with contextlib.suppress(OSError):
             namespaces.keep_only(self._place)
             self._place, self._locks = "/", HolderLocks("/", self._process)
 
 
 def main() -> None:
+    """Serve the daemon's socket, whose descriptor is the first argument."""
     for number in _FOR_THE_DAEMON:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # holders are reaped by the kernel

@@ -1,8 +1,8 @@
-"""Whose turn it is to make a name: who was told to look again goes before others.
+"""Reserves a missing name for a thread that was told to look it up again before it makes a file.
 
-A kernel may ask to make a file under a name that another connection has just made. open(2) with O_CREAT alone is to open it then,
-so the answer is ESTALE: the kernel looks the name up anew and tries once more. Should the name be gone by then, it is kept for
-that second try, or somebody else might make it meanwhile, and the program would see ESTALE itself.
+A kernel may ask to make a file under a name that another connection has just made. open(2) with O_CREAT must then open that file.
+So the daemon answers ESTALE, and the VFS looks the name up and tries once more. If the name is gone by then, it is reserved for
+that second try. Otherwise another thread might make it meanwhile, and the VFS would return the second ESTALE to the program.
 """
 
 import errno
@@ -20,26 +20,27 @@ _Place = tuple[Inode, bytes]
 
 
 class NameReserved(Exception):
-    """The name is kept for somebody else: ask again after ``free``, or after KEPT_S."""
+    """The name is reserved for another thread. Repeat the request after over()."""
 
     def __init__(self, free: trio.Event) -> None:
         super().__init__()
         self.free = free
 
     async def over(self) -> None:
+        """Wait until the reservation has ended: KEPT_S at most."""
         with trio.move_on_after(KEPT_S):
             await self.free.wait()
 
 
 class NameReservations:
-    """Of all connections. Threads are known by their numbers: a second try comes from the same one."""
+    """The reservations of all connections. A second try comes from the same thread, so they are kept by thread id."""
 
     def __init__(self) -> None:
         self._sent_back: dict[int, tuple[_Place, float]] = {}
         self._kept: dict[_Place, tuple[int, float, trio.Event]] = {}
 
     def look_again(self, tid: int, directory: Inode, name: bytes) -> bool:
-        """After a request for a name that is there: whether the thread is to be told ESTALE. False for its second try."""
+        """After a request to make a name that exists: return whether to answer ESTALE. False for the thread's second try."""
         now, place = time.monotonic(), (directory, name)
         old = self._sent_back.pop(tid, None)
         if old is not None and old[0] == place and now - old[1] < _FORGOTTEN_S:
@@ -49,14 +50,14 @@ class NameReservations:
         self._sent_back[tid] = place, now
         return True
 
-    def looked(self, tid: int, directory: Inode, name: bytes, *, found: bool) -> None:
-        """After every look-up: the name that is missing for who was told to look again is kept for it."""
+    def looked(self, tid: int, directory: Inode, name: bytes, *, exists: bool) -> None:
+        """After each look-up: reserve a missing name for the thread if look_again() has sent it back for that name."""
         if not self._sent_back:
             return
         place, sent = (directory, name), self._sent_back.get(tid)
         if sent is None or sent[0] != place:
             return
-        if found:
+        if exists:
             del self._sent_back[tid]
         elif place not in self._kept:
             now = time.monotonic()
@@ -64,7 +65,7 @@ class NameReservations:
             self._kept[place] = tid, time.monotonic() + KEPT_S, trio.Event()
 
     def check(self, tid: int, directory: Inode, name: bytes) -> None:
-        """Before a name is made. NotYourTurn."""
+        """Call before a name is made; NameReserved while it is reserved for another thread."""
         if not self._kept:
             return
         kept = self._kept.get((directory, name))
@@ -76,10 +77,11 @@ class NameReservations:
         kept[2].set()
 
     def made(self, tid: int) -> None:
-        """After a name was made: whoever was told to look again has done it."""
+        """After a thread has made a name: its second try is over."""
         if self._sent_back:
             self._sent_back.pop(tid, None)
 
 
 def stale() -> OSError:
+    """Return ESTALE, upon which the VFS looks the name up and tries once more."""
     return OSError(errno.ESTALE, "somebody else has made that name")

@@ -1,8 +1,9 @@
 """What the kernel's node numbers stand for.
 
-In the caller-dependent view a directory's node stands for its path, the same for every branch that has a directory there,
-so that no process loses its working directory when another branch looks the same name up. It remembers, for each branch,
-which directory was found there, and follows that one when it is renamed. A file's node belongs to one branch's inode.
+In the caller-dependent view all branches that have a directory at a path share one node for it. If each had its own, the look-up
+of one branch would replace the dentry of another, and processes would lose their working directory. The node remembers which
+directory each branch has there (``bound``). When one branch removes or renames its directory, that branch gets a private node
+first, since the kernel does both for every process. A file's node belongs to one branch's inode, so that page caches never mix.
 Below ``.agentfs/branches/NAME`` and ``.agentfs/snapshots/NAME``, and on a connection that shows one branch only, every node
 belongs to that branch or snapshot alone.
 """
@@ -17,9 +18,13 @@ ROOT_NODE = 1
 
 
 class TreeView:
-    """How a part of the mount chooses the tree: ``tree_id`` for one fixed branch or snapshot, "" for the caller's.
+    """A part of the mount that chooses its tree in one way.
 
-    ``gone``: the branch or snapshot was deleted; the view lasts while the kernel holds something of it.
+    Attributes:
+        tree_id: The fixed branch or snapshot that the view shows; "" where each caller sees its own.
+        gone: The branch or snapshot was deleted. The view lasts while the kernel holds nodes of it.
+        root: The node of the view's root.
+        dirs: The node of each directory that the kernel knows.
     """
 
     __slots__ = ("dirs", "gone", "root", "tree_id")
@@ -28,11 +33,17 @@ class TreeView:
         self.tree_id = tree_id
         self.gone = False
         self.root: DirNode | None = None
-        self.dirs: dict[Inode, DirNode] = {}  # the node of each directory
+        self.dirs: dict[Inode, DirNode] = {}
 
 
 class KernelNode:
-    """``lookups`` counts what the kernel holds; at 0 the node goes."""
+    """What one node number stands for.
+
+    Attributes:
+        id: The number.
+        lookups: How many look-ups the kernel holds (nlookup). At 0 NodeTable.forget() removes the node, unless it is virtual or
+            the root of a view that is not gone.
+    """
 
     __slots__ = ("id", "lookups")
 
@@ -42,8 +53,12 @@ class KernelNode:
 
 
 class FileNode(KernelNode):
-    """Anything but a directory; its inode belongs to one tree. ``has_pages``: the kernel may have some of its content, and
-    somebody may have changed that in a mapping."""
+    """The node of anything but a directory.
+
+    Attributes:
+        inode: Its inode, which belongs to one tree.
+        has_pages: The kernel may have pages of it, perhaps with changes in a shared mapping that the daemon has not seen.
+    """
 
     __slots__ = ("has_pages", "inode")
 
@@ -54,7 +69,7 @@ class FileNode(KernelNode):
 
 
 class DirNode(KernelNode):
-    """A directory. ``bound`` holds what each tree that looked it up found there."""
+    """The node of a directory. ``bound`` has, by tree id, the directory that this tree has here, once it was looked up."""
 
     __slots__ = ("bound", "children", "name", "names", "order", "parent", "private", "view", "virtual", "watched")
 
@@ -62,15 +77,15 @@ class DirNode(KernelNode):
         super().__init__(number)
         self.view, self.parent, self.name = view, parent, name
         self.bound: dict[str, Inode] = {}
-        self.children: dict[bytes, DirNode] = {}  # caller-dependent view: nodes shared by all branches
-        self.private: dict[tuple[str, bytes], DirNode] = {}  # and those of one branch, whose directory was moved
+        self.children: dict[bytes, DirNode] = {}  # in the caller-dependent view: nodes that all branches share
+        self.private: dict[tuple[str, bytes], DirNode] = {}  # by (tree id, name): nodes of one branch
         self.names: set[bytes] = set()  # names that the kernel may hold for long
-        self.order: list[bytes] = []  # where each name stands in listings, when those of several opens are one to the kernel
-        self.watched: bytes | None = None  # the lower directory whose changes are passed on to the kernel here
+        self.order: list[bytes] = []  # keeps each name at its position, where the kernel caches one listing for several opens
+        self.watched: bytes | None = None  # the lower directory that inotify watches for this node
         self.virtual: VirtualNode | None = None  # the view root's .agentfs
 
     def path(self) -> list[bytes]:
-        """Names from the view's root to here."""
+        """Return the names from the view's root to this directory."""
         names: list[bytes] = []
         node = self
         while node.parent is not None:
@@ -81,14 +96,14 @@ class DirNode(KernelNode):
 
 
 class VirtualNode(KernelNode):
-    """A directory or file of ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
+    """A node in ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
 
     __slots__ = ("children", "kind", "name", "owner", "views")
 
     def __init__(self, number: int, kind: str, name: bytes, owner: DirNode) -> None:
         super().__init__(number)
         self.kind, self.name = kind, name
-        self.owner = owner  # the root of the view that it is part of
+        self.owner = owner  # the root of the view that it is in
         self.children: dict[bytes, VirtualNode] = {}
         self.views: dict[str, TreeView] = {}  # by tree id
 
@@ -98,16 +113,19 @@ class VirtualNode(KernelNode):
 
 
 class NodeTable:
-    """All nodes that the kernel knows."""
+    """All nodes of one connection, by number.
+
+    Args:
+        tree_id: The one branch that the connection shows; "" where each caller sees its own.
+    """
 
     def __init__(self, tree_id: str = "") -> None:
-        """*tree_id*: the one branch that is shown; "" for the caller's."""
         self._numbers = itertools.count(2)
         self._nodes: dict[int, KernelNode] = {}
         self._files: dict[Inode, FileNode] = {}
-        self._left: dict[tuple[str, object], FileNode] = {}  # of trees that were replaced, by what their data is
+        self._left: dict[tuple[str, object], FileNode] = {}  # of restored trees, by tree id and what the data is
         self._view_dirs: list[VirtualNode] = []
-        self.uniform_id = ""  # the one tree that every caller sees now, "" when callers differ
+        self.uniform_id = ""  # the tree that every caller sees now; "" while callers differ, or names must not be cached
         self.top = TreeView(tree_id)
         self.root = DirNode(ROOT_NODE, self.top, None, b"")
         self.root.lookups = 1
@@ -126,9 +144,10 @@ class NodeTable:
     def _enter(self, node: KernelNode) -> None:
         self._nodes[node.id] = node
 
-    # -- finding or making the node for what a look-up found
+    # -- the node for the result of a look-up
 
     def file(self, inode: Inode) -> FileNode:
+        """Return the node of a file; make one if the kernel knows none."""
         node = self._files.get(inode)
         if node is None:
             node = self._take_over(inode) if self._left else None
@@ -139,25 +158,25 @@ class NodeTable:
         return node
 
     def find_file(self, inode: Inode) -> FileNode | None:
-        """The node of a file, if the kernel knows one."""
+        """Return the node of a file, if the kernel knows one."""
         return self._files.get(inode)
 
     def note_pages(self, inode: Inode) -> None:
-        """Call when the kernel reads or writes content: it keeps what goes through its hands."""
+        """Note that the kernel has pages of a file. Call for each READ and WRITE: the kernel caches their content."""
         node = self._files.get(inode)
         if node is not None:
             node.has_pages = True
 
     def files(self) -> Iterator[FileNode]:
-        """Every node that is no directory."""
+        """Return every node that is not a directory."""
         return iter(list(self._files.values()))
 
     def files_of(self, tree_id: str) -> list[int]:
-        """The nodes of a tree that are no directories."""
+        """Return the ids of a tree's nodes that are not directories."""
         return [node.id for inode, node in self._files.items() if inode.tree.id == tree_id]
 
     def leave_behind(self, tree: Tree) -> None:
-        """After a restore: a file whose data is the same in the new tree keeps its node, and the kernel its pages."""
+        """After a restore: let files with the same data keep their node, and so the kernel's pages, unless they are open."""
         for inode, node in list(self._files.items()):
             if inode.tree is tree and inode.is_file and not inode.opens and inode.nlink:
                 self._left[tree.id, _data_key(inode)] = node
@@ -172,6 +191,7 @@ class NodeTable:
         return node
 
     def directory(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
+        """Return the node of the directory *inode*, which its tree has as *name* in *parent*; make one if there is none."""
         if parent.view.tree_id:
             return self._fixed_directory(parent, name, inode)
         tree_id = inode.tree.id
@@ -189,7 +209,7 @@ class NodeTable:
         return self.make_private(parent, name, inode)
 
     def make_private(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
-        """A node that only this inode's branch will see at that name."""
+        """Make a node that only this inode's branch sees at that name."""
         node = parent.private[(inode.tree.id, name)] = self._new_directory(parent, name)
         self.bind(node, inode)
         return node
@@ -198,8 +218,8 @@ class NodeTable:
         view = parent.view
         node = view.dirs.get(inode)
         if node is None:
-            # After a restore the same path is another inode: the node that stood there goes on, or a process would
-            # lose its working directory.
+            # After a restore the same path has another inode. It keeps the node, or processes there would lose their
+            # working directory.
             node = parent.children.get(name)
             old = node.bound.get(view.tree_id) if node is not None else None
             if node is None or (old is not None and not old.tree.detached):
@@ -214,7 +234,7 @@ class NodeTable:
 
     @staticmethod
     def bind(node: DirNode, inode: Inode) -> None:
-        """Makes a node stand for *inode* in its tree."""
+        """Make a node stand for *inode* in its tree."""
         dirs, tree_id = node.view.dirs, inode.tree.id
         old = node.bound.get(tree_id)
         if old is not inode:
@@ -229,7 +249,7 @@ class NodeTable:
         return node
 
     def view_root(self, virtual: VirtualNode, tree: Tree) -> DirNode:
-        """The root of a fixed view, as found in ``branches`` or ``snapshots``."""
+        """Return the root node of one tree's view below ``branches`` or ``snapshots``; make it if there is none."""
         view = virtual.views.get(tree.id)
         if view is None or view.root is None:
             view = virtual.views[tree.id] = TreeView(tree.id)
@@ -239,6 +259,7 @@ class NodeTable:
         return view.root
 
     def virtual_child(self, owner: DirNode, parent: VirtualNode | None, name: bytes, kind: str) -> VirtualNode:
+        """Return a node of ``.agentfs`` in the view whose root is *owner*; *parent* None for ``.agentfs`` itself."""
         if parent is None:
             if owner.virtual is None:
                 owner.virtual = VirtualNode(next(self._numbers), kind, name, owner)
@@ -253,7 +274,7 @@ class NodeTable:
         return node
 
     def views_of(self, tree_id: str) -> Iterator[TreeView]:
-        """The fixed views of one tree."""
+        """Return the views that show one tree to every caller."""
         if self.top.tree_id == tree_id:
             yield self.top
         for node in self._view_dirs:
@@ -261,13 +282,13 @@ class NodeTable:
                 yield node.views[tree_id]
 
     def cached_views_of(self, tree_id: str) -> Iterator[TreeView]:
-        """The views in which the kernel may hold names of a tree: the fixed ones, and the caller's while all see one branch."""
+        """Return the views where the kernel may cache names of a tree: also the caller-dependent one while all callers see it."""
         if self.top.tree_id == "" and self.uniform_id == tree_id:
             yield self.top
         yield from self.views_of(tree_id)
 
     def drop_views(self, tree_id: str) -> None:
-        """After a branch or snapshot was deleted."""
+        """Drop the views of a branch or snapshot that was deleted."""
         for node in self._view_dirs:
             view = node.views.pop(tree_id, None)
             if view is not None and view.root is not None:
@@ -278,7 +299,11 @@ class NodeTable:
     # -- following what the kernel does
 
     def forget(self, number: int, count: int) -> Inode | DirNode | None:
-        """The kernel holds *count* look-ups less; the file or directory that it knows no more, if any."""
+        """Take *count* look-ups off a node.
+
+        Returns:
+            The file's inode, or the directory's node, if the kernel has forgotten it; else None.
+        """
         node = self._nodes.get(number)
         if node is None or number == ROOT_NODE:
             return None
@@ -298,18 +323,18 @@ class NodeTable:
         return None
 
     def _forget_directory(self, node: DirNode) -> None:
-        """The kernel forgets children before their parent, except those that were unhashed: they keep their chain."""
+        """Remove a directory's node. The kernel forgets children first, except unhashed ones, which keep their ``parent``."""
         if node.view.root is node and not node.view.gone:
-            return  # cheap, and keeps the numbers of a branch's root stable
+            return  # we keep it, so that the root of a branch keeps its number
         del self._nodes[node.id]
         parent = node.parent
         if parent is not None and parent.children.get(node.name) is node:
             del parent.children[node.name]
-        self._unbind(node)  # a private node stays entered in its parent: its branch must find it again
+        self._unbind(node)  # a private node stays in parent.private, where the branch's next look-up finds it
 
     @staticmethod
     def unlink_directory(node: DirNode) -> None:
-        """After rmdir, or when the kernel let go: the name leads to another node from now on."""
+        """After rmdir, or a rename onto a directory: detach its node from the name."""
         parent = node.parent
         if parent is not None:
             if parent.children.get(node.name) is node:
@@ -325,14 +350,14 @@ class NodeTable:
                 del node.view.dirs[inode]
 
     def seen(self, parent: DirNode, name: bytes, tree_id: str) -> DirNode | None:
-        """The directory node that a branch has at that name now, if the kernel knows one."""
+        """Return the directory node that a branch has at that name now, if the kernel knows one."""
         if parent.view.tree_id:
             return parent.children.get(name)
         node = parent.private.get((tree_id, name)) or parent.children.get(name)
         return node if node is not None and tree_id in node.bound else None
 
     def other_branch_at(self, parent: DirNode, name: bytes, tree_id: str) -> str | None:
-        """A branch, other than that one, which has a directory at that name through the node that all share."""
+        """Return another branch than *tree_id* that has a directory at that name through the shared node, if there is one."""
         shared = parent.children.get(name)
         if shared is None or shared.lookups <= 0:
             return None
@@ -342,7 +367,7 @@ class NodeTable:
         return None
 
     def moved(self, node: DirNode, tree_id: str, parent: DirNode, name: bytes) -> None:
-        """After rename: the kernel has moved the node's dentry."""
+        """Move a directory's node after a rename, as the kernel has moved its dentry."""
         old = node.parent
         assert old is not None
         private = old.private.get((tree_id, node.name)) is node
@@ -358,11 +383,11 @@ class NodeTable:
 
 
 def _data_key(inode: Inode) -> object:
-    """What a regular file's data is: an object, or a lower file as it was."""
+    """Return a key that is equal for equal data: the content object, or the lower file and its recorded state."""
     return inode.content or (inode.lower_path, inode.lower)
 
 
 def _may_stand_for(node: DirNode, inode: Inode) -> bool:
-    """Whether a path's node can lead to *inode* in its branch: not while it follows another, live directory."""
+    """Return whether a node can stand for *inode*: not while it stands for another live directory of the same branch."""
     bound = node.bound.get(inode.tree.id)
     return bound is None or bound is inode or bound.tree is not inode.tree or bound.nlink == 0

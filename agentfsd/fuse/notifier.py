@@ -1,12 +1,13 @@
-"""Telling the kernel to look again: notifications.
+"""Notifications: tell the kernel to ask the daemon again for names, attributes, listings or pages.
 
-Whatever needs a lock that a request may hold is written by a thread: a name needs its directory's lock, the pages of a file need
-theirs, and a request that holds one may wait for us. Attributes and listings need none, and are written at once.
+A notification about a name takes the directory's lock, and one about pages takes the pages' locks. A request that holds such a
+lock may be waiting for the daemon, so a thread writes these notifications. Those about attributes and listings take no lock that
+a request holds, so the event loop writes them at once.
 
-Names are expired, never invalidated, and never by FUSE_NOTIFY_INC_EPOCH: both take a directory's dentry out of the kernel's
-cache, and with it everything that is mounted on it, in every mount namespace. An expired name is looked up at its next use, and
-stays when it leads to the same node. A look-up that was answered just before may still be on its way to a name that is expired,
-and would then have it valid for long: so each name is expired once more a little later.
+A name is expired (FUSE_EXPIRE_ONLY). Invalidating it, or FUSE_NOTIFY_INC_EPOCH, would drop the directory's dentry, and with it
+every mount on it in every mount namespace. The kernel looks an expired name up at its next use, and keeps the dentry when the
+answer has the same node. The kernel may process an earlier answer to a LOOKUP only after the notification, and would then cache
+that answer for long. So each name is expired a second time after _AGAIN_S.
 """
 
 import errno
@@ -33,36 +34,48 @@ _NOTIFY_INVAL_ENTRY = 3
 _EXPIRE_ONLY = 1  # Linux 6.2; FUSE_HAS_EXPIRE_ONLY in INIT says so
 _ATTRIBUTES_ONLY, _ALL_DATA = -1, 0
 _SETTLE_S = 10
-_ANSWER_S = 2  # how long the answer to a request waits: the last resort against a circle of requests that wait for each other
+_ANSWER_S = 2  # how long an answer waits at most: the last resort against requests that wait for each other
 _AGAIN_S = 0.1
 
-Names = tuple[int, set[bytes]]  # a directory's node, and names in it
+Names = tuple[int, set[bytes]]  # a directory's node id, and names in it
 _Item = bytes | list[Names] | list[int] | trio.Event | threading.Event | None
-Owed = dict["Notifier", int]  # how far each notifier has to come before an answer may go
+Owed = dict["Notifier", int]  # by notifier, the value of ``queued`` that it must have written before an answer may go
 
 
 class Notifier:
-    """Queues notifications from the event loop; ``settled`` waits until the kernel has taken all of them."""
+    """Sends one connection's kernel notifications, those that take locks through a queue and a thread.
+
+    Attributes:
+        expires: The kernel supports FUSE_EXPIRE_ONLY.
+        queued: How many notifications were queued so far.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._fd = -1
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread = threading.Thread(target=self._work, name="agentfsd-notify", daemon=True)
-        self.expires = False  # the kernel can expire a name without taking it out of its cache
+        self.expires = False
         self.queued = self._written = 0
 
     @property
     def waiting(self) -> int:
-        """Notifications that the kernel has not taken yet."""
+        """How many queued notifications the kernel has not taken yet."""
         return self.queued - self._written
 
     def start(self, fuse_fd: int, *, expires: bool) -> None:
+        """Start the thread. Call in the event loop; before, every notification is dropped.
+
+        Args:
+            fuse_fd: The connection's descriptor.
+            expires: The kernel supports FUSE_EXPIRE_ONLY.
+        """
         self._fd, self.expires = fuse_fd, expires
         self._token = trio.lowlevel.current_trio_token()
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop the thread once it has written what is queued; wait for it up to 10 s."""
         self._queue.put(None)
         if self._thread.is_alive():
             self._thread.join(_SETTLE_S)
@@ -71,8 +84,11 @@ class Notifier:
     # -- by the thread
 
     def expire(self, directory: DirNode, names: Collection[bytes]) -> bool:
-        """The kernel asks again for the directory's attributes and listing, and for those of *names* that it may hold: True when
-        there are any."""
+        """Expire a directory's attributes and listing at once, and queue those of *names* that the kernel may hold.
+
+        Returns:
+            True if any name was queued.
+        """
         self.expire_listing_now(directory.id)
         held = directory.names.intersection(names)
         if not held or self._fd < 0:
@@ -82,8 +98,7 @@ class Notifier:
         return True
 
     def expire_many(self, directories: list[Names], files: list[int]) -> None:
-        """Likewise for many directories, each with some names in it, and for the attributes of many files. All the work is the
-        thread's."""
+        """Queue names in many directories, and the attributes of many files (node ids). The thread does all the work."""
         if self._fd < 0:
             return
         if directories:
@@ -92,7 +107,7 @@ class Notifier:
             self._put(files, 1)
 
     def expire_data(self, node_id: int) -> None:
-        """What is cached of a file's attributes and content; what was changed in a mapping is written back first."""
+        """Queue the expiry of a file's attributes and pages. The kernel writes dirty pages of mappings back first."""
         if self._fd >= 0:
             self._put(_inode(node_id, _ALL_DATA), 1)
 
@@ -103,19 +118,19 @@ class Notifier:
     # -- at once
 
     def expire_attributes_now(self, node_id: int) -> None:
-        """Also before the reply to a request: takes none of the locks that a request may hold."""
+        """Expire a node's attributes. Safe before the reply to a request: it takes no lock that a request may hold."""
         if self._fd >= 0:
             self._write(_inode(node_id, _ATTRIBUTES_ONLY))
 
     def expire_listing_now(self, node_id: int) -> None:
-        """Likewise, a directory's listing, too: no request holds its pages."""
+        """Expire a directory's attributes and cached listing. Safe before a reply: no request holds the listing's pages."""
         if self._fd >= 0:
             self._write(_inode(node_id, _ALL_DATA))
 
     # -- waiting
 
     async def settled(self, patience_s: float = _SETTLE_S) -> bool:
-        """Waits until everything queued so far has reached the kernel; False when that took longer."""
+        """Wait until the kernel has taken everything queued so far; return False if that takes longer than *patience_s*."""
         if self._written >= self.queued or not self._thread.is_alive():
             return True
         done = trio.Event()
@@ -125,7 +140,7 @@ class Notifier:
         return done.is_set()
 
     def settled_soon(self, patience_s: float) -> bool:
-        """Whether everything queued so far reaches the kernel within that time; the event loop waits."""
+        """Do the same as settled(), but block the event loop meanwhile."""
         if self._written >= self.queued:
             return True
         done = threading.Event()
@@ -133,7 +148,7 @@ class Notifier:
         return done.wait(patience_s)
 
     def has_taken(self, position: int) -> bool:
-        """Whether the kernel has taken all that was queued until then."""
+        """Return whether the kernel has taken the first *position* notifications."""
         return self._written >= position
 
     def _work(self) -> None:
@@ -178,7 +193,7 @@ class Notifier:
 
 
 async def all_taken(owed: Mapping[Notifier, int]) -> None:
-    """Returns when each kernel has been told what an answer waits for, or after _ANSWER_S: what is left comes later then."""
+    """Wait until each notifier has written what an answer waits for, _ANSWER_S each at most. What is left stays queued."""
     for notifier, position in owed.items():
         if not notifier.has_taken(position) and not await notifier.settled(_ANSWER_S):
             log.warning("an answer went before another connection was told: %d notifications were not taken", notifier.waiting)

@@ -1,9 +1,9 @@
 """Files that are open for writing at the mount point while runs see that branch through a connection of their own.
 
-Processes on both sides may map such a file shared, and change its pages without a word to us. So only one connection at a time
-has pages of it. Before we answer a read or write of the other one, the kernel gives them back: it takes them out of every mapping
-and writes back what was changed. A process that touches them again makes the kernel ask us, and then it is that side's turn. This
-is slow, and right: SQLite's shared memory in WAL mode works across it.
+Processes on both sides may map such a file shared and change its pages without a message to the daemon. So only one connection at
+a time has pages of it, its *owner*. Before we answer a READ or WRITE of another connection, a notification makes the owner's
+kernel side take the pages out of every mapping and write dirty ones back. The next access there is a READ again, and waits for
+its turn. A change of owner takes milliseconds, but SQLite's shared memory in WAL mode works across it.
 """
 
 import logging
@@ -19,21 +19,28 @@ _ROUNDS = 100
 
 
 class PageOwner:
-    """One file. ``holder``: the connection whose kernel side may have pages of it."""
+    """Who may have pages of one file.
+
+    Attributes:
+        holder: The connection whose kernel side may have pages.
+        handles: How many handles at the mount point are open for writing.
+        turn: Held while pages move from one connection to another.
+        was_touched: The holder was answered since its pages were asked back.
+    """
 
     __slots__ = ("handles", "holder", "turn", "was_touched")
 
     def __init__(self, holder: KernelCache) -> None:
         self.holder = holder
-        self.handles = 0  # open for writing at the mount point
+        self.handles = 0
         self.turn = trio.Lock()
         self.was_touched = False
 
     def is_open_to(self, connection: KernelCache) -> bool:
-        """Whether a request of that connection may be answered at once.
+        """Return whether a request of that connection may be answered at once.
 
-        While the holder has to give its pages back it is still answered: its kernel side holds locks until then, for which giving
-        back has to wait. What it gets so it has to give back again.
+        The holder is answered even while its pages are asked back: its request holds page locks, which giving back waits for. The
+        pages that it gets meanwhile are asked back once more (``was_touched``).
         """
         if self.holder is not connection:
             return False
@@ -41,7 +48,7 @@ class PageOwner:
         return True
 
     async def take(self, inode: Inode, connection: KernelCache) -> None:
-        """Returns when no other connection has pages of the file."""
+        """Make *connection* the holder: wait until no other connection has pages of the file."""
         async with self.turn:
             other = self.holder
             if other is connection:
@@ -56,12 +63,12 @@ class PageOwner:
                 if not self.was_touched:
                     break
             else:
-                log.warning("two connections want the pages of one file without a pause; what is in a mapping may be late")
+                log.warning("two connections keep asking for the pages of one file: changes in a mapping may arrive late")
             self.holder = connection
 
 
 class PageOwners:
-    """All of them. Empty as a rule, and then nobody asks."""
+    """The page owner of each file that both sides use. Usually empty, which requests check first."""
 
     def __init__(self) -> None:
         self._by_inode: dict[Inode, PageOwner] = {}
@@ -70,22 +77,23 @@ class PageOwners:
         return bool(self._by_inode)
 
     def of(self, inode: Inode) -> PageOwner | None:
+        """Return the page owner of a file; None if only one side uses it."""
         return self._by_inode.get(inode)
 
     def has_all(self, inode: Inode, connection: KernelCache | None) -> bool:
-        """Whether no other connection than that one can have pages of a file."""
+        """Return whether that connection is the only one that can have pages of a file."""
         owner = self._by_inode.get(inode)
         return owner is not None and owner.holder is connection
 
     def begin(self, inode: Inode, holder: KernelCache) -> None:
-        """For each handle that is open for writing at the mount point."""
+        """Count a handle that is open for writing at the mount point; *holder* has the pages of a file that is new here."""
         owner = self._by_inode.get(inode)
         if owner is None:
             owner = self._by_inode[inode] = PageOwner(holder)
         owner.handles += 1
 
     def end(self, inode: Inode) -> None:
-        """For each of these handles that is closed."""
+        """Count a handle less that begin() counted."""
         owner = self._by_inode.get(inode)
         if owner is not None:
             owner.handles -= 1
@@ -93,6 +101,6 @@ class PageOwners:
                 del self._by_inode[inode]
 
     def drop_tree(self, tree_id: str) -> None:
-        """The branch has no connection of its own any more."""
+        """Drop the files of a branch whose own connection has ended."""
         for inode in [inode for inode in self._by_inode if inode.tree.id == tree_id]:
             del self._by_inode[inode]

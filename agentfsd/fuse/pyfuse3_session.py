@@ -1,4 +1,12 @@
-"""The session through pyfuse3: mounting, and each request to ``handlers/`` and back. One connection per process."""
+"""The session through pyfuse3: mounts, and translates each request into a call of ``handlers/`` and the result into a reply.
+
+pyfuse3 keeps its session in module globals, so a process has one such connection. What pyfuse3 fixes for us:
+
+- A method answers an error by raising FUSEError. Any other exception ends the session, so ``_counted`` translates all of them.
+- ``lookup`` tells the kernel to cache a missing name by an entry with node number 0 and a timeout above 0.
+- Each entry that the kernel takes counts as one look-up, as does each successful ``readdir_reply`` but those of ``.`` and ``..``.
+- It passes no RequestContext to ``read``, ``write`` and the like, so the daemon does not learn which thread asks.
+"""
 
 import errno
 import itertools
@@ -35,7 +43,7 @@ from agentfsd.fuse.request_profiling import look_closer
 
 _BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
 _ABOUT_NONE = frozenset({"forget", "statfs"})
-_EXPIRES_SINCE = (6, 2)  # FUSE_EXPIRE_ONLY; libfuse does not show us what INIT said
+_EXPIRES_SINCE = (6, 2)  # Linux with FUSE_EXPIRE_ONLY; pyfuse3 does not tell us which flags INIT offered
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -43,12 +51,12 @@ _Method = Callable[Concatenate["_Requests", _P], Coroutine[Any, Any, _T]]
 
 
 def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
-    """A request, from its arrival to its answer; what is raised becomes an errno. See _Requests.count."""
+    """Wrap a request: count it and its duration (_Requests.count), and turn any exception into FUSEError with an errno."""
     op = method.__name__
 
     async def request(self: "_Requests", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         began_ns, failed = time.monotonic_ns(), 1
-        node, tid = self.asked_about(op, args)  # before: a release forgets whose it was
+        node, tid = self.asked_about(op, args)  # asked now: RELEASE removes the handle
         try:
             reply = await method(self, *args, **kwargs)
             failed = 0
@@ -64,7 +72,11 @@ def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
 
 
 class Pyfuse3Session:
-    """One mount."""
+    """The connection at the mount point, served by pyfuse3.
+
+    Args:
+        options: Options of mount(8).
+    """
 
     kind = "pyfuse3"
 
@@ -75,7 +87,11 @@ class Pyfuse3Session:
         self._mounted = False
 
     def mount(self) -> None:
-        """OSError with a sentence when the kernel or fusermount3 refuses."""
+        """Mount the file system.
+
+        Raises:
+            OSError: EIO, the kernel or fusermount3 refuses; the text says why.
+        """
         options = {"fsname=agentfsd", "subtype=agentfsd", "default_permissions", *self._options}
         try:
             pyfuse3.init(self._requests, self._mountpoint, options)
@@ -84,7 +100,7 @@ class Pyfuse3Session:
         self._mounted = True
 
     async def serve(self) -> None:
-        """Answers requests until the file system is unmounted or terminate() is called."""
+        """Answer requests until the file system is unmounted or terminate() is called."""
         self.connection.notifier.start(_fuse_descriptor(), expires=_kernel_version() >= _EXPIRES_SINCE)
         self.connection.cache.unite(self.connection.overlay.default_id)
         try:
@@ -93,18 +109,22 @@ class Pyfuse3Session:
             self.connection.notifier.stop()
 
     def terminate(self) -> None:
-        """Asks serve() to return; the mount stays until close()."""
+        """Ask serve() to return. The mount stays until close()."""
         pyfuse3.terminate()
 
     def close(self, *, unmount: bool) -> None:
-        """Ends the connection. *unmount* only while the mount is there: libfuse takes away whatever is on top."""
+        """End the connection.
+
+        Args:
+            unmount: Unmount the mount point too. Pass True only while our mount is there: libfuse unmounts whatever is on top.
+        """
         if self._mounted:
             self._mounted = False
             pyfuse3.close(unmount=unmount)
 
 
 class _Requests(pyfuse3.Operations):
-    """Every request pyfuse3 can express."""
+    """The requests that pyfuse3 passes on, each handed to ``handlers/``."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False  # a snapshot would miss acknowledged writes that the kernel still holds
@@ -116,6 +136,7 @@ class _Requests(pyfuse3.Operations):
         self._traffic = connection.shared.traffic
 
     async def _do(self, handler: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call a handler (again, if another thread has the name reserved); return once other connections know of its change."""
         while True:
             try:
                 reply = handler(*args, **kwargs)
@@ -127,7 +148,10 @@ class _Requests(pyfuse3.Operations):
         return reply
 
     def asked_about(self, op: str, args: tuple[Any, ...]) -> tuple[int, int]:
-        """The node and the thread that a request is about, 0 where nobody knows; of an open file whoever opened it."""
+        """Return the node id and the thread id that a request is about, 0 for one that is not known.
+
+        A request on an open file does not say who makes it: the thread that opened the file stands for it.
+        """
         if op not in _BY_HANDLE:
             return (0 if op in _ABOUT_NONE else args[0]), next((one.pid for one in args if isinstance(one, RequestContext)), 0)
         handle = self._conn.handles.get(args[0])
@@ -137,6 +161,7 @@ class _Requests(pyfuse3.Operations):
         return (handle.node.id, 0) if isinstance(handle, DirHandle) else (0, 0)
 
     def count(self, op: str, took_ns: int, failed: int, node: int, tid: int) -> None:
+        """Count a request, its duration, and whether it *failed* (0 or 1); look closer at a slow one."""
         tally = self._traffic.tally("fuse", op)
         tally.errors += failed
         tally.total_ns += took_ns
@@ -279,7 +304,7 @@ class _Requests(pyfuse3.Operations):
             return FileInfo(fh=await text, direct_io=True, keep_cache=False)
         handle, _ = await self._do(file_handles.open_file, self._conn, node_id, flags, caller)
         self._opened_by(handle, ctx.pid)
-        return FileInfo(fh=handle, keep_cache=True)  # pages stay good: notifications drop what changes otherwise
+        return FileInfo(fh=handle, keep_cache=True)  # notifications drop pages that become invalid
 
     @_counted
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -299,14 +324,14 @@ class _Requests(pyfuse3.Operations):
         return await self._do(file_data.write, self._conn, inode, buf, off, keeps_setid=keeps_setid, tid=opener)
 
     def _opened_by(self, handle: int, tid: int) -> None:
-        """libfuse does not say who reads and writes: whoever opened the file is taken for it."""
+        """Note which thread opened a file: pyfuse3 does not say which one writes, so the writes are attributed to this one."""
         opened = self._conn.handles.get(handle)
         if isinstance(opened, FileHandle):
             opened.opener = tid
 
     @_counted
     async def flush(self, fh: int) -> None:
-        """Nothing waits to be written: every write has reached the object already."""
+        """Do nothing: write() has written to the content object already."""
 
     @_counted
     async def release(self, fh: int) -> None:
@@ -332,7 +357,7 @@ class _Requests(pyfuse3.Operations):
 
 
 def _context(ctx: RequestContext) -> CallContext:
-    """The kernel has applied the umask already."""
+    """Return the caller. Without FUSE_DONT_MASK, which pyfuse3 cannot ask for, the kernel has applied the umask."""
     return CallContext(ctx.pid, ctx.uid, ctx.gid)
 
 
@@ -356,12 +381,12 @@ def _kernel_version() -> tuple[int, int]:
 
 
 def _fuse_descriptor() -> int:
-    """pyfuse3 does not show the connection's descriptor; notifications that it does not know go through it directly."""
+    """Return the connection's descriptor, for notifications that pyfuse3 has no call for. pyfuse3 does not expose it."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            found = os.stat(f"/proc/self/fd/{name}")
+            status = os.stat(f"/proc/self/fd/{name}")
         except OSError:
             continue
-        if stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(10, 229):
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(10, 229):
             return int(name)
     raise OSError(errno.ENODEV, "no connection to /dev/fuse")

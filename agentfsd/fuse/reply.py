@@ -1,16 +1,21 @@
-"""What handlers answer, before either session puts it into its own form."""
+"""What handlers return; each session encodes it in its own form."""
 
 from typing import NamedTuple
 
 from agentfsd.core.inode import Attributes
 
-LONG_S = 3600.0  # what only the kernel and our own notifications change
-LOWER_S = 1.0  # the lower may change under us, and must show within a second
+LONG_S = 3600.0  # nothing changes it but requests here, and we notify the kernel of other changes
+LOWER_S = 1.0  # the lower may change unnoticed, and its changes must show within a second
 NOW_S = 0.0  # what depends on the caller
 
 
 class CallContext(NamedTuple):
-    """Whose request it is, as the kernel says: thread, user, group, and the umask where we apply it (else 0)."""
+    """Who makes a request, as the kernel says.
+
+    Attributes:
+        pid: The thread id (FUSE calls it pid).
+        umask: The caller's umask where the daemon applies it, else 0.
+    """
 
     pid: int
     uid: int
@@ -43,4 +48,4 @@ class ListedName(NamedTuple):
 
 
 NOT_THERE = LookupReply(0, None, NOW_S, NOW_S)
-NO_REPLY: list[bytes | memoryview] = []  # nobody waits for an answer, or it comes later
+NO_REPLY: list[bytes | memoryview] = []  # no answer is expected, or it is sent later

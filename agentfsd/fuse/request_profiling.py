@@ -1,4 +1,4 @@
-"""A closer look at a request that was slow, or while somebody asks who does what. Its cost is no matter."""
+"""Notes a slow request, and every request while a profile runs. Only such requests pay for this."""
 
 import os
 import time
@@ -9,11 +9,11 @@ from agentfsd.telemetry.slow_requests import SlowOperation
 
 
 def look_closer(connection: Connection, op: str, took_ns: int, node_id: int, tid: int) -> None:
-    """After the answer to a request that was about that node (0: nobody knows)."""
+    """Note a request that has been answered; *node_id* is 0 where the node is not known."""
     connections = connection.shared
     traffic = connections.traffic
     place = _place(connection.nodes, node_id)
-    if place is None:  # a control request, at which the room that answers it has looked
+    if place is None:  # a control request, which control/ notes itself
         return
     tree_id, where = place
     for profile in traffic.profiles:

@@ -12,7 +12,7 @@ from agentfsd.types import Caller
 
 
 class TreeAccess:
-    """Of one connection."""
+    """Resolves nodes and callers on one connection."""
 
     def __init__(self, overlay: Overlay, bindings: Bindings, nodes: NodeTable, reviver: DentryReviver | None) -> None:
         self._overlay, self._bindings, self._nodes, self._reviver = overlay, bindings, nodes, reviver
@@ -90,7 +90,7 @@ class TreeAccess:
         return self.directory(node_id, ctx)[2]
 
     def open_inode(self, node_id: int, ctx: CallContext) -> Inode:
-        """Return the inode for a request by descriptor (fstat, ftruncate): any holder may make it, whatever its branch."""
+        """Return the inode for a request by descriptor (fstat, ftruncate): any process may that has the descriptor."""
         node = self._nodes[node_id]
         return node.inode if isinstance(node, FileNode) else self.directory(node_id, ctx)[2]
 

@@ -1,4 +1,4 @@
-"""What a caller may do with files, as /proc says: its groups, its umask, and whether it has root's capabilities.
+"""Read a caller's file permissions from /proc: its groups, its umask, and whether it has root's capabilities.
 
 It never knows a request or a file.
 """
@@ -14,7 +14,10 @@ _DEFAULT_UMASK = 0o022
 
 
 def credentials_of(caller: Caller, groups: Iterable[int] | None = None) -> Credentials:
-    """*groups*: the supplementary ones, where they are known already. What /proc does not tell is left out."""
+    """Return a caller's credentials. Fields that /proc does not show get their defaults.
+
+    *groups*: the supplementary groups, when they are known already.
+    """
     told = _status(caller.pid)
     if groups is None:
         groups = map(int, told.get("Groups", "").split())
@@ -24,7 +27,7 @@ def credentials_of(caller: Caller, groups: Iterable[int] | None = None) -> Crede
 
 
 def umask_of(caller: Caller) -> int | None:
-    """As it is now; None where /proc does not tell."""
+    """Return a caller's current umask; None when /proc does not show it."""
     return _umask(_status(caller.pid))
 
 
@@ -33,7 +36,7 @@ def _umask(told: dict[str, str]) -> int | None:
 
 
 def _is_privileged(caller: Caller, told: dict[str, str]) -> bool:
-    """Root passes over permissions unless it has given that right up, or has it in a user namespace of its own only."""
+    """Root ignores permission bits, unless it has dropped CAP_DAC_OVERRIDE or is root only in its own user namespace."""
     if caller.uid != 0:
         return False
     if not told:
@@ -42,7 +45,7 @@ def _is_privileged(caller: Caller, told: dict[str, str]) -> bool:
         return False
     try:
         return os.stat(f"/proc/{caller.pid}/ns/user").st_ino == os.stat("/proc/self/ns/user").st_ino
-    except OSError:  # root's are not ours to look at
+    except OSError:  # we may not look at the namespaces of the real root
         return True
 
 

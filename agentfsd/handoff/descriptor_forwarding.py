@@ -20,7 +20,7 @@ from agentfsd.core.copyup import Copy, is_owned
 from agentfsd.core.inode_attributes import CAPABILITIES
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.forwarding_settings import ForwardingSettings
 from agentfsd.metadata.row_store import Transaction
@@ -28,7 +28,9 @@ from agentfsd.metadata.row_store import Transaction
 Source = Literal["own", "lower", "snapshot"]
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
-_ALWAYS_OURS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY  # done before, or added here
+_ALWAYS_OURS = (
+    os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+)  # handled before the open, or added here
 _FLAGS_MOST = (1 << 31) - 1  # open(2) takes an int
 _SWEEP = 500  # loans looked at in one go: some 3 us each
 _TRIES = 5
@@ -48,19 +50,22 @@ class WantedDescriptor(NamedTuple):
 
 
 def declined(why: str, hint: str = "use the mount", number: int = errno.EAGAIN) -> Refusal:
-    """No descriptor, though the file may be read or written: the mount serves it."""
+    """Return the refusal of a descriptor. The file can still be read and written through the mount."""
     return Refusal(number, "not-forwarded", why, hint)
 
 
 class GivenDescriptor(NamedTuple):
-    """``fd`` is the caller's to pass on and close."""
+    """A descriptor for another process. The caller passes ``fd`` on and closes it."""
 
     fd: int
     source: Source
 
 
 class ForwardedFile:
-    """A file that descriptors were given out of. ``tree``: the inode's when it began. ``may_map``: perhaps somebody maps it."""
+    """A file of which a descriptor was given out.
+
+    ``tree``: the inode's tree at that time. ``may_map``: some process may have the file mapped.
+    """
 
     __slots__ = ("may_map", "opener", "since_ns", "tree", "writes")
 
@@ -71,7 +76,11 @@ class ForwardedFile:
 
 
 async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
-    """Makes a file's content the branch's own, in a thread; what others write meanwhile is not lost. Refusal above the limit."""
+    """Copy a file's content into the branch, in a thread. What other processes write meanwhile is not lost.
+
+    Raises:
+        Refusal: More than *max_copy_bytes* would have to be copied.
+    """
     copy = Copy(inode, max_copy_bytes)
     try:
         await trio.to_thread.run_sync(_run, copy)
@@ -82,7 +91,7 @@ async def copy_up(inode: Inode, max_copy_bytes: int | None = None) -> None:
 
 
 def check_mode(mode: int) -> None:
-    """Refusal where writing changes it."""
+    """Refuse a file whose mode a write changes (setuid, setgid)."""
     if mode & _SET_ID:
         raise declined("a write takes this file's setuid bits away", "write through the mount")
 
@@ -140,12 +149,16 @@ class Forwarding:
             self.put(tx, name, value)
 
     def put(self, tx: Transaction, name: str, value: str) -> None:
-        """Likewise, with what else the transaction changes."""
+        """Store a setting as part of a larger transaction."""
         forwarding_settings.write(self.overlay.store, name, value)
         tx.set(self, settings=forwarding_settings.load(self.overlay.store))
 
     def check_possible(self, wanted: WantedDescriptor | None = None) -> None:
-        """Refusal where nothing is given out, or nothing that is *wanted*, of whatever file."""
+        """Check whether this daemon gives out descriptors at all, and any as *wanted*, whatever the file.
+
+        Raises:
+            Refusal: It does not.
+        """
         if self.why_not:
             raise declined(self.why_not)
         if not self.settings.enabled:
@@ -164,9 +177,11 @@ class Forwarding:
     # -- giving
 
     async def give(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor:
-        """A descriptor like one that open(2) of the file gives. The caller has checked that *opener* may.
+        """Give out a descriptor like one that open(2) of the file returns. The caller has checked *opener*'s permission.
 
-        OSError says why there is none, and nothing has changed but where content lies. EFBIG: it would have to be copied.
+        Raises:
+            OSError: There is none. Nothing has changed, except that content may have been copied up. EFBIG: the content would
+            have to be copied, and is too large.
         """
         given = self.give_at_once(inode, wanted, opener)
         if given is not None:
@@ -186,7 +201,7 @@ class Forwarding:
         raise declined("the file is being changed", "try again")
 
     def give_at_once(self, inode: Inode, wanted: WantedDescriptor, opener: int) -> GivenDescriptor | None:
-        """Likewise; None for what has to wait."""
+        """Give out a descriptor without waiting; None when that needs to wait (then use give())."""
         self.check(inode, wanted)
         if inode.tree.read_only:
             return self._give_reader(inode, wanted)
@@ -205,7 +220,7 @@ class Forwarding:
         return self._reopen(inode, wanted)
 
     def _limit(self, wanted: WantedDescriptor) -> int:
-        """How many bytes may be copied."""
+        """Return how many bytes may be copied."""
         forbidden = wanted.require_reflink or self.settings.require_reflink or not wanted.copies
         return 0 if forbidden else self.settings.max_copy_bytes
 
@@ -223,7 +238,7 @@ class Forwarding:
         return self.settings.eager_upperization and not self._read_only
 
     def check(self, inode: Inode, wanted: WantedDescriptor) -> None:
-        """OSError where a descriptor is not to be had of that file, whatever it costs."""
+        """Check whether a descriptor of that file can be given out at any cost. OSError when not."""
         self.check_possible(wanted)
         if not inode.is_file or wanted.flags & (os.O_PATH | os.O_DIRECTORY):
             raise Refusal(errno.EINVAL, "not-a-file", "only a regular file's content has a descriptor", "use the mount")
@@ -236,7 +251,7 @@ class Forwarding:
             raise declined("the file has no name any more", number=errno.ESTALE)
 
     def _enter(self, inode: Inode, opener: int, flags: int) -> None:
-        """The file is open here from now on, as if by the one who gets the descriptor."""
+        """Count the file as open from now on, as if *opener* had opened it."""
         loan = self._loans.get(inode)
         if loan is not None and loan.tree is not inode.tree:  # a merge has put another tree in the place of that one
             del self._loans[inode]
@@ -257,7 +272,7 @@ class Forwarding:
                     listener(inode)
 
     def _give_reader(self, inode: Inode, wanted: WantedDescriptor) -> GivenDescriptor:
-        """Of what the branch does not own: through a mount that nobody can write through."""
+        """Give out content that the branch does not own, through a mount that cannot be written through."""
         flags = wanted.flags & ~_ALWAYS_OURS
         if inode.content:
             content = inode.tree.backstore.open(inode.content)
@@ -279,11 +294,11 @@ class Forwarding:
     # -- afterwards
 
     def object_of(self, inode: Inode) -> os.stat_result:
-        """What fstat(2) shows of a descriptor that was given out of a file now."""
+        """Return what fstat(2) of a descriptor shows that is given out of the file now."""
         return inode.tree.data_stat(inode)
 
     def behind(self, found: os.stat_result) -> Inode | None:
-        """The file that a descriptor was given out of."""
+        """Return the file of which a descriptor was given out; None when there is none."""
         for inode in self._loans:
             if inode.file is not None:
                 known = inode.file.stat()
@@ -294,28 +309,31 @@ class Forwarding:
     # -- which file a descriptor of the mount stands for
 
     def expect(self) -> int:
-        """A token for told(): whoever asks has it said by an ioctl on the descriptor, in a thread."""
+        """Return a token for told(). A thread of the daemon sends it by an ioctl on the descriptor in question."""
         token = secrets.randbits(64)
         self._expected[token] = None
         return token
 
     def told(self, token: int, inode: Inode, tid: int) -> None:
-        """EPERM for who is not this process."""
+        """Receive the ioctl: *token* stands for *inode*. EPERM when the caller is not this daemon."""
         if token not in self._expected or not os.path.isdir(f"/proc/self/task/{tid}"):
             raise PermissionError(errno.EPERM, "nobody waits for that")
         self._expected[token] = inode
 
     def heard(self, token: int) -> Inode | None:
-        """What was told."""
+        """Return the file that told() received for a token, and drop the token. None when it received none."""
         return self._expected.pop(token, None)
 
     def sweep(self, limit: int = 0) -> None:
-        """Ends the loans of files that nobody has open any more; looks at all, at *limit*, or at some. Call now and then."""
+        """Forget files that no process has open any more. Call it periodically.
+
+        *limit*: how many files to check, starting with the one checked longest ago; 0: a quarter of them, 500 at least.
+        """
         for _ in range(min(limit or max(_SWEEP, len(self._loans) // 4), len(self._loans))):
             inode, loan = next(iter(self._loans.items()))
             self._loans.move_to_end(inode)
             if inode.tree is loan.tree and inode.file is not None and inode.file.is_open_elsewhere():
-                if loan.may_map:  # that moves no time by which the kernel would know that its pages are old
+                if loan.may_map:  # a mapped write may leave the times alone, so the kernel cannot see that its pages are stale
                     self.overlay.events.file_changed(inode, data=True)
                 continue
             del self._loans[inode]

@@ -9,7 +9,10 @@ from agentfsd.types import Backstore
 
 
 class DescriptorMounts:
-    """Made before there are threads, and before anything is mounted over the lower. ``why_not``: "" for nothing."""
+    """The mounts, which must be made before threads start and before anything is mounted over the lower.
+
+    ``why_not``: why descriptors cannot be given out, "" when they can.
+    """
 
     def __init__(self, lower: HostLower, lower_path: str, backstore: Backstore, objects: str) -> None:
         self._held: list[int] = []

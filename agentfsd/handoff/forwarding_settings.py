@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from agentfsd.core.policy_settings import Setting, bytes_of
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
 _MIB = 1 << 20
@@ -23,7 +23,7 @@ class ForwardingSettings:
     allow: tuple[str, ...]
 
     def allows(self, program: str) -> bool:
-        """Whether a program (the path of its executable) is on the list; "" is on none."""
+        """Return whether a program (the path of its executable) is on the list. "" is on no list but the empty one."""
         if not self.allow:
             return True
         names = (program, os.path.basename(program)) if program else ()
@@ -62,7 +62,7 @@ SETTINGS = {setting.name: setting for setting in _DECLARED}
 
 
 def texts(store: Store) -> dict[str, str]:
-    """Every setting by name, as it is stored."""
+    """Return every setting by name, as it is stored."""
     return {name: store.value(f"interpose.{name}") or setting.default for name, setting in SETTINGS.items()}
 
 
@@ -75,7 +75,7 @@ def load(store: Store) -> ForwardingSettings:
 
 
 def check(name: str, value: str) -> str:
-    """Return a value as it is stored. Refusal for an unknown name or a value that makes no sense."""
+    """Return a value in its stored form. Refusal for an unknown name or an invalid value."""
     if name not in SETTINGS:
         raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(SETTINGS)}", "no-such-setting")
     return SETTINGS[name].normalized(value)

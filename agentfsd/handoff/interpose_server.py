@@ -19,12 +19,12 @@ from agentfsd.types import Caller
 
 _PEER = struct.Struct("iII")
 _BACKLOG = 1024
-_UNHEARD_MOST = 64  # who says its first word with connecting is never among them for long
+_UNHEARD_MOST = 64  # connections without a first message; a client sends it at once
 _OF_ONE_PROCESS = 8  # conversations; it needs one
 
 
 class InterposeConversation:
-    """With one process, until it ends or becomes another program."""
+    """The connection of one process, until the process ends or executes another program."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -43,7 +43,7 @@ class InterposeConversation:
             raise ValueError("not a word of ours")
 
     def credentials(self) -> Credentials:
-        """What it may do with files, as it was when this was first asked."""
+        """Return the process's credentials as they were at the first call."""
         if self._credentials is None:
             self._credentials = credentials_of(Caller(self.pid, self.uid, self.gid))
         return self._credentials
@@ -54,7 +54,7 @@ class InterposeConversation:
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def has_ended(self) -> bool:
-        """Also when it has said more than it should: behind that its end would not be seen."""
+        """Return whether the process has closed its end. Unexpected data counts as the end: it would hide the real one."""
         try:
             self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
             return True
@@ -73,7 +73,7 @@ class InterposeServer:
     def __init__(self, path: str, owner_uid: int) -> None:
         self.path, self._owner_uid = path, owner_uid
         self._listener = owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
-        self._unheard: list[InterposeConversation] = []  # who has come in and said nothing yet
+        self._unheard: list[InterposeConversation] = []  # connected, and no first message yet
         self._conversations: dict[
             int, dict[int, InterposeConversation]
         ] = {}  # by process and cookie, the oldest of a process first
@@ -82,14 +82,19 @@ class InterposeServer:
         return sum(map(len, self._conversations.values()))
 
     def find(self, cookie: int, pid: int, version: int, settings: ForwardingSettings) -> InterposeConversation:
-        """The conversation that a request of process *pid* names. EPROTO; ENOTCONN; EPERM for whom the settings do not let in."""
+        """Return the conversation that a request of process *pid* names.
+
+        Raises:
+            OSError: EPROTO when the versions differ, ENOTCONN when there is no such conversation.
+            PermissionError: The settings do not admit the process.
+        """
         found = self._conversations.get(pid, {}).get(cookie)
         if found is None:
             self._accept()
             found = self._conversations.get(pid, {}).get(cookie)
         if version != VERSION or (found is not None and found.version != VERSION):
             raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
-        if found is None:  # with an earlier daemon, perhaps: it begins anew
+        if found is None:  # perhaps it was one with an earlier daemon; the client connects again
             raise OSError(errno.ENOTCONN, "that process has no such conversation")
         if found.uid not in (0, self._owner_uid):
             raise PermissionError(errno.EPERM, "no conversation of that process")
@@ -98,7 +103,7 @@ class InterposeServer:
         return found
 
     def _accept(self) -> None:
-        """Whoever waits at the door."""
+        """Accept all pending connections."""
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -112,7 +117,7 @@ class InterposeServer:
         self._unheard = [conversation for conversation in self._unheard if not self._hears(conversation)]
 
     def _hears(self, conversation: InterposeConversation) -> bool:
-        """False while it has said nothing."""
+        """Read the first message. False when it has not come yet."""
         try:
             conversation.listen()
         except BlockingIOError:
@@ -130,7 +135,7 @@ class InterposeServer:
         return True
 
     def sweep(self) -> None:
-        """Forgets the processes that have gone. Call now and then."""
+        """Forget processes that have ended. Call it periodically."""
         self._accept()
         for pid, those in list(self._conversations.items()):
             for cookie, conversation in list(those.items()):
@@ -152,7 +157,7 @@ class InterposeServer:
 
 
 def _program_of(pid: int) -> str:
-    """The path of its executable; "" where nobody says."""
+    """Return the path of a process's executable; "" when /proc does not show it."""
     try:
         return os.readlink(f"/proc/{pid}/exe")
     except OSError:

@@ -18,7 +18,7 @@ from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
-from agentfsd.history.merge import Conflict, content_of, git_favor
+from agentfsd.history.merge import PathConflict, content_of, git_favor
 from agentfsd.history.paths import touches
 from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
@@ -46,7 +46,7 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
 
 
@@ -135,7 +135,7 @@ class _Planner:
             return
         if pair.unseen:
             message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
-            self.plan.conflicts.append(Conflict(path, "type", message))
+            self.plan.conflicts.append(PathConflict(path, "type", message))
         elif self._rule == "force" or not self.has_moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
@@ -144,7 +144,7 @@ class _Planner:
             self._merge(pair)
         else:
             there = "deleted" if pair.old is None else "added" if self._is_added_there(pair) else "changed"
-            self.plan.conflicts.append(Conflict(path, "drift", f"{there} in the real directory since the branch changed it"))
+            self.plan.conflicts.append(PathConflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
     def _may_stay(self, pair: EntryPair) -> bool:
         """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
@@ -162,7 +162,7 @@ class _Planner:
             if gone and gone not in refused:
                 refused.add(gone)
                 message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
-                self.plan.conflicts.append(Conflict(gone, "drift", message))
+                self.plan.conflicts.append(PathConflict(gone, "drift", message))
 
     # -- what moved
 
@@ -200,20 +200,20 @@ class _Planner:
             return
         if rights_of(pair.old) != rights_of(pair.new):
             message = "changed in the real directory since the branch changed it, and mode, owner or attributes differ"
-            self.plan.conflicts.append(Conflict(pair.path, "attributes", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "attributes", message))
             return
         base = self._base(pair)
         if base is None and self._is_added_there(pair):
-            self.plan.conflicts.append(Conflict(pair.path, "add/add", "added in the real directory and in the branch"))
+            self.plan.conflicts.append(PathConflict(pair.path, "add/add", "added in the real directory and in the branch"))
             return
         if base is None:
             message = "changed on both sides, and what it was before is not kept"
-            self.plan.conflicts.append(Conflict(pair.path, "drift", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "drift", message))
             return
         merged = merge_texts(base, content_of(pair.old), content_of(pair.new), favor)
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"
-            self.plan.conflicts.append(Conflict(pair.path, "content", message))
+            self.plan.conflicts.append(PathConflict(pair.path, "content", message))
         else:
             self._step(pair, merged)
 
@@ -232,7 +232,7 @@ class _Planner:
 
     def add_fits(self, fitted: Fitted) -> None:
         """Steps for what was decided of repositories: nothing that the lower has is removed with its directory."""
-        self.plan.conflicts += [Conflict(*clash) for clash in fitted.clashes]
+        self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
         for one in sorted(fitted.fits, key=lambda one: one.path):
             expected = _identity(origin.now_in_lower(self._tree, one.path))

@@ -55,7 +55,7 @@ class Job(msgspec.Struct, frozen=True):
         return sum(side.size for pair in self.pairs for side in (pair.old, pair.new) if side is not None)
 
 
-class FilePatch(msgspec.Struct, frozen=True):
+class PairPatch(msgspec.Struct, frozen=True):
     """``added`` and ``removed`` count lines, -1 for what is binary or too large; ``patch`` is empty if only counts were asked."""
 
     pair: Pair
@@ -65,29 +65,29 @@ class FilePatch(msgspec.Struct, frozen=True):
     patch: bytes
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ComparisonOutcome(msgspec.Struct, frozen=True):
     """``too_long_at``: the path with which the patches grew beyond MAX_PATCH_BYTES; then there are none."""
 
-    patches: list[FilePatch]
+    patches: list[PairPatch]
     too_long_at: bytes | None = None
 
 
-def compare(job: Job, spool_fd: int) -> Outcome:
+def compare(job: Job, spool_fd: int) -> ComparisonOutcome:
     """Every pair's patch, in the order of the pairs."""
-    found: list[FilePatch] = []
+    found: list[PairPatch] = []
     total = 0
     for pair in job.pairs:
         made = _compare(pair, job, spool_fd)
         total += len(made.patch)
         if total > MAX_PATCH_BYTES:
-            return Outcome([], pair.path)
+            return ComparisonOutcome([], pair.path)
         found.append(made)
-    return Outcome(found)
+    return ComparisonOutcome(found)
 
 
-def _compare(pair: Pair, job: Job, spool_fd: int) -> FilePatch:
+def _compare(pair: Pair, job: Job, spool_fd: int) -> PairPatch:
     if pair.too_large:
-        return FilePatch(pair, -1, -1, True, b"")
+        return PairPatch(pair, -1, -1, True, b"")
     objects = Objects()
     old, new = (
         objects.tree({path: (objects.blob(_bytes(side, spool_fd)), FileMode(side.mode))} if side is not None else {})
@@ -107,7 +107,7 @@ def _compare(pair: Pair, job: Job, spool_fd: int) -> FilePatch:
         is_binary = is_binary or bool(patch.delta.is_binary)
         if not job.stat_only:
             parts.append(patch.data)
-    return FilePatch(pair, -1 if is_binary else added, -1 if is_binary else removed, is_binary, b"".join(parts))
+    return PairPatch(pair, -1 if is_binary else added, -1 if is_binary else removed, is_binary, b"".join(parts))
 
 
 def _bytes(side: Content, spool_fd: int) -> bytes:
@@ -115,7 +115,7 @@ def _bytes(side: Content, spool_fd: int) -> bytes:
 
 
 def main() -> None:
-    """A Job from standard input, contents from the descriptor that is named, the Outcome to standard output."""
+    """A Job from standard input, contents from the descriptor that is named, the ComparisonOutcome to standard output."""
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
     sys.stdout.buffer.write(msgspec.msgpack.encode(compare(job, int(sys.argv[1]))))
 

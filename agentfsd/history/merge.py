@@ -29,7 +29,7 @@ from agentfsd.repositories.joining import Manner, Way
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
 
 Favor = Literal["", "ours", "theirs", "union"]
-Steps = Generator[tuple[int, int, str], None, "Outcome"]
+Steps = Generator[tuple[int, int, str], None, "MergeOutcome"]
 
 
 class Step(NamedTuple):
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class PathConflict:
     """``kind``: content, binary, add/add, modify/delete, rename/rename, rename/delete, type, symlink, special or attributes.
 
     ``excerpt``: the first lines that differ, ours and theirs, where there are any. ``source``: the branch that was not merged
@@ -57,7 +57,7 @@ class Conflict:
     against: tuple[str, ...] = ()
 
 
-class Decision(NamedTuple):
+class MergeDecision(NamedTuple):
     """Both sides had changed *path*, and *winner* ("" for both, as text) has it its way."""
 
     path: bytes
@@ -66,12 +66,12 @@ class Decision(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class MergeOutcome:
     """``decided``: where ``Rules.favor`` chose; ``marked``: files with conflict markers in them."""
 
     steps: list[Step] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
-    decided: list[Decision] = field(default_factory=list)
+    conflicts: list[PathConflict] = field(default_factory=list)
+    decided: list[MergeDecision] = field(default_factory=list)
     marked: list[bytes] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
 
@@ -134,7 +134,7 @@ def merge(
     _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his, names)
     merger.outcome.steps += [Step(*one) for one in fitted.fits]
-    merger.outcome.conflicts += [Conflict(*one) for one in fitted.clashes]
+    merger.outcome.conflicts += [PathConflict(*one) for one in fitted.clashes]
     merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
@@ -183,7 +183,7 @@ class _Merger:
         self._my_moves: dict[bytes, bytes] = {}
         self._his_moves: dict[bytes, bytes] = {}
         self._decided: set[bytes] = set()
-        self.outcome = Outcome()
+        self.outcome = MergeOutcome()
 
     # -- renames
 
@@ -209,7 +209,7 @@ class _Merger:
         moved_by_me, moved_by_him = self._my_moves.get(path), self._his_moves.get(path)
         if his.unseen:
             message = f"no directory in {self._names[1]}, which has never seen {_shown(his.unseen)}"
-            self.outcome.conflicts.append(Conflict(path, "type", message))
+            self.outcome.conflicts.append(PathConflict(path, "type", message))
         elif mine is not None and (moved_by_me or moved_by_him):
             self._decide_moved(path, mine, his, moved_by_me, moved_by_him)
         elif mine is None:
@@ -282,7 +282,7 @@ class _Merger:
                 clashes.append(name)
                 chosen[name] = there if self._rules.favor == "theirs" else here
         if clashes and not self._rules.favor:
-            self.outcome.conflicts.append(Conflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
+            self.outcome.conflicts.append(PathConflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
             return
         if clashes:
             self._note_decision(path, "attributes")
@@ -325,7 +325,7 @@ class _Merger:
         """*theirs*: what to do where their side wins."""
         favor = self._rules.favor or git_favor(path)
         if favor not in ("ours", "theirs"):
-            self.outcome.conflicts.append(Conflict(path, kind, message, excerpt))
+            self.outcome.conflicts.append(PathConflict(path, kind, message, excerpt))
             return
         self._note_decision(path, kind)
         if favor == "theirs":
@@ -334,7 +334,7 @@ class _Merger:
     def _note_decision(self, path: bytes, kind: str) -> None:
         if self._rules.favor:
             winner = {"ours": self._names[0], "theirs": self._names[1]}.get(self._rules.favor, "")
-            self.outcome.decided.append(Decision(path, kind, winner))
+            self.outcome.decided.append(MergeDecision(path, kind, winner))
 
     def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
         """The merged content; None when that is a conflict (which is then entered) or one side is taken whole."""

@@ -1,7 +1,7 @@
 """Merging branches: from names to a branch that holds the result, in one step or not at all."""
 
 import errno
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -10,10 +10,10 @@ from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal, invalid
-from agentfsd.history.merge import Conflict, Decision, Outcome, Rules, Step, merge
+from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
-from agentfsd.repositories import layout
+from agentfsd.repositories import git_database_paths
 
 _T = TypeVar("_T")
 
@@ -31,17 +31,17 @@ class Merged:
     """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing.
 
     ``merged`` and ``left``: names of the sources that the target has now, and of those that had conflicts. ``sources``: which of
-    them changed a path. ``decided``, ``marked``: as in Outcome, with the name of the source.
+    them changed a path. ``decided``, ``marked``: as in MergeOutcome, with the name of the source.
     """
 
     how: str = "nothing"
     changed: list[bytes] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     sources: dict[bytes, list[str]] = field(default_factory=dict)
-    decided: list[tuple[str, Decision]] = field(default_factory=list)
+    decided: list[tuple[str, MergeDecision]] = field(default_factory=list)
     marked: list[tuple[str, bytes]] = field(default_factory=list)
 
     def take(self, source: str, paths: Iterable[bytes]) -> None:
@@ -52,7 +52,7 @@ class Merged:
                 self.changed.append(path)
             self.sources.setdefault(path, []).append(source)
 
-    def leave(self, source: str, target: str, conflicts: Iterable[Conflict]) -> None:
+    def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
         """Note that *source* was left out."""
         self.left.append(source)
         for conflict in conflicts:
@@ -60,17 +60,25 @@ class Merged:
             self.conflicts.append(replace(conflict, source=source, against=against))
 
 
+Objects = Callable[[Tree, Tree, Sequence[bytes]], list[PathConflict]]
+
+
+def _nobody_objects(_: Tree, __: Tree, ___: Sequence[bytes]) -> list[PathConflict]:
+    return []
+
+
 Progress = Generator[tuple[int, int, str], None, Merged]
 
 
 def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
-    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False,
+    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
 ) -> Progress:  # fmt: skip
     """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
 
     *leave_conflicting*: a source with conflicts is left out, and the others are merged. *wanted*: only these paths; that is no
-    merge that a later one could start from.
+    merge that a later one could start from. *objects* to what would be different: given the old tree, the new one and the
+    paths, it says which are conflicts.
     """
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
@@ -79,7 +87,7 @@ def merge_branches(
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting, objects)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -106,6 +114,7 @@ def _attempt(
     dry_run: bool,
     wanted: tuple[bytes, ...],
     leave_conflicting: bool,
+    objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
     """None when the target was changed meanwhile."""
     result, target = Merged(), overlay.refs.branch(target_id).name
@@ -119,16 +128,20 @@ def _attempt(
                 continue
             fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
-                result.how, now = "fast-forward", theirs
                 changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
-                result.take(name, (change.path for change in changes))
+                result.how, paths = "fast-forward", [change.path for change in changes]
+                if conflicts := objects(ours, theirs, paths):
+                    result.leave(name, target, conflicts)
+                    continue
+                now = theirs
+                result.take(name, paths)
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
             outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, (target, name))
             result.how = "merged"
-            if outcome.conflicts:
-                result.leave(name, target, outcome.conflicts)
+            if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
+                result.leave(name, target, conflicts)
                 continue
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))
@@ -155,7 +168,7 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
-        if pair is not None and layout.is_of_one_checkout(pair.path):
+        if pair is not None and git_database_paths.is_of_one_checkout(pair.path):
             return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
@@ -163,7 +176,7 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     return bool(unseen)
 
 
-def _apply(tree: Tree, theirs: Tree, outcome: Outcome) -> Generator[tuple[int, int, str], None, None]:
+def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
     """First what comes, then what goes: a directory goes when nothing is left in it."""
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
@@ -202,7 +215,7 @@ def _restore_attempt(
             if not (_exists(ours, path) or _exists(theirs, path)):
                 shown = path.decode("utf-8", "backslashreplace")
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
-        outcome = Outcome()
+        outcome = MergeOutcome()
         for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
             if pair is not None and touches(wanted, pair.path):
                 outcome.steps.append(Step(pair.path, pair.new))

@@ -14,7 +14,7 @@ from pygit2.enums import FileMode
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.errors import DamagedContent, Refusal
+from agentfsd.domain_errors import DamagedContent, Refusal
 from agentfsd.escape import quoted
 from agentfsd.history.compare import Content, Pair
 from agentfsd.history.paths import touches

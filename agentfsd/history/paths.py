@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.types import PathChange
 
 

@@ -1,6 +1,6 @@
-"""Mounts: making one, taking it away. (Who uses one: occupants.py. What is mounted where: agentfs_host/mount_table.py.)
+"""Mount and unmount. (Who uses a mount: occupants.py. What is mounted where: agentfs_host/mount_table.py.)
 
-It must never touch what lies inside a mount: one whose daemon has died or hangs would take the caller with it.
+This module never accesses files inside a mount: with a dead or hanging daemon the caller would hang too.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _FUSERMOUNT_TIMEOUT_S = 20
 
 
 def mounted_beneath(directory_fd: int) -> list[bytes]:
-    """Where something is mounted beneath a directory, seen from the mount it is held in; paths relative to it."""
+    """Return the mount points beneath a directory, seen from that directory's mount, as paths relative to it."""
     held = mount_id(directory_fd)
     prefix = os.readlink(f"/proc/self/fd/{directory_fd}").rstrip("/") + "/"
     found = []
@@ -37,13 +37,13 @@ def mounted_beneath(directory_fd: int) -> list[bytes]:
 
 
 def mount_id(fd: int) -> int:
-    """The mount in which a descriptor was opened, as the first field of mountinfo has it."""
+    """Return the id of the mount in which a descriptor was opened: the first field of mountinfo."""
     with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(b"mnt_id:"))
 
 
 def clear_dead(mountpoint: str) -> bool:
-    """Takes an agentfsd mount away whose daemon has died, so that a restart needs no repair; True when there was one."""
+    """Unmount an agentfsd mount whose daemon has died, so that a restart needs no repair. Return True when there was one."""
     mounted = mount_at(resolved(mountpoint))
     if mounted is None or not is_dead(mounted):
         return False
@@ -52,9 +52,15 @@ def clear_dead(mountpoint: str) -> bool:
 
 
 def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
-    """Mounts a FUSE file system that nobody serves yet; its connection's descriptor. OSError, EPERM without the privilege.
+    """Mount a FUSE file system that no process serves yet, and return the descriptor of its connection.
 
-    *options*: those of mount(8) that it shall have, of which only restrictions are heeded.
+    Args:
+        target: The mount point.
+        options: Options of mount(8). Only those that restrict are applied.
+        allow_other: Whether other users may access it.
+
+    Raises:
+        OSError: EPERM without the privilege.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fd = os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
@@ -69,9 +75,16 @@ def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
 
 
 def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = False) -> None:
-    """Mounts a tmpfs that only its owner may enter; with *again* one that is there gets another size.
+    """Mount a tmpfs that only its owner may enter.
 
-    *source*: the name that the mount table shows. OSError, EPERM without the privilege.
+    Args:
+        target: The mount point.
+        source: The name that the mount table shows.
+        size_bytes: Its largest size.
+        again: Change the size of the tmpfs that is mounted there.
+
+    Raises:
+        OSError: EPERM without the privilege.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _MOUNT_FLAGS["nosuid"] | _MOUNT_FLAGS["nodev"] | (_REMOUNT if again else 0)
@@ -82,9 +95,12 @@ def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = Fals
 
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:
-    """Takes the topmost mount at *mountpoint* away: umount2 when permitted, else fusermount3.
+    """Unmount the topmost mount at *mountpoint*, by umount2 when permitted, else by fusermount3.
 
-    OSError EBUSY when it is in use (never with *lazy*: then it ends with its last user), EINVAL when nothing is there.
+    *lazy*: detach it at once; it ends with its last user.
+
+    Raises:
+        OSError: EBUSY when it is in use (never with *lazy*), EINVAL when nothing is mounted there.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
@@ -111,7 +127,7 @@ def _fusermount(mountpoint: str, lazy: bool) -> None:
 
 
 def read_far_ahead(device: int) -> None:
-    """Has the kernel read a whole request's worth ahead on a FUSE file system, where that is ours to say (root)."""
+    """Set the kernel's read-ahead on a FUSE file system to the size of one request, if permitted (root)."""
     path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
     with contextlib.suppress(OSError), open(path, "w") as setting:
         setting.write(str(_READ_AHEAD_KIB))

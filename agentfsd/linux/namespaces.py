@@ -1,6 +1,6 @@
-"""Private mount namespaces, and mounts that are taken from one to another, by system calls. It knows nothing of branches.
+"""Create private mount namespaces, and move mounts from one to another. This module knows nothing of branches.
 
-Whoever enters a namespace must be single-threaded; there is no way back. Source: unshare(2), setns(2), user_namespaces(7),
+A process that enters a namespace must be single-threaded, and cannot return. Source: unshare(2), setns(2), user_namespaces(7),
 open_tree(2) and move_mount(2) of Linux 5.2.
 """
 
@@ -32,10 +32,13 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def enter_private_mounts() -> bool:
-    """Gives this process a copy of the mount table that nobody else sees; True when in a user namespace of its own.
+    """Give this process a private copy of the mount table.
 
-    Without the privilege for it, in a user namespace where the caller's uid and gid are themselves and no others exist:
-    the process keeps its identity and, once it has exec'ed, holds no capability that it did not have before.
+    Without the privilege the process enters a user namespace that maps only its own uid and gid, to themselves. So it keeps its
+    identity, and after exec it holds no capability that it did not have before.
+
+    Returns:
+        True when the process is in a new user namespace.
     """
     is_owner: bool = _libc.unshare(_CLONE_NEWNS) != 0
     if is_owner:
@@ -49,7 +52,7 @@ def enter_private_mounts() -> bool:
 
 
 def enter_mounts_beside(user_namespace: int | None) -> None:
-    """Likewise, in the user namespace behind that descriptor; None: in the caller's own."""
+    """Enter private mounts in the user namespace behind that descriptor; None: in the caller's own."""
     if user_namespace is not None:
         _check(_libc.setns(user_namespace, _CLONE_NEWUSER), "setns")
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
@@ -61,12 +64,12 @@ def _make_private() -> None:
 
 
 def bind_over(source: str, target: str) -> None:
-    """Shows the directory *source*, with what is mounted in it, at *target*, to this process and its future children."""
+    """Bind-mount *source*, with the mounts inside it, over *target*, for this process and its later children."""
     _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND | _MS_REC, None), target)
 
 
 def copy_mount(path: str) -> int:
-    """One more mount of what is mounted at *path*, which is nowhere yet: its descriptor, from any namespace to move_mount()."""
+    """Return the descriptor of a detached copy of the mount at *path*. It can be passed to move_mount() in any namespace."""
     return _check(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | os.O_CLOEXEC), path)
 
 
@@ -85,12 +88,12 @@ def make_read_only(place: str | int) -> None:
 
 
 def make_writable(path: str) -> None:
-    """Take that back for the one mount at *path*. PermissionError when it was read-only for who made this namespace."""
+    """Make the one mount at *path* writable again. PermissionError when it was read-only before this namespace was created."""
     _set_attributes(path, 0, _ATTR_RDONLY, 0)
 
 
 def deny_privileges(mount: int) -> None:
-    """Have no setuid bit and no device node count in a copied tree."""
+    """Mount a copied tree with nosuid and nodev."""
     _set_attributes(mount, _ATTR_NOSUID | _ATTR_NODEV, 0, _AT_RECURSIVE)
 
 
@@ -118,12 +121,12 @@ def enter_own_network() -> None:
 
 
 def move_mount(mount: int, target: str) -> None:
-    """Puts what copy_mount() or copy_tree() made over *target*, in this process's namespace."""
+    """Attach a result of copy_mount() or copy_tree() at *target*, in this process's namespace."""
     _check(_libc.syscall(_SYS_MOVE_MOUNT, mount, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH), target)
 
 
 def keep_only(path: str) -> None:
-    """Leaves this process nothing but what is mounted at *path*, as its root: it keeps no other file system mounted."""
+    """Make *path* the root of this process, and unmount everything else."""
     os.chdir(path)
     _check(_libc.syscall(_SYS_PIVOT_ROOT, b".", b"."), "pivot_root")  # the old root then lies over the new one
     _check(_libc.umount2(b".", _MNT_DETACH), "umount")

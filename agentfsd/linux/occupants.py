@@ -1,8 +1,8 @@
 """Who uses a mount: which processes have a file of it open or mapped, or stand in it.
 
-No file system is asked for anything: one whose server is gone would keep the asker for ever, and any process may stand in such a
-one. The kernel tells the device of what a link of /proc/PID leads to; only a network share can be slow even with that, so each
-look is given up after a while.
+No file system is accessed: one without a server would block us for ever, and any process may have its working directory in one.
+The kernel tells the device behind a link of /proc/PID without access to it. Only a network share can be slow even then, so each
+look has a time limit.
 """
 
 import os
@@ -23,15 +23,18 @@ _unanswered: dict[tuple[str, int], threading.Thread] = {}  # process, by number 
 
 
 def users(mountpoint: str) -> list[int]:
-    """Who uses what is mounted there, as far as we may see; without ourselves. Takes some seconds where something hangs."""
+    """Return the processes that use what is mounted at *mountpoint*, as far as we may see, without ourselves.
+
+    It takes some seconds when a process cannot be inspected.
+    """
     mounted = mount_table.mount_at(mountpoint)
     return users_of(mounted.device) if mounted is not None else []
 
 
 def users_of(device: int) -> list[int]:
-    """Likewise by the mount's device (st_dev), wherever it is mounted, and after it was unmounted lazily.
+    """Return the processes that use the mount with that device (st_dev), wherever it is mounted, also after a lazy unmount.
 
-    Who is not looked at in time counts as no user: what is ours does not hang.
+    A process that cannot be inspected in time does not count: our own file system does not hang.
     """
     todo = deque(name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
     found: list[int] = []
@@ -42,13 +45,13 @@ def users_of(device: int) -> list[int]:
 
 
 def shown(pids: Iterable[int]) -> str:
-    """Processes by number and command, for a sentence."""
+    """Return processes by number and command, for use in a sentence."""
     named = [f"{pid} {process_info.command_of(pid)}".rstrip() for pid in pids]
     return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
 
 
 def _look(todo: deque[str], device: int) -> list[int]:
-    """Until all of *todo* is done, or one look takes too long; that process is not looked at again meanwhile."""
+    """Inspect processes until *todo* is empty or one inspection takes too long. Others skip that process while it hangs."""
     looking = _Looking(todo, device)
     looking.start()
     seen = -1
@@ -101,7 +104,7 @@ def _uses(pid: str, device: int) -> bool:
 
 
 def _mount_ids(pid: str, device: int) -> tuple[set[int], set[int]]:
-    """The ids of a process's mounts: those of *device*, and all others."""
+    """Return the mount ids of a process: those of *device*, and all others."""
     own: set[int] = set()
     others: set[int] = set()
     shown_device = b"%d:%d" % (os.major(device), os.minor(device))
@@ -125,7 +128,7 @@ def _maps(pid: str, device: int) -> bool:
 
 
 def _device_behind(link: str) -> int:
-    """st_dev, as the kernel has it. OSError."""
+    """Return the st_dev of a link's target. OSError."""
     fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
         return syscalls.device_of(fd)

@@ -11,7 +11,7 @@ from agentfs_client.registry import process_start_ticks as process_start_ticks
 
 
 def owners_socket(path: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
-    """A Unix socket that listens at *path*, for its owner alone, and does not block; what a dead daemon left there makes way."""
+    """Return a non-blocking Unix socket that listens at *path*, for its owner alone. A dead daemon's socket is replaced."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     made = socket.socket(socket.AF_UNIX, kind)

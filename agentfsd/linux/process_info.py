@@ -7,7 +7,7 @@ from agentfs_host.mount_table import mount_table
 
 
 def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
-    """The inode numbers on *device* of which any of these processes has a shared, writable mapping."""
+    """Return the inode numbers on *device* of which any of these processes has a shared, writable mapping."""
     shown = b"%02x:%02x" % (os.major(device), os.minor(device))
     found = set()
     for pid in pids:
@@ -23,12 +23,12 @@ def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
 
 
 def device_at(pid: int, mountpoint: str) -> int:
-    """st_dev of what a process has mounted at a path, topmost; 0 when there is nothing."""
+    """Return the st_dev of the topmost mount at a path, as a process sees it; 0 when nothing is mounted there."""
     return next((mounted.device for mounted in reversed(mount_table(pid)) if mounted.mountpoint == mountpoint), 0)
 
 
 def command_of(pid: int) -> str:
-    """The name of a process's program; "" when it is gone."""
+    """Return the name of a process's program; "" when the process has ended."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             return file.read().decode(errors="replace").strip()

@@ -1,8 +1,8 @@
-"""Directories seen through mounts of their own, from which descriptors can be given away.
+"""Detached mounts of directories, through which files are opened whose descriptors go to other processes.
 
-One for reading could else be opened anew for writing, by /proc/self/fd, by whoever owns the file: so there are mounts that cannot
-be written through. And nobody learns from a descriptor where the file lies: the mounts are detached, their root is "/", and they
-go with their descriptor. Source: open_tree(2), mount_setattr(2); Linux 5.12.
+The owner of a file can reopen a read-only descriptor for writing through /proc/self/fd. A descriptor opened through a read-only
+mount prevents that. The mounts are detached with "/" as their root, so a descriptor does not reveal where the file lies. A mount
+ends when its descriptor is closed. Source: open_tree(2), mount_setattr(2); Linux 5.12.
 """
 
 import errno
@@ -14,10 +14,16 @@ from agentfs_host.syscalls import CLONE_NEWNS, CLONE_NEWUSER, MOUNT_ATTR_NODEV, 
 
 
 def views(*places: tuple[str, bool]) -> list[int]:
-    """For each path, and whether it may be written through: a descriptor (O_PATH) of that directory. The caller closes them.
+    """Return an O_PATH descriptor of a detached mount for each path. The caller closes them.
 
-    OSError. What is mounted inside is not in it. Without privilege a child makes them, in a user namespace of its own: call this
-    before there are threads.
+    What is mounted inside a directory is not included. Without privilege a child process makes the mounts in a user namespace of
+    its own, so call this before threads start.
+
+    Args:
+        *places: Each a path, and whether it may be written through.
+
+    Raises:
+        OSError: The mounts cannot be made.
     """
     try:
         return _make(places)

@@ -1,7 +1,7 @@
-"""Moves what was staged into the lower, name by name, and back again.
+"""Move staged files into the lower, name by name, and move the originals back to undo a commit.
 
-Whether a move was made is told by what the staging directory holds: the staged inode, or what came out in its place. So
-both ways can be begun anew at any time. It writes no journal.
+This module writes no journal. The staging directory shows whether a move was made: it holds either the staged inode or the
+original that the move took out. So both directions can be restarted at any time.
 """
 
 import errno
@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host import syscalls
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import AttributeChange, Journal, Move, Times
 from agentfsd.lower.commit_plan import ABSENT, Drifted, FileAttributes, Identity
@@ -23,7 +23,7 @@ from agentfsd.lower.survey import identity, name_of, parent_of, reach
 Told = Callable[[int], None]
 
 _GONE = (errno.ENOENT, errno.ENOTDIR)
-_ASIDE = b".aside"  # behind a staged name: the original, where names cannot be exchanged
+_ASIDE = b".aside"  # suffix of an original's name in staging, used if the file system cannot exchange names
 _TRIES = 8
 
 
@@ -32,7 +32,13 @@ class _Drift(Exception):
 
 
 class Moves:
-    """One commit's names. ``staging_fd`` may be any descriptor of its directory."""
+    """Apply or undo the moves of one commit.
+
+    Args:
+        lower: the directory to change.
+        journal: the moves and attribute changes of the commit.
+        staging_fd: any descriptor of the staging directory. The caller closes it.
+    """
 
     def __init__(self, lower: HostLower, journal: Journal, staging_fd: int) -> None:
         self._lower, self._journal, self._staging = lower, journal, staging_fd
@@ -41,7 +47,15 @@ class Moves:
     # -- forward
 
     def apply(self, again: bool, told: Told) -> None:
-        """*again*: a part may have been done. Drifted for what somebody else changed: some moves are done then."""
+        """Make every move, then every attribute change.
+
+        Args:
+            again: whether an earlier call may have made some of the moves.
+            told: called with the number of moves after each directory.
+
+        Raises:
+            Drifted: somebody else changed a path. Some moves have been made then.
+        """
         drifted = []
         for directory_fd, moves in self._by_directory():
             for move in moves:
@@ -59,7 +73,7 @@ class Moves:
             self._change(change)
 
     def _by_directory(self) -> Iterator[tuple[int, list[Move]]]:
-        """The directory's descriptor is -1 when it is gone."""
+        """Yield a descriptor for each directory together with its moves; -1 if the directory no longer exists."""
         for parent, group in groupby(self._journal.moves, key=lambda move: parent_of(move.path)):
             moves = list(group)
             try:
@@ -83,11 +97,11 @@ class Moves:
         return done
 
     def _original(self, move: Move) -> bytes:
-        """The name in the staging directory where the original is, once the move was made."""
+        """Return the name that the original has in the staging directory after the move."""
         return move.staged if move.ino == 0 or self._journal.exchange else move.staged + _ASIDE
 
     def _exchange(self, move: Move, fd: int) -> None:
-        """Atomic for readers: at every moment the name leads to the old file or to the new one."""
+        """Exchange the staged file with the original. Readers always see either the old file or the new one."""
         name = name_of(move.path)
         replace = move.found != ABSENT
         if replace and move.strict:
@@ -121,14 +135,14 @@ class Moves:
             self._check_or_return(move, fd)
 
     def _expected(self, move: Move, fd: int, name: bytes) -> os.stat_result | None:
-        """What is there, when it is what the commit was made for."""
+        """Return the stat of what the name leads to. Raise _Drift if this is not what the commit was planned for."""
         info = _look(fd, name)
         if (info is None) != (move.found == ABSENT) or (info is not None and not _is_same(info, move.found)):
             raise _Drift
         return info
 
     def _check_or_return(self, move: Move, fd: int) -> None:
-        """Who changed it after the look gets it back."""
+        """Check the original that was moved out, and put it back if somebody changed it after the last check."""
         try:
             _check_out(move, _look(self._staging, self._original(move)))
         except _Drift:
@@ -136,7 +150,7 @@ class Moves:
             raise
 
     def _replace(self, move: Move, fd: int) -> None:
-        """Where names cannot be exchanged: a second name keeps the original, then rename(2) puts the new file over it."""
+        """Replace a file where names cannot be exchanged: link the original into staging, then rename the new file over it."""
         name, aside = name_of(move.path), move.staged + _ASIDE
         if _look(self._staging, aside) is None:
             there = self._expected(move, fd, name) if move.strict else _look(fd, name)
@@ -154,7 +168,7 @@ class Moves:
                     raise
             else:
                 return
-        os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=self._staging)  # for a moment nothing is there: no other way
+        os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=self._staging)  # the name is missing for a moment
 
     def _rename_new(self, source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
         if self._journal.exchange:
@@ -165,7 +179,7 @@ class Moves:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
     def _change(self, change: AttributeChange) -> None:
-        """Once the names are right: this can be repeated, and nobody else's file is touched."""
+        """Change attributes after all moves. This may be repeated, and it leaves a file alone if somebody else replaced it."""
         try:
             with reach(self._lower, change.path) as (where, info):
                 if _may_be_changed(info, change):
@@ -180,7 +194,14 @@ class Moves:
     # -- back
 
     def undo(self, told: Told) -> None:
-        """Every original where it was, with the times of the directories. Refusal names what is in the way of one."""
+        """Put every original back and restore the times of its directory.
+
+        Args:
+            told: called with the number of moves after each directory.
+
+        Raises:
+            Refusal: something else now has the name of an original. Everything else was undone.
+        """
         blocked = []
         for change in sorted(self._journal.changes, key=lambda change: change.path):
             if change.old is not None:
@@ -203,10 +224,10 @@ class Moves:
                 raise
 
     def _undo_move(self, move: Move, fd: int) -> bool:
-        """False when something else stands where the original is to go."""
+        """Undo one move. Return False if something else has the original's name."""
         original = _look(self._staging, self._original(move))
         if original is not None and original.st_ino == move.ino:
-            return True  # not made, or undone
+            return True  # the move was never made, or it is already undone
         there = _look(fd, name_of(move.path)) if fd >= 0 else None
         ours = there is not None and there.st_ino == move.ino
         if original is None:
@@ -255,13 +276,15 @@ def _look(fd: int, name: bytes) -> os.stat_result | None:
 
 
 def _is_same(info: os.stat_result, found: Identity) -> bool:
-    """The change time of a file with several names may have moved with another of them, by our own doing."""
+    """Compare identities. Ignore ctime of a file with several names, since our own work on another name may have changed it."""
     several = info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode)
     return identity(info) == (found._replace(ctime_ns=info.st_ctime_ns) if several else found)
 
 
 def _check_out(move: Move, out: os.stat_result | None) -> None:
-    """What a move brought out of the lower: being moved changes the change time, and on XFS a directory's other one."""
+    """Check the original that a move took out of the lower. Ignore ctime, which the move changed; for directories ignore mtime,
+    too, which XFS changes.
+    """
     if out is None or out.st_ino == move.ino:
         expected = move.found == ABSENT
     else:
@@ -275,12 +298,12 @@ def _may_be_changed(info: os.stat_result, change: AttributeChange) -> bool:
     if info.st_ino != change.found.ino or stat.S_IFMT(info.st_mode) != stat.S_IFMT(change.new.mode):
         return False
     if not change.strict or stat.S_ISDIR(info.st_mode):
-        return True  # a directory's times moved with what was done in it
+        return True  # the moves inside a directory changed its times
     return info.st_size == change.found.size and info.st_mtime_ns in (change.found.mtime_ns, change.new.mtime_ns)
 
 
 def _without_their_times(old: FileAttributes, info: os.stat_result, change: AttributeChange) -> FileAttributes:
-    """Who wrote to a file meanwhile did so at that time, whatever is undone."""
+    """Return the old attributes, but with the present times if somebody else wrote to the file since the commit."""
     if stat.S_ISDIR(info.st_mode) or info.st_mtime_ns in (old.mtime_ns, change.new.mtime_ns):
         return old
     return msgspec.structs.replace(old, atime_ns=info.st_atime_ns, mtime_ns=info.st_mtime_ns)

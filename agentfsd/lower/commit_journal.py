@@ -1,6 +1,7 @@
-"""What a commit into the lower is about to do, in one file that outlives the process: enough to finish it or to undo it.
+"""Record what a commit into the lower will do, in one file that survives the process, so that it can be finished or undone.
 
-The file's name says how far the commit is. Which steps were done it does not say: that is told by what is there.
+The file's name tells the phase of the commit. The journal does not record which steps were made: the staging directory shows
+that.
 """
 
 import errno
@@ -11,18 +12,18 @@ from typing import Literal
 import msgspec
 
 from agentfs_host import syncing
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower.commit_plan import FileAttributes, Identity
 
 Phase = Literal["staging", "applying", "undoing", "committed", "undone"]
 
-# staging: the lower's names are untouched. committed, undone: only the staging directory is left to remove.
-_PHASES: tuple[Phase, ...] = ("committed", "undone", "undoing", "applying", "staging")  # what counts when two are there
+# staging: no name of the lower has changed. committed, undone: only the staging directory remains to be removed.
+_PHASES: tuple[Phase, ...] = ("committed", "undone", "undoing", "applying", "staging")  # if two exist, the first counts
 _VERSION = 1
 
 
 class Times(msgspec.Struct, frozen=True, array_like=True):
-    """A directory's own times, ns, and its inode number."""
+    """A directory's own access and modification times in ns, and its inode number."""
 
     path: bytes
     ino: int
@@ -31,20 +32,21 @@ class Times(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """One name of the lower that changes hands with one name in the staging directory.
+    """One name in the lower that changes places with one name in the staging directory.
 
-    ``ino`` of what was staged, 0 when the path is only removed: then the staged name stands for what comes out.
+    ``ino`` is the inode number of the staged file. It is 0 if the commit only removes the path; the original is then moved to the
+    staged name.
     """
 
     path: bytes
     staged: bytes
     ino: int
-    found: Identity  # what was at the path when it was staged
-    strict: bool  # anything else there at the last moment is drift
+    found: Identity  # identity of the original, read while staging
+    strict: bool  # whether to stop with Drifted if something else is there when it is moved
 
 
 class AttributeChange(msgspec.Struct, frozen=True, array_like=True):
-    """Attributes to set once all names are right. ``old`` is None for what is new."""
+    """Attributes to set after all moves. ``old`` is None for a path that the commit creates."""
 
     path: bytes
     found: Identity
@@ -54,10 +56,12 @@ class AttributeChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
-    """``.agentfs`` of the lower, where the staging directory lies, and the times of the directories that this moves."""
+    """The state of the lower's ``.agentfs``, which holds the staging directory, and the times of the directories that staging
+    changes.
+    """
 
     made: bool
-    times: Times | None  # of one that was there before
+    times: Times | None  # times of an ``.agentfs`` that existed before the commit
     root_before: Times
     root_after: Times
 
@@ -66,17 +70,21 @@ class Journal(msgspec.Struct, frozen=True):
     staging: bytes  # the staging directory's name
     control: Control
     note: Mapping[str, str]
-    exchange: bool = True  # whether the file system knows RENAME_EXCHANGE and RENAME_NOREPLACE
+    exchange: bool = True  # whether the file system supports RENAME_EXCHANGE and RENAME_NOREPLACE
     moves: list[Move] = []
     changes: list[AttributeChange] = []
-    directories: list[Times] = []  # as they were: those above the moves, and those that are moved
-    paths: int = 0  # with those inside of new directories
+    directories: list[Times] = []  # original times of the directories that contain moves and of directories that are moved
+    paths: int = 0  # number of paths, including those inside new directories
     size_bytes: int = 0
     version: int = _VERSION
 
 
 class JournalFile:
-    """The one journal in a directory. Refusal when it cannot be written or read."""
+    """The only commit journal in a directory.
+
+    Raises:
+        Refusal: the journal cannot be written or read.
+    """
 
     def __init__(self, directory: str, phase: Phase, journal: Journal) -> None:
         self._directory, self.phase, self.journal = directory, phase, journal
@@ -91,19 +99,19 @@ class JournalFile:
         return JournalFile(directory, "staging", journal)
 
     def staged(self, journal: Journal) -> None:
-        """All is staged and on the disk: from here on the commit can be finished."""
+        """Record that everything is staged and on disk. From now on the commit can be finished."""
         _write(self._directory, "applying", journal)
         os.unlink(_path(self._directory, "staging"))
         self.phase, self.journal = "applying", journal
 
     def enter(self, phase: Phase) -> None:
-        """Survives the loss of power when this returns."""
+        """Record the next phase. When this returns, the record survives a power failure."""
         os.rename(_path(self._directory, self.phase), _path(self._directory, phase))
         self.phase = phase
         syncing.sync_directory(self._directory)
 
     def remove(self) -> None:
-        for name in ("new", *reversed(_PHASES)):  # the one that counts goes last
+        for name in ("new", *reversed(_PHASES)):  # remove the file that counts last
             try:
                 os.unlink(_path(self._directory, name))
             except FileNotFoundError:
@@ -111,6 +119,11 @@ class JournalFile:
 
 
 def load(directory: str) -> JournalFile | None:
+    """Return the journal in *directory*, None if there is none.
+
+    Raises:
+        Refusal: the journal cannot be read.
+    """
     for phase in _PHASES:
         try:
             with open(_path(directory, phase), "rb") as file:

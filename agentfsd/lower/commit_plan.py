@@ -1,4 +1,4 @@
-"""What a commit asks of the lower: a list of steps by path. Plain records; nothing here does any work."""
+"""The steps of a commit into the lower, by path. These are plain records; no code here changes a file."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Identity(NamedTuple):
-    """By which one tells that a name still leads to the same, unchanged file. As Lower.stat() says."""
+    """The stat fields that tell whether a name still leads to the same, unchanged file, as Lower.stat() returns them."""
 
     ino: int
     size: int
@@ -15,21 +15,21 @@ class Identity(NamedTuple):
     ctime_ns: int
 
 
-ABSENT = Identity(0, 0, 0, 0)  # nothing has that name
+ABSENT = Identity(0, 0, 0, 0)  # the identity of a name that does not exist
 
 
 class ContentSource(Protocol):
-    """Where a regular file's content comes from. ``size`` in bytes, -1 when it is not known."""
+    """The source of a regular file's content. ``size`` is in bytes, -1 if it is not known."""
 
     @property
     def size(self) -> int: ...
     def open(self) -> int:
-        """A read-only descriptor; the caller closes it. Called once, in the thread that stages."""
+        """Return a read-only descriptor, which the caller closes. The staging thread calls this once."""
         ...
 
 
 class FileAttributes(msgspec.Struct, frozen=True, array_like=True):
-    """``mode`` is type and permission bits, as st_mode."""
+    """Owner, mode, times and extended attributes of a file. ``mode`` holds type and permission bits, as st_mode does."""
 
     mode: int
     uid: int
@@ -40,15 +40,16 @@ class FileAttributes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Put(msgspec.Struct, frozen=True):
-    """What shall stand at a path, in the place of whatever is there, also of a whole tree.
+    """Create a file at a path and replace whatever is there, even a whole directory tree.
 
-    A directory's Put makes an empty one; what shall be in it has Puts of its own. Puts with the same nonzero ``link`` are
-    names of one file, and the first one counts. ``expected``: what the path must lead to (None: does not matter).
+    The Put of a directory creates it empty; each of its entries has its own Put. Puts with the same nonzero ``link`` are names of
+    one file, and the first one determines its content. ``expected`` is what the path must lead to before the commit; None accepts
+    anything.
     """
 
     path: bytes
     attributes: FileAttributes
-    content: ContentSource | None = None  # regular files; None for an empty one
+    content: ContentSource | None = None  # of a regular file; None for an empty one
     target: bytes = b""  # symlinks
     rdev: int = 0  # devices
     link: int = 0
@@ -56,14 +57,16 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """A file, or a directory with all that is in it. Nothing happens where nothing is, unless something is expected."""
+    """Remove a file, or a directory and everything in it. A path that does not exist is no error unless ``expected`` names
+    something.
+    """
 
     path: bytes
     expected: Identity | None = None
 
 
 class Adjust(msgspec.Struct, frozen=True):
-    """Attributes only, of what is there; its type stays. A directory gets its times after all that happens inside."""
+    """Change only the attributes of an existing path; its type stays. A directory gets its times after all steps inside it."""
 
     path: bytes
     attributes: FileAttributes
@@ -74,7 +77,7 @@ Step = Put | Remove | Adjust
 
 
 class Drifted(Exception):
-    """Somebody else changed these paths of the lower meanwhile. Everything was undone."""
+    """Somebody else changed these paths of the lower while the commit ran. The commit was undone."""
 
     def __init__(self, paths: Sequence[bytes]) -> None:
         super().__init__(f"{len(paths)} paths of the lower were changed by somebody else, {paths[0]!r} among them")

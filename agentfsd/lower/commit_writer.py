@@ -1,10 +1,10 @@
-"""A commit into the lower, from a list of steps to the last renamed file: all of it or nothing, whenever the process is killed.
+"""Write a commit into the lower completely or not at all, even if the process is killed at any moment.
 
-    stage    everything new is made in LOWER/.agentfs/commit-XXXX; then it and a journal are on the disk
-    apply    each name changes hands with its staged one, by renameat2; then attributes and times
-    clean    the originals, now in the staging directory, are removed, and the journal
+    stage    create everything new in LOWER/.agentfs/commit-XXXX, then sync it and a journal to disk
+    apply    exchange each name with its staged file by renameat2; then set attributes and times
+    clean    remove the originals, which are now in the staging directory, and the journal
 
-It knows nothing of branches or databases: where the steps come from is the caller's business.
+This module knows neither branches nor databases. The caller supplies the steps.
 """
 
 import errno
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfs_host import syscalls
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_journal, lower_control
 from agentfsd.lower.apply import Moves
 from agentfsd.lower.commit_journal import AttributeChange, Control, Journal, JournalFile, Move, Phase
@@ -28,40 +28,48 @@ from agentfsd.lower.survey import Survey, parent_of
 
 Progress = Callable[[int, int, int], None]  # done, total, bytes
 
-_ASK_EVERY = 64  # steps between two words to the caller
+_ASK_EVERY = 64  # steps between two progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A commit that was begun and is not over: resume() or abort() ends it. ``note`` is what stage() was given."""
+    """An unfinished commit; resume() or abort() ends it. ``note`` is what the caller gave to stage()."""
 
     phase: Phase
     note: Mapping[str, str]
-    paths: int  # made, replaced and removed, what lies in new directories included
+    paths: int  # number of paths that are created, replaced or removed, including those in new directories
     adjusted: int
     size_bytes: int
 
 
 class LowerCommit:
-    """What stage() made. Nothing of it is seen yet. One thread at a time may call."""
+    """A staged commit, of which readers of the lower see nothing yet. Only one thread at a time may call its methods."""
 
     def __init__(self, lower: HostLower, file: JournalFile) -> None:
         self._lower, self._file = lower, file
 
     def apply(self, progress: Progress | None = None, *, clean: bool = True) -> None:
-        """Drifted when somebody changed the lower meanwhile, Refusal when it cannot be written: then all is undone.
+        """Apply the staged commit.
 
-        Without *clean* originals and journal stay until clean(): the caller has something to do that must not be forgotten.
+        Args:
+            progress: called now and then with steps done, steps in total, and bytes.
+            clean: whether to remove originals and journal at the end. If false, they stay until clean(), so that the caller can
+                first do work that must not be lost with them.
+
+        Raises:
+            Drifted: somebody else changed the lower; the commit was undone.
+            Refusal: the lower cannot be written; the commit was undone.
         """
         self._forward(False, progress)
         if clean:
             self.clean()
 
     def abort(self, progress: Progress | None = None) -> None:
+        """Undo the commit."""
         self._back(progress)
 
     def end(self, forward: bool, progress: Progress | None, *, clean: bool = True) -> bool:
-        """From whatever point on; True when the lower has every step."""
+        """Continue from the phase that the journal records. Return True if the lower now has every step."""
         phase = self._file.phase
         if phase == "applying" and forward:
             self._forward(True, progress)
@@ -94,7 +102,7 @@ class LowerCommit:
         )  # fmt: skip
 
     def clean(self) -> None:
-        """The last phase, and the only one after a commit that was never staged."""
+        """Remove the staging directory and the journal. This is the last phase, and the only one if staging never finished."""
         found = self._file.journal
         done = self._file.phase == "committed"
         times = found.control.root_after if done else found.control.root_before
@@ -156,9 +164,14 @@ def stage(
     lower: HostLower, journal_directory: str, steps: Sequence[Step], *, note: Mapping[str, str],
     progress: Progress | None = None, cancelled: Callable[[], bool] | None = None,
 ) -> LowerCommit:  # fmt: skip
-    """Makes everything, and a journal in a directory of the caller's; no name of the lower changes but for ``.agentfs``.
+    """Create everything that a commit needs, and its journal.
 
-    Refusal (ECANCELED when *cancelled* said so) or Drifted: then the lower is as it was, to the times. Call in a thread.
+    No name of the lower changes except ``.agentfs``. Call this in a thread. After an error the lower is as it was before,
+    including its times.
+
+    Raises:
+        Refusal: the commit is impossible; ECANCELED if *cancelled* returned True.
+        Drifted: the lower is not what the steps expect.
     """
     if commit_journal.load(journal_directory) is not None:
         raise Refusal(errno.EBUSY, "commit-pending", "an earlier commit was interrupted", "agentfsd commit --resume, or --abort")
@@ -180,7 +193,11 @@ def stage(
 
 
 def pending(journal_directory: str) -> Pending | None:
-    """Refusal when its journal cannot be read."""
+    """Return the unfinished commit that a journal records, None if there is none.
+
+    Raises:
+        Refusal: the journal cannot be read.
+    """
     file = commit_journal.load(journal_directory)
     if file is None:
         return None
@@ -189,23 +206,36 @@ def pending(journal_directory: str) -> Pending | None:
 
 
 def originals(journal_directory: str) -> list[tuple[bytes, Identity]]:
-    """What a commit that is not over found at the paths that it replaces or removes."""
+    """Return the paths that an unfinished commit replaces or removes, with the identities they had when it was staged."""
     file = commit_journal.load(journal_directory)
     moves = [] if file is None else file.journal.moves
     return [(move.path, move.found) for move in moves if move.found != ABSENT]
 
 
 def resume(lower: HostLower, journal_directory: str, progress: Progress | None = None, *, clean: bool = True) -> bool:
-    """Ends an interrupted commit. True: the lower has every step. False: none, as it was not wholly staged or being undone.
+    """Finish an interrupted commit, or undo it if it was not completely staged or was already being undone.
 
-    Drifted when somebody changed the lower meanwhile: then all is undone. Without *clean* a commit that is done is not cleaned
-    up: resume() again does that.
+    Args:
+        lower: the directory that the commit changes.
+        journal_directory: the directory that holds the journal.
+        progress: as for LowerCommit.apply().
+        clean: if false, a finished commit keeps its originals and its journal, and a second resume() removes them.
+
+    Returns:
+        True if the lower has every step, False if it has none.
+
+    Raises:
+        Drifted: somebody else changed the lower; the commit was undone.
     """
     return _interrupted(lower, journal_directory).end(True, progress, clean=clean)
 
 
 def abort(lower: HostLower, journal_directory: str, progress: Progress | None = None) -> bool:
-    """Undoes an interrupted commit. True: it was done already, and every step is in the lower."""
+    """Undo an interrupted commit.
+
+    Returns:
+        True if the commit was already complete, so that the lower has every step; False if it was undone.
+    """
     return _interrupted(lower, journal_directory).end(False, progress)
 
 
@@ -217,7 +247,7 @@ def _interrupted(lower: HostLower, journal_directory: str) -> LowerCommit:
 
 
 class _Telling:
-    """What is done, told to the caller now and then; also asks whether to stop."""
+    """Report progress to the caller now and then, and ask it whether to stop."""
 
     def __init__(self, total: int, progress: Progress | None, cancelled: Callable[[], bool] | None) -> None:
         self.done = self.size_bytes = 0
@@ -255,13 +285,15 @@ def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[li
     for (step, found), name in zip(survey.tops, names, strict=True):
         number = numbers.get(name, 0)
         moves.append(Move(step.path, name, number, found, step.expected is not None))
-        if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving it may change its times
+        if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving a directory may change its times
             changes.append(AttributeChange(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
     return moves, changes
 
 
 def _control_after(before: Control, survey: Survey) -> Control:
-    """The root's times once the commit is done: as told, else of now when a name in it changes, else as they were."""
+    """Return the control record with the root's times after the commit: those the steps set; else the present time if a name in
+    the root changes; else the old ones.
+    """
     after = before.root_before
     if any(not parent_of(step.path) for step, _ in survey.tops):
         after = msgspec.structs.replace(after, mtime_ns=time.time_ns())

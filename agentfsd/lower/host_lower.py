@@ -1,6 +1,6 @@
-"""The lower as a directory of this machine, held by descriptor from before anything is mounted over it.
+"""The lower as a directory of this machine. The daemon opens it before it mounts anything over it, and keeps the descriptor.
 
-Every path becomes (directory descriptor, one name) at one place, beneath the root and without following a symlink.
+One function turns each path into a directory descriptor and one name. It stays beneath the root and follows no symlink.
 """
 
 import errno
@@ -16,7 +16,7 @@ from agentfs_host.plain_paths import NOT_NAMES, directory_beneath, is_plain
 from agentfsd.types import LowerEntry
 
 CACHE_SIZE = 256
-CACHE_S = 1.0  # a directory that was renamed or replaced in the lower shows within this time
+CACHE_S = 1.0  # seconds after which a directory that was renamed or replaced in the lower is noticed
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FILE = _READ | os.O_NONBLOCK | os.O_NOCTTY
@@ -25,7 +25,7 @@ _FOREVER = float("inf")
 
 
 class _Directory:
-    """A held directory; its descriptor is closed when nobody uses it any more, also if the cache dropped it first."""
+    """An open directory. Its descriptor is closed when the last user drops it, even if the cache dropped it earlier."""
 
     __slots__ = ("fd", "until")
 
@@ -38,23 +38,31 @@ class _Directory:
 
 
 class HostLower:
-    """See types.Lower. Any thread may call."""
+    """A Lower in a directory of this machine; see types.Lower. Any thread may call its methods."""
 
     def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = (), share: bool = True) -> None:
-        """OSError when *root* is no directory that can be entered. *masks*: see mask(). *share*: what a commit writes here
-        may share blocks with what it is made of."""
+        """Open the root.
+
+        Args:
+            root: path of the directory.
+            masks: paths that mounts will cover; see mask().
+            share: whether files that a commit writes here may share blocks with their sources.
+
+        Raises:
+            OSError: *root* is not a directory, or this process may not search it.
+        """
         self.share = share
         self._description = os.path.abspath(os.fsdecode(root))
         self._root = _Directory(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _FOREVER)
-        self._masks: dict[bytes, _Directory] = {}  # the longest path first
-        self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # the longest unused first
+        self._masks: dict[bytes, _Directory] = {}  # sorted by length, longest path first
+        self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
-        self.reader_root = -1  # the root as given-away descriptors see it: see readonly_mounts.py; not ours to close
+        self.reader_root = -1  # a read-only mount of the root, for descriptors that programs get; its maker closes it
         for path in masks:
             self.mask(path)
 
     def place(self) -> str:
-        """Where the root lies now, as the kernel knows it: it may have been moved; with " (deleted)" at the end, removed."""
+        """The root's present path according to the kernel. It ends with " (deleted)" if the root was removed."""
         return os.readlink(f"/proc/self/fd/{self._root.fd}")
 
     def device(self) -> int:
@@ -66,16 +74,17 @@ class HostLower:
         return self._description
 
     def mask(self, path: bytes) -> None:
-        """Call before something is mounted on *path*: access there and below goes on to what the mount hides.
+        """Keep the directory at *path* reachable. Call this before something is mounted on it.
 
-        Without this the daemon would look into its own mount and wait for itself.
+        Later access to *path* and below reaches the directory that the mount covers. Without this the daemon would enter its own
+        mount and wait for itself.
         """
-        if path:  # the root is held anyway
+        if path:  # the root is always open
             known = self._masks | {path: _Directory(self._open_beneath(path), _FOREVER)}
             self._masks = dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
     def forget(self) -> None:
-        """Call when directories changed their names by our own doing: no path leads to one from before any more."""
+        """Drop cached directories. Call this after the daemon renamed directories, so that no path leads to an old one."""
         with self._lock:
             self._cache.clear()
 
@@ -93,7 +102,7 @@ class HostLower:
         return self._directory(parent), name
 
     def held(self, path: bytes) -> _Directory | None:
-        """The root and the masks: their names may lead into a mount, so they are known by descriptor alone."""
+        """Return the root or a masked directory. A path to one may lead into a mount, so they are reached by descriptor only."""
         return self._masks.get(path) if path else self._root
 
     def _directory(self, path: bytes) -> _Directory:
@@ -108,9 +117,13 @@ class HostLower:
         return self.renew(path)
 
     def renew(self, path: bytes) -> _Directory:
-        """The directory that is there now, not one held from before; calls that come after see it too.
+        """Open the directory that is at *path* now, instead of a cached one, and cache it for later calls.
 
-        Its descriptor (O_PATH) is good while the value is held. OSError when there is none.
+        Returns:
+            The directory. Its O_PATH descriptor stays valid while the caller keeps the object.
+
+        Raises:
+            OSError: there is no such directory.
         """
         if not path:
             return self._root
@@ -119,15 +132,15 @@ class HostLower:
         with self._lock:
             other = self._cache.get(path)
             if other is not None and other.until > found.until:
-                found = other  # another thread opened it meanwhile: what it found is later
+                found = other  # another thread opened it meanwhile, so its result is newer
             self._cache[path] = found
             self._cache.move_to_end(path)
             while len(self._cache) > CACHE_SIZE or next(iter(self._cache.values())).until <= now:
-                self._cache.popitem(last=False)  # what has expired goes early: it may keep a file system busy
+                self._cache.popitem(last=False)  # close expired directories early: an open one may keep a file system busy
         return found
 
     def _open_beneath(self, path: bytes) -> int:
-        if not is_plain(path):  # another spelling of a mask would lead into the mount
+        if not is_plain(path):  # a masked path spelled differently would lead into the mount
             raise _no_path()
         for masked, directory in self._masks.items():
             if path.startswith(masked + b"/"):
@@ -137,18 +150,18 @@ class HostLower:
     # -- types.Lower
 
     def stat(self, path: bytes) -> os.stat_result:
-        held = self._masks.get(path) if path else self._root  # held() without the cost of a call
+        held = self._masks.get(path) if path else self._root  # inlines held(), to save a call
         if held is not None:
             return os.fstat(held.fd)
         directory, name = self._place(path)
         return os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
 
     def open(self, path: bytes) -> int:
-        """ESTALE when what is there is no regular file any more."""
+        """Open a regular file for reading. Raises OSError with ESTALE if it is no longer a regular file."""
         if self.held(path) is not None:
             raise _no_file()
         directory, name = self._place(path)
-        # Looked at first: to open a FIFO wakes its writers, and to open a device may do anything.
+        # Check the type before opening: opening a FIFO wakes its writers, and opening a device may have any effect.
         if not stat.S_ISREG(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode):
             raise _no_file()
         try:
@@ -163,7 +176,9 @@ class HostLower:
         return fd
 
     def open_to_give(self, path: bytes, flags: int) -> int:
-        """See types.Lower. Nothing that is mounted in the lower is found this way."""
+        """Open a file for a program; see types.Lower. Files in other file systems mounted in the lower cannot be reached this
+        way.
+        """
         if self.reader_root < 0:
             raise PermissionError(errno.EPERM, "it cannot be given away here")
         parent, _, name = path.rpartition(b"/")
@@ -191,7 +206,9 @@ class HostLower:
         return os.readlink(name, dir_fd=directory.fd)
 
     def getxattr(self, path: bytes, name: bytes) -> bytes:
-        """ENODATA also where the file system has no such attributes at all."""
+        """Return one extended attribute. Raises OSError with ENODATA even if the file system does not support extended
+        attributes.
+        """
         directory, reached = self._reach(path)
         try:
             return os.getxattr(reached, name, follow_symlinks=False)
@@ -210,7 +227,7 @@ class HostLower:
             del directory
 
     def _reach(self, path: bytes) -> tuple[_Directory, bytes]:
-        """A path for calls that take no directory descriptor; it is good while the first value is held."""
+        """Return a path for calls that take no directory descriptor. The path is valid while the caller keeps the directory."""
         held = self.held(path)
         if held is not None:
             return held, b"/proc/self/fd/%d/." % held.fd
@@ -230,7 +247,7 @@ def _type_of(entry: "os.DirEntry[str]") -> int:
 
 
 def _open_quietly(name: bytes, flags: int, directory_fd: int) -> int:
-    """Without touching its access time, where we may."""
+    """Open without changing the access time, if the kernel allows that."""
     try:
         return os.open(name, flags | os.O_NOATIME, dir_fd=directory_fd)
     except PermissionError as exc:

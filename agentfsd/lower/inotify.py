@@ -1,4 +1,4 @@
-"""inotify(7) and what goes with it, which Python's library does not offer. It knows nothing of agentfsd."""
+"""inotify(7), and the list of file systems whose changes it reports completely. This module knows nothing of agentfsd."""
 
 import array
 import fcntl
@@ -17,12 +17,12 @@ MOVED_TO = 0x80
 CREATE = 0x100
 DELETE = 0x200
 Q_OVERFLOW = 0x4000
-IGNORED = 0x8000  # the watch has ended: removed, or what it watched is gone
+IGNORED = 0x8000  # the watch has ended: it was removed, or its inode was deleted
 ONLYDIR = 0x1000000
 EXCL_UNLINK = 0x4000000
 
-# Whatever changes these went through this kernel, which tells. Not so: network file systems, FUSE, 9p, overlayfs and other
-# stacked ones. FAT, NTFS and their like know one file by many spellings of its name, and tell of one of them.
+# Every change to these passes through this kernel, which reports it. Missing here: network file systems, FUSE, 9p, and
+# overlayfs and other stacked ones. On FAT, NTFS and the like a file has many spellings of its name, and events report only one.
 _TELLING = frozenset((
     0xEF53,  # ext2, ext3, ext4
     0x58465342,  # XFS
@@ -41,12 +41,14 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name with i
 
 
 def tells_all(fd: int) -> bool:
-    """Tell whether inotify hears of every change to the file system that *fd* is on."""
-    return syscalls.filesystem_type(fd) in _TELLING  # where f_type is no long (s390x) none is known: on the safe side
+    """Tell whether inotify reports every change to the file system that *fd* is on."""
+    return syscalls.filesystem_type(fd) in _TELLING  # on s390x f_type is not a long: no type matches, which is safe
 
 
 def events(fd: int) -> Iterator[tuple[int, int, bytes]]:
-    """(watch, mask, name) of all that is in the queue at the first step, b"" for the watched inode itself. Never blocks."""
+    """Yield (watch, mask, name) for each event that is queued at the first step. The name of the watched inode itself is b"".
+    Never blocks.
+    """
     size = array.array("i", (0,))
     fcntl.ioctl(fd, termios.FIONREAD, size)
     data = os.read(fd, size[0]) if size[0] else b""

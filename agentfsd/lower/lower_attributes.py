@@ -1,6 +1,6 @@
-"""Owner, mode, extended attributes and times of one file, read and set in the order in which they do not undo each other.
+"""Read and set owner, mode, extended attributes and times of one file, in an order in which no step undoes an earlier one.
 
-It knows files by a descriptor, or by a path of /proc/self/fd that leads to exactly one; never by a name in the lower.
+Files are named by a descriptor, or by a path in /proc/self/fd that leads to exactly one file; never by a name in the lower.
 """
 
 import errno
@@ -20,7 +20,9 @@ _PRIVILEGED = (b"trusted.", b"security.")
 
 @contextmanager
 def held(directory_fd: int, name: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """A path that stays with what has that name now, whatever becomes of the name, and its stat. Symlinks too."""
+    """Yield a path that keeps leading to the file that *name* names now, even if it is renamed, and its stat. Symlinks are not
+    followed.
+    """
     fd = os.open(name, _PATH, dir_fd=directory_fd)
     try:
         yield b"/proc/self/fd/%d" % fd, os.fstat(fd)
@@ -35,19 +37,26 @@ def read(where: Where, info: os.stat_result) -> FileAttributes:
 
 
 def give(where: Where, wanted: FileAttributes, owner: tuple[int, int], mode: int) -> None:
-    """For a new file, which has *owner* and the permission bits *mode* (-1: not known) and no extended attributes."""
+    """Set all attributes of a new file without extended attributes.
+
+    Args:
+        where: descriptor or path of the file.
+        wanted: the attributes to set.
+        owner: user id and group id that the file has now.
+        mode: permission bits that the file has now; -1 if they are not known.
+    """
     if (wanted.uid, wanted.gid) != owner:
-        _own(where, wanted, owner)  # before the mode: it clears setuid
+        _own(where, wanted, owner)  # chown before chmod: it clears setuid
     for name, value in wanted.xattrs.items():
         _set_xattr(where, name, value)
-        mode = -1  # an ACL changes the group's bits
+        mode = -1  # setting an ACL changes the group bits
     if mode != stat.S_IMODE(wanted.mode) and not stat.S_ISLNK(wanted.mode):
         os.chmod(where, stat.S_IMODE(wanted.mode))
     os.utime(where, ns=(wanted.atime_ns, wanted.mtime_ns))
 
 
 def adjust(where: Where, wanted: FileAttributes, info: os.stat_result) -> None:
-    """For any file; what is right already is not touched."""
+    """Set those attributes of a file that differ from *wanted*."""
     owner = (info.st_uid, info.st_gid)
     changed = (wanted.uid, wanted.gid) != owner and _own(where, wanted, owner)
     has = xattrs.read_all(where, follow=True)
@@ -55,7 +64,7 @@ def adjust(where: Where, wanted: FileAttributes, info: os.stat_result) -> None:
         _remove_xattr(where, name)
         changed = True
     for name, value in wanted.xattrs.items():
-        if changed or has.get(name) != value:  # chown(2) takes capabilities away
+        if changed or has.get(name) != value:  # chown(2) removes file capabilities
             _set_xattr(where, name, value)
             changed = True
     if (changed or info.st_mode != wanted.mode) and not stat.S_ISLNK(info.st_mode):
@@ -65,7 +74,9 @@ def adjust(where: Where, wanted: FileAttributes, info: os.stat_result) -> None:
 
 
 def _own(where: Where, wanted: FileAttributes, owner: tuple[int, int]) -> bool:
-    """Who may not give files away keeps them, and gives them a group that they are in: as cp -a and rsync -a do."""
+    """Set owner and group. Without the right to change the owner, set only a group that this process is in, as cp -a and rsync -a
+    do.
+    """
     if os.geteuid() == 0:
         os.chown(where, wanted.uid, wanted.gid)
         return True

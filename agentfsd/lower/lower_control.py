@@ -1,11 +1,11 @@
-"""``.agentfs`` of the lower, where commits stage: made, and taken away again without a trace, to the times of the root."""
+"""Create and remove ``.agentfs`` in the lower, where commits are staged. Removing it also restores the times of the root."""
 
 import errno
 import os
 import secrets
 import stat
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower.commit_journal import Control, Times
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.survey import check_writable
@@ -15,7 +15,11 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def look(lower: HostLower) -> Control:
-    """What is there before a commit. Refusal when ``.agentfs`` is no directory."""
+    """Return the state of ``.agentfs`` before a commit.
+
+    Raises:
+        Refusal: ``.agentfs`` exists and is not a directory.
+    """
     info = lower.stat(b"")
     root = Times(b"", info.st_ino, info.st_atime_ns, info.st_mtime_ns)
     try:
@@ -34,7 +38,7 @@ def new_name() -> bytes:
 
 
 def make(lower: HostLower, name: bytes) -> int:
-    """The staging directory, open, in a ``.agentfs`` that is made when it is missing."""
+    """Create the staging directory, and ``.agentfs`` if it is missing. Return a descriptor of the staging directory."""
     root = lower.renew(b"")
     try:
         os.mkdir(CONTROL_DIR, 0o700, dir_fd=root.fd)
@@ -49,7 +53,7 @@ def make(lower: HostLower, name: bytes) -> int:
 
 
 def open_staging(lower: HostLower, name: bytes) -> int:
-    """ENOENT when it is gone."""
+    """Open the staging directory. Raises OSError with ENOENT if it no longer exists."""
     root = lower.renew(b"")
     control = os.open(CONTROL_DIR, _DIRECTORY, dir_fd=root.fd)
     try:
@@ -59,7 +63,7 @@ def open_staging(lower: HostLower, name: bytes) -> int:
 
 
 def remove(lower: HostLower, name: bytes, control: Control, root_times: Times) -> None:
-    """The staging directory with all that is in it. May be repeated."""
+    """Remove the staging directory with everything in it, and restore the times of the root. This may be repeated."""
     root = lower.renew(b"")
     try:
         fd = os.open(CONTROL_DIR, _DIRECTORY, dir_fd=root.fd)
@@ -90,7 +94,7 @@ def _remove_in(control_fd: int, name: bytes) -> None:
 
 
 def empty(fd: int) -> None:
-    """Removes all that is in a directory of our own, of any depth: what lies deeper is moved up first."""
+    """Remove everything in a directory that agentfsd created, at any depth. Deep directories are moved up first."""
     moved = 0
     while directories := _remove_files(fd):
         for name in directories:
@@ -106,7 +110,9 @@ def empty(fd: int) -> None:
 
 
 def _remove_files(fd: int) -> list[bytes]:
-    """The directories that are left. Opened anew: btrfs shows an older descriptor only the names from before."""
+    """Remove the files, and return the names of the remaining directories. Opens the directory again, since on btrfs an older
+    descriptor lists only older names.
+    """
     listed = os.open(b".", _DIRECTORY, dir_fd=fd)
     try:
         with os.scandir(listed) as entries:
@@ -120,7 +126,7 @@ def _remove_files(fd: int) -> list[bytes]:
 
 
 def _make_writable(fd: int, name: bytes) -> None:
-    """Only root may empty and move directories whatever their mode."""
+    """Make a directory writable: only root may empty or move directories whatever their mode."""
     if os.geteuid() != 0:
         os.chmod(name, stat.S_IRWXU, dir_fd=fd)
 

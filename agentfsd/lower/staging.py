@@ -1,6 +1,6 @@
-"""Makes what a commit puts into the lower, complete in every attribute, in a directory where nobody looks.
+"""Create the files of a commit with all their attributes, in a staging directory that nobody else reads.
 
-It knows what shall be made, not what happens to it afterwards.
+This module knows what to create, and not what the commit does with it later.
 """
 
 import errno
@@ -11,37 +11,42 @@ from itertools import groupby
 
 from agentfs_host import copying, syscalls
 from agentfs_host.plain_paths import directory_beneath
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_plan import ContentSource, Put
 from agentfsd.lower.survey import name_of, parent_of
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_ONE_PAGE = 4096  # no hole in it is worth keeping
-_SMALL = 64 << 10  # up to here one read and one write cost less than asking how else it could be copied
-_LARGE = 1 << 20  # from here on the disk may begin at once
+_ONE_PAGE = 4096  # bytes; holes in smaller files are not worth keeping
+_SMALL = 64 << 10  # bytes; up to this size one read and one write cost less than trying to share blocks
+_LARGE = 1 << 20  # bytes; for larger files start writeback at once
 
 Told = Callable[[int], None]
 
 
 class Staging:
-    """Fills the staging directory behind a descriptor, which stays the caller's."""
+    """Fill the staging directory behind a descriptor, which the caller closes."""
 
     def __init__(self, fd: int, share: bool) -> None:
-        """*share*: files may share blocks with what they are made of."""
+        """Take the staging directory.
+
+        Args:
+            fd: descriptor of the staging directory.
+            share: whether files may share blocks with their sources.
+        """
         self.fd = fd
         self._count = 0
         self._no_reflink: set[int] | None = set() if share else None
-        self._places: dict[bytes, bytes] = {}  # path of a new directory -> where it lies in staging
-        self._links: dict[int, bytes] = {}  # link -> where its file lies in staging
+        self._places: dict[bytes, bytes] = {}  # path of a new directory -> its path in staging
+        self._links: dict[int, bytes] = {}  # link number -> path of its file in staging
         self._directories: list[tuple[bytes, Put]] = []  # parents first
-        self._owner = (0, 0)  # of new files
+        self._owner = (0, 0)  # user id and group id that new files get
         self._umask = 0
-        self._listed_numbers_count = True  # not so on some overlayfs
+        self._listed_numbers_count = True  # whether listed inode numbers equal those of stat; false on some overlayfs
 
     def probe(self) -> bool:
-        """Learns what new files are like here; whether the file system exchanges names."""
-        os.chmod(self.fd, 0o700)  # without setgid, and below without default ACL: new files shall inherit nothing
+        """Find out which owner and mode new files get here. Return whether the file system can exchange names."""
+        os.chmod(self.fd, 0o700)  # clear setgid here and the default ACL below, so that new files inherit nothing
         try:
             os.removexattr(self.fd, b"system.posix_acl_default")
         except OSError:
@@ -66,13 +71,15 @@ class Staging:
         return b"%x" % self._count
 
     def put(self, put: Put, told: Told) -> bytes:
-        """Makes one that gets a name of its own here. *told* gets its bytes."""
+        """Create a file that has its own name in the staging directory, and return that name. *told* is called with its size in
+        bytes.
+        """
         name = self.new_name()
         told(self._make(put, self.fd, name, name))
         return name
 
     def inode_numbers(self) -> dict[bytes, int]:
-        """Of all that has a name of its own here."""
+        """Return the inode number of each name in the staging directory."""
         fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
             with os.scandir(fd) as entries:
@@ -84,7 +91,12 @@ class Staging:
         return {name: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino for name in found}
 
     def put_inside(self, puts: Iterable[Put], told: Told) -> None:
-        """Those that lie in new directories, by (directory, name). *told* gets the bytes of each."""
+        """Create the files inside new directories.
+
+        Args:
+            puts: the files, sorted by directory and name.
+            told: called with the size in bytes of each.
+        """
         for parent, group in groupby(puts, key=lambda put: parent_of(put.path)):
             place = self._places.get(parent)
             if place is None:
@@ -98,7 +110,9 @@ class Staging:
                 os.close(fd)
 
     def finish(self) -> None:
-        """Directories last: what is made in one moves its times, and its default ACL would be inherited."""
+        """Set the attributes of directories last: creating files in one changes its times, and they would inherit its default
+        ACL.
+        """
         for place, put in reversed(self._directories):
             fd = directory_beneath(self.fd, place)
             try:
@@ -145,7 +159,7 @@ class Staging:
             os.close(fd)
 
     def _fill(self, content: ContentSource, fd: int) -> int:
-        """Bytes of the content; the caller's word for its size is checked."""
+        """Copy the content and return its size in bytes. An announced size other than 0 only decides how to copy."""
         size = content.size
         if size == 0:
             return 0
@@ -155,7 +169,7 @@ class Staging:
             if not small:
                 info = os.fstat(source)
                 size = info.st_size
-                small = size <= _SMALL and info.st_blocks * 512 >= size  # without holes
+                small = size <= _SMALL and info.st_blocks * 512 >= size  # true only if the file has no holes
             if small:
                 data = os.read(source, size + 1)
                 if len(data) == size and os.write(fd, data) == size:

@@ -1,6 +1,6 @@
-"""What the lower holds where a commit is to write: looked at before anything is made, so that a refusal changes nothing.
+"""Examine the lower where a commit will write, before anything is created, so that a refusal changes nothing.
 
-It also sorts the steps: which become a name of their own in the staging directory, and which lie inside one of those.
+The survey also sorts the steps: some get their own name in the staging directory, others lie inside a new directory.
 """
 
 import errno
@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host.plain_paths import is_plain
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.linux import mounts
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import AttributeChange, Times
@@ -23,7 +23,9 @@ from agentfsd.types import CONTROL_DIR
 
 
 class Survey:
-    """``tops`` are Puts and Removes by (directory, name), with what was found there; ``inside`` Puts in new directories."""
+    """The examined steps. ``tops`` are Puts and Removes by (directory, name) with the identities of the originals; ``inside`` are
+    Puts in new directories.
+    """
 
     def __init__(self, lower: HostLower) -> None:
         self.tops: list[tuple[Put | Remove, Identity]] = []
@@ -36,7 +38,12 @@ class Survey:
         self._mounted = mounts.mounted_beneath(lower.renew(b"").fd)
 
     def look(self, steps: Sequence[Step]) -> None:
-        """Refusal or Drifted when they cannot be done."""
+        """Examine every path that the steps change.
+
+        Raises:
+            Refusal: a step is impossible.
+            Drifted: a path does not lead to what its step expects.
+        """
         tops, adjusts = self._sort(steps)
         for step in (*tops, *adjusts):
             self._check_mounts(step)
@@ -59,7 +66,7 @@ class Survey:
             last = path
             within = above != b"" and path.startswith(above)
             if within and isinstance(step, Remove):
-                continue  # it went with its directory
+                continue  # the step for its directory removes it, too
             if within:
                 if not above_is_new or not isinstance(step, Put):
                     raise invalid(f"{os.fsdecode(path)!r} lies in what another step removes or replaces")
@@ -110,7 +117,7 @@ class Survey:
         except FileNotFoundError:
             return ABSENT
         if stat.S_ISDIR(info.st_mode):
-            check_writable(directory_fd, name_of(step.path), step.path)  # its ".." will lead elsewhere
+            check_writable(directory_fd, name_of(step.path), step.path)  # moving a directory changes its ".."
             self.directories.append(Times(step.path, info.st_ino, info.st_atime_ns, info.st_mtime_ns))
         return identity(info)
 
@@ -126,7 +133,7 @@ class Survey:
             self._drifted.append(step.path)
         elif os.geteuid() in (0, info.st_uid):
             self.changes.append(AttributeChange(step.path, identity(info), step.expected is not None, old, step.attributes))
-        # Times alone are left out, as by rsync: of a shared directory that is another user's they move by themselves.
+        # Ignore a difference in times alone, as rsync does: other users change the times of a shared directory that they own.
         elif msgspec.structs.replace(step.attributes, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns) != old:
             raise Refusal(
                 errno.EPERM, "lower-not-writable",
@@ -149,7 +156,9 @@ def name_of(path: bytes) -> bytes:
 
 @contextmanager
 def reach(lower: HostLower, path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """See lower_attributes.held(), by path. Of the root and what a mount covers: what lies below."""
+    """Yield a path and the stat of what *path* names, as lower_attributes.held() does. For the root and for covered directories,
+    this is what the mount covers.
+    """
     covered = lower.held(path)
     if covered is not None:
         yield b"/proc/self/fd/%d" % covered.fd, os.fstat(covered.fd)

@@ -1,7 +1,7 @@
-"""Hears from the kernel what others change in the lower, so that what was shown of it may be kept for long.
+"""Learn from the kernel what other processes change in the lower, so that the daemon may cache what it showed.
 
-A watch belongs to an inode, not to a path, and nobody is told when a directory further up is renamed. So the directories
-above a watched one are always watched too: whatever parts a watch from its path is then an event in one of them.
+A watch belongs to an inode and not to a path, and the kernel does not report the rename of a directory further up. So every
+directory above a watched one is watched as well: whatever separates a watch from its path is then an event in one of them.
 """
 
 import errno
@@ -15,7 +15,7 @@ from agentfsd.lower import inotify
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import LOWER_LOST, LowerChange
 
-RETRY_S = 1.0  # after a refusal that may pass
+RETRY_S = 1.0  # seconds to wait after a refusal that may be temporary
 
 _REPLACED = inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
 _MASK = _REPLACED | inotify.ATTRIB | inotify.MODIFY | inotify.CLOSE_WRITE | inotify.ONLYDIR | inotify.EXCL_UNLINK
@@ -24,28 +24,28 @@ log = logging.getLogger(__name__)
 
 
 class LowerWatch:
-    """Tells which names of watched lower directories changed. Not thread-safe. See inotify(7).
+    """Report which names in watched directories of the lower changed. Not thread-safe. See inotify(7).
 
-    A directory's own times and link count change with the names in it, so they are told by its own watch, not by that of
-    the directory above. What nobody tells:
+    The watch of a directory reports changes of its own times and link count, which change with its entries; the watch of its
+    parent does not. These changes go unnoticed:
 
-    - a change through another hard link that has no name in a watched directory, and a file's link count when it gets or
-      loses another name: what has several names is better not kept for long
-    - a write through a memory map, until it is unmapped or the last descriptor closed; access times
-    - something mounted on a directory of the lower, or taken away from it, unless its file system ends with that
-    - what goes round the names: a local NFS server that opens by file handle, an overlayfs that has the lower as a layer
-    - another spelling of a name, in a directory that ignores case
+    - a change through another hard link that has no name in a watched directory, and a file's link count when it gains or loses
+      another name: the daemon should not cache files with several names for long
+    - a write through a memory map, until the map is removed or the last descriptor is closed; access times
+    - a mount or unmount on a directory of the lower, unless its file system ends with it
+    - access without names: a local NFS server that opens by file handle, an overlayfs that uses the lower as a layer
+    - another spelling of a name in a directory that ignores case
     """
 
     def __init__(self, lower: HostLower) -> None:
-        """When the kernel grants no queue, ``fd`` is -1 and every watch is refused."""
-        self.fd = -1  # readable when there is news
+        """Ask the kernel for an event queue. If it refuses, ``fd`` is -1 and every watch is refused."""
+        self.fd = -1  # becomes readable when events are queued
         self._lower = lower
-        self._watches: dict[bytes, int] = {}  # with every path, all above it
-        self._paths: dict[int, set[bytes]] = {}  # by watch: one inode has several when it is mounted in several places
-        self._below: dict[bytes, set[bytes]] = {}  # the watched paths directly below one, where there are any
-        self._wanted: set[bytes] = set()  # asked for, not only above one that is
-        self._refused: dict[bytes, float] = {}  # until when a path is not tried again
+        self._watches: dict[bytes, int] = {}  # path -> watch; for each path also all paths above it
+        self._paths: dict[int, set[bytes]] = {}  # watch -> paths; an inode that is mounted in several places has several
+        self._below: dict[bytes, set[bytes]] = {}  # path -> watched paths directly below it
+        self._wanted: set[bytes] = set()  # paths that a caller asked for; the others are only above one of these
+        self._refused: dict[bytes, float] = {}  # path -> time before which it is not tried again
         self._full_until = 0.0
         self._told_full = False
         try:
@@ -54,21 +54,25 @@ class LowerWatch:
             log.warning("changes of the lower are not watched: %s (fs.inotify.max_user_instances)", exc.strerror)
 
     def watch(self, path: bytes) -> bool:
-        """True when changes directly in the directory at *path* are told from now on: what is read after this may be kept.
+        """Start to report changes of the directory at *path*: of its names, their attributes and contents, and its own
+        attributes.
 
-        That holds for its names, their attributes and contents, and its own attributes. False: keep it for a second only.
+        Returns:
+            True if changes are reported from now on, so that what is read after this may be cached. False if it may be cached for
+                a second only.
         """
         return path in self._wanted or self._watch_anew(path)
 
     def forget(self, path: bytes) -> None:
-        """Stops watching; no error when it is not watched. Calls are not counted: one ends any number of watch()."""
+        """Stop watching *path*; a path that is not watched is no error. One call ends any number of watch() calls."""
         self._wanted.discard(path)
         self._release(path)
 
     def news(self) -> list[LowerChange]:
-        """Everything since the last call, each (directory, name) once. Never blocks.
+        """Return all changes since the last call, each (directory, name) once. Never blocks.
 
-        LOWER_LOST comes alone: events were dropped because there were too many, or the lower's file system was unmounted.
+        LOWER_LOST is returned alone. It means that events were dropped because there were too many, or that the lower's file
+        system was unmounted.
         """
         if self.fd < 0:
             return []
@@ -91,11 +95,11 @@ class LowerWatch:
                     return self._lost()
         for path, changed in found:
             if changed is None:
-                self._release(path.rpartition(b"/")[0])  # only now: it may have had more to tell
+                self._release(path.rpartition(b"/")[0])  # release it only now: more of its events may have been queued
         return [LowerChange(path, name, replaced) for (path, name), replaced in found.items()]
 
     def close(self) -> None:
-        """After this nothing is watched and there is no news."""
+        """Stop all watches. There are no changes to report afterwards."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -110,7 +114,7 @@ class LowerWatch:
         above = path
         while above and (above := above.rpartition(b"/")[0]) not in self._watches:
             missing.append(above)
-        for each in reversed(missing):  # from the top: a rename in between is then an event
+        for each in reversed(missing):  # from the top, so that a rename in between causes an event
             if not self._add(each):
                 self._release(each.rpartition(b"/")[0])
                 return False
@@ -150,15 +154,17 @@ class LowerWatch:
     # -- dropping
 
     def _release(self, path: bytes) -> None:
-        """Drops *path* and what is above it, as far as it is neither asked for nor above another."""
+        """Stop watching *path* and the directories above it, unless a caller asked for them or they are above another watched
+        path.
+        """
         while path in self._watches and path not in self._wanted and path not in self._below:
             self._drop(path)
             path = path.rpartition(b"/")[0]
 
     def _parted(self, path: bytes) -> Iterator[tuple[tuple[bytes, None], bool]]:
-        """Drops what is watched at *path* and below, whose inodes may have other paths now; yields each for news()."""
+        """Stop watching *path* and everything below, since those inodes may have other paths now. Yield each path for news()."""
         parted = [path] if path in self._watches else []
-        for each in parted:  # grows as it goes
+        for each in parted:  # the loop appends to this list
             parted += self._below.get(each, ())
         for each in reversed(parted):
             self._wanted.discard(each)
@@ -184,7 +190,7 @@ class LowerWatch:
         for watch in self._paths:
             syscalls.inotify_rm_watch(self.fd, watch)
         self._clear()
-        for _ in inotify.events(self.fd):  # the ends of these watches alone might be too many
+        for _ in inotify.events(self.fd):  # empty the queue: events for the end of these watches alone might overflow it
             pass
         return [LOWER_LOST]
 

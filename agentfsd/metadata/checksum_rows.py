@@ -1,4 +1,4 @@
-"""The rows that say what sealed objects hold."""
+"""The queries of the table ``seal``: checksums of sealed objects."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ _SEALED = (
 
 
 class ObjectChecksum(NamedTuple):
-    """``size`` in bytes; ``digest`` as core/content_checksums.py makes it."""
+    """The checksum of one object. ``size`` in bytes; ``digest`` as core/content_checksums.py computes it."""
 
     object: int
     layer: int
@@ -25,7 +25,7 @@ def sealed_layers(store: Store) -> frozenset[int]:
 
 
 def missing(store: Store, first: int, end: int) -> list[tuple[int, int]]:
-    """(object, layer) of sealed objects that have none, with numbers from *first* to before *end*."""
+    """Return (object, layer) of sealed objects without a checksum, with numbers from *first* to before *end*."""
     query = (
         "SELECT id, object.layer FROM object LEFT JOIN seal ON seal.object = id AND seal.layer = object.layer "
         f"WHERE id >= ? AND id < ? AND seal.object IS NULL AND {_SEALED}"
@@ -34,7 +34,7 @@ def missing(store: Store, first: int, end: int) -> list[tuple[int, int]]:
 
 
 def known(store: Store, above: int, limit: int) -> list[ObjectChecksum]:
-    """Those that hold now, of objects with numbers greater than *above*."""
+    """Return the valid checksums of objects with numbers greater than *above*, at most *limit*."""
     query = (
         "SELECT seal.object, seal.layer, size, digest FROM seal JOIN object ON seal.object = id AND seal.layer = object.layer "
         f"WHERE id > ? AND {_SEALED} ORDER BY id LIMIT ?"
@@ -43,7 +43,7 @@ def known(store: Store, above: int, limit: int) -> list[ObjectChecksum]:
 
 
 def holds(store: Store, seal: ObjectChecksum) -> bool:
-    """Whether the object is sealed still, and in that layer."""
+    """Return whether the object is still sealed, and in that layer."""
     query = f"SELECT 1 FROM object WHERE id = ? AND object.layer = ? AND {_SEALED}"
     return store.db.execute(query, (seal.object, seal.layer)).fetchone() is not None
 
@@ -59,6 +59,6 @@ def put(store: Store, found: list[ObjectChecksum]) -> None:
 
 
 def size_of(store: Store, number: int) -> int:
-    """Of a sealed object, in bytes; 0 when nobody knows."""
+    """Return the size of a sealed object, in bytes; 0 when it is not known."""
     row = store.db.execute("SELECT size FROM seal WHERE object = ?", (number,)).fetchone()
     return int(row[0]) if row else 0

@@ -1,6 +1,6 @@
-"""A copy of the database as it was at the last start that found nothing wrong, and going back to it.
+"""A copy of the database from the last start that found no damage, and the way back to it.
 
-The main file changes at checkpoints alone, which wait meanwhile: so copying it takes any thread, and nobody's time.
+Only a checkpoint changes the main file, and checkpoints wait during the copy. So any thread can copy it without blocking others.
 """
 
 import contextlib
@@ -20,8 +20,16 @@ _SPARE_BYTES = 64 << 20  # that must be left on the disk
 
 
 def copy(path: str, *, share: bool, between: Callable[[], object] = lambda: None) -> bool:
-    """Copies the main file and its checksums; False where there is no room. *share*: blocks, where the file system can.
-    *between*: called after each part; when it raises, the copy that there was stays."""
+    """Copy the main file and its checksums.
+
+    Args:
+        path: The database.
+        share: Share blocks where the file system can.
+        between: Called after each part; when it raises, the earlier copy stays.
+
+    Returns:
+        False when the disk has no room for the copy.
+    """
     room = os.statvfs(os.path.dirname(path))
     if room.f_bavail * room.f_frsize < 2 * os.path.getsize(path) + _SPARE_BYTES:
         return False

@@ -1,4 +1,4 @@
-"""The connection to SQLite, and the journal before it: operations are acknowledged one by one and committed many at once."""
+"""The SQLite connection and the journal: each operation is acknowledged by the journal, and many are committed at once."""
 
 import contextlib
 import os
@@ -13,12 +13,12 @@ from agentfsd.metadata.page_checksums import PageChecksums
 
 JOURNAL = "-acknowledged"  # what its name ends with
 _BATCH = 500  # operations between two commits
-_LONG = 100  # statements of one operation, above which the journal is no use
+_LONG = 100  # an operation with more statements is committed instead of journaled
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
 class Database:
-    """An operation is what stands between begin() and keep() or undo(); it is acknowledged when keep() returns."""
+    """A database with operations. An operation lasts from begin() to keep() or undo(). It is acknowledged when keep() returns."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -40,11 +40,11 @@ class Database:
 
     @property
     def total_changes(self) -> int:
-        """Rows changed since the database was opened."""
+        """The number of rows changed since the database was opened."""
         return self._connection.total_changes
 
     def trace(self, tell: Callable[[str], object] | None) -> None:
-        """Has every statement told, for those who count them."""
+        """Call *tell* with the text of every statement; None ends that."""
         self._connection.set_trace_callback(tell)
 
     # -- operations
@@ -56,7 +56,7 @@ class Database:
         self._redo = []
 
     def keep(self) -> None:
-        """Acknowledges the operation; OSError or sqlite3.Error when that is impossible, then undo() it."""
+        """Acknowledge the operation. OSError or sqlite3.Error when that fails; the caller then calls undo()."""
         redo, self._redo = self._redo or [], None
         if self._journal is None or len(redo) > _LONG or not self._journal.append(redo):
             self.commit()
@@ -69,7 +69,7 @@ class Database:
                 self.commit()
 
     def undo(self) -> None:
-        """Takes back what the operation under way has changed."""
+        """Roll back the current operation."""
         self._redo = None
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.OperationalError):  # there is no such savepoint any more
@@ -77,7 +77,7 @@ class Database:
                 self.execute("RELEASE operation")
 
     def commit(self) -> None:
-        """Takes over what the journal holds; sqlite3.Error when that fails, and nothing is lost."""
+        """Commit what the journal holds. sqlite3.Error when that fails; nothing is lost then."""
         if not self._connection.in_transaction:
             return
         try:
@@ -99,8 +99,10 @@ class Database:
     # -- the journal
 
     def open_journal(self, path: str, run: bytes, *, is_old: bool = False) -> None:
-        """From now on operations are acknowledged by the journal of the database at *path*; replays what is in it. *is_old*: it
-        is of an older version."""
+        """Replay the journal of the database at *path*, and acknowledge operations by it from now on.
+
+        *is_old*: the journal is in an older format.
+        """
         number, self._commits = self._taken_over()
         old = operation_journal.read_old(path + JOURNAL, number) if is_old else []
         self._apply(old)
@@ -120,21 +122,21 @@ class Database:
         syncing.sync_directory(os.path.dirname(path))
 
     def _taken_over(self) -> tuple[int, int]:
-        """(number of the last record, commits)."""
+        """Return (number of the last journal record, commits) that the database has."""
         row = self.execute("SELECT value FROM fact WHERE key = 'journal'").fetchone()
         return parse_taken_over(row[0] if row else "")
 
     def note_synced(self, commits: int) -> None:
-        """So many commits have reached the disk."""
+        """Record that the first *commits* commits have reached the disk."""
         self._synced = max(self._synced, commits)
 
     @property
     def commits(self) -> int:
-        """How many there were since the database was made."""
+        """The number of commits since the database was made."""
         return self._commits
 
     def _restore_batch(self) -> None:
-        """After a commit that failed: some failures make SQLite roll back, and the journal knows what was acknowledged."""
+        """Replay the journal after a failed commit that SQLite rolled back."""
         if self._connection.in_transaction or self._journal is None:
             return
         self._journal.number = self._taken_over()[0]
@@ -152,14 +154,17 @@ class Database:
                 self.execute(text, values)
 
     def open_pages(self, path: str, *, anew: bool) -> None:
-        """From now on every page of the main file has a checksum. On a full disk there are none. *anew*: those there are not."""
+        """Keep a checksum of every page of the main file from now on. On a full disk none are kept.
+
+        *anew*: compute all checksums instead of the missing ones.
+        """
         with contextlib.suppress(OSError):
             self.pages = PageChecksums(path, self._connection)
             self.execute("PRAGMA wal_autocheckpoint = 0")
             self.pages.begin(anew=anew)
 
     def close(self, path: str, make_room: Callable[[], bool] = lambda: False) -> None:
-        """The journal goes with an orderly end; where the log could not be taken up, even after *make_room*, it stays."""
+        """Close in order and remove the journal. It stays if the write-ahead log cannot be copied, even after *make_room*."""
         if self._is_closed:
             return
         has_journal = self._journal is not None
@@ -170,14 +175,14 @@ class Database:
                 os.unlink(path + JOURNAL)
 
     def _end(self) -> bool:
-        """Whether the main file has everything now, and its checksums say so."""
+        """Copy the log into the main file. Return whether all of it is there, with its checksums."""
         with contextlib.suppress(sqlite3.Error):
             self.commit()
             return self.pages is not None and self.pages.end()
         return False
 
     def abandon(self, path: str, *, is_done: bool = False) -> None:
-        """Closes; what is in the journal stays there. SQLite then takes the log up by itself: the checksums go before."""
+        """Close and keep the journal. SQLite then copies its log by itself, so the checksums are removed first."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -197,6 +202,6 @@ class Database:
 
 
 def parse_taken_over(value: str) -> tuple[int, int]:
-    """What the database says of the journal: (number of its last record that it has, commits)."""
+    """Parse (number of the last journal record that the database has, commits)."""
     number, _, commits = value.partition(" ")
     return int(number or 0), int(commits or 0)

@@ -1,7 +1,7 @@
-"""Looks at a database before it is opened, and changes nothing: is all there that was acknowledged?
+"""Check a database before it is opened, without changing it: is everything there that was acknowledged?
 
-SQLite passes over the damaged end of its write-ahead log without a word, and removes the log when it closes. So this comes
-first, and whoever finds damage opens nothing. A page of the main file has its checksum (pages.py); the log has SQLite's own; the
+SQLite silently ignores the damaged end of its write-ahead log, and removes the log when it closes. So this check comes first, and
+a damaged database is not opened. Each page of the main file has a checksum (page_checksums.py); the log has SQLite's own; the
 journal says how many commits the database has had.
 """
 
@@ -21,17 +21,20 @@ from agentfsd.metadata.operation_journal import Header
 from agentfsd.metadata.page_checksums import SUFFIX, ChecksumFile, WriteAheadLog
 
 _SUMS_SINCE = 4  # version of the schema
-_LATER = ("-wal", JOURNAL, SUFFIX, COPY)  # what is only made when the main file has its first page
+_LATER = ("-wal", JOURNAL, SUFFIX, COPY)  # files that are only made after the main file has its first page
 _STEP = 256  # pages
 _SHOWN = 5  # pages whose numbers are told
 
 
 @dataclass
 class Findings:
-    """``damage``: what of the rows is lost or wrong, a sentence each; with any the database is not to be used. ``notes``:
-    what people should know. ``is_proven``: the rows are all that was ever acknowledged, so what they do not refer to never was.
-    ``power_failed``: the daemon did not end in order, and the machine was started anew since (or another file system has the
-    state now). ``has_old_journal``: the journal is of version 3 of the schema, or before."""
+    """What inspect() found.
+
+    ``damage``: which rows are lost or wrong, one sentence each; if there is any, the database must not be used. ``notes``: what
+    people should know. ``is_proven``: the rows are everything that was ever acknowledged, so an object without a reference never
+    was. ``power_failed``: the daemon did not end in order, and the machine was restarted since (or the state is on another file
+    system now). ``has_old_journal``: the journal is of schema version 3 or older.
+    """
 
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -52,14 +55,17 @@ def describe_blank(path: str) -> str:
 
 
 def this_run(path: str) -> bytes:
-    """Of this boot and this device: what one process wrote without a sync, the next one of the same run reads."""
+    """Return an identifier of this boot and this device.
+
+    Within one run, a process reads what an earlier process wrote without a sync.
+    """
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
         boot = file.read()
     return hashlib.blake2b(boot + str(os.stat(os.path.dirname(path)).st_dev).encode(), digest_size=16).digest()
 
 
 def inspect(path: str) -> Findings:
-    """What there is to say of the database at *path*. One that was never made is sound."""
+    """Check the database at *path*. A database that was never made is sound."""
     found = Findings()
     if is_blank(path):
         if any(os.path.exists(path + part) and os.path.getsize(path + part) for part in _LATER):
@@ -89,8 +95,10 @@ def inspect(path: str) -> Findings:
 
 
 def _was_never_ready(path: str, sums: ChecksumFile | None) -> bool:
-    """Whether the daemon was killed in its first start, or the first of this version: before a journal there are no checksums,
-    and nothing is acknowledged."""
+    """Return whether the daemon was killed in its first start, or in the first start of this version.
+
+    Before there is a journal there are no checksums, and nothing is acknowledged.
+    """
     if sums is not None and not sums.is_empty:
         return False
     if not os.path.exists(path + JOURNAL):
@@ -117,9 +125,10 @@ def _read_facts(path: str, sums: ChecksumFile | None, found: Findings) -> tuple[
 
 @contextmanager
 def reading(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing, not even at its end, and takes no lock: the state directory's must be held.
+    """Open a connection that writes nothing, not even when it closes, and takes no lock.
 
-    A log without any commit is kept from SQLite, which would remove it at the end.
+    The caller holds the state directory's lock. A log without any commit is hidden from SQLite,
+    which would remove it when it closes.
     """
     how = "vfs=unix-none" if _log_has_commit(path) else "immutable=1"
     with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&{how}", uri=True, isolation_level=None)) as db:
@@ -189,12 +198,12 @@ def _check_structure(path: str, found: Findings) -> None:
 
 
 def plain(said: str) -> str:
-    """What SQLite says of damage, as one line."""
+    """Return SQLite's description of damage as one line."""
     return "; ".join(filter(None, map(str.strip, re.sub(r"\*\*\* in database \w+ \*\*\*\n?", "", said).splitlines())))
 
 
 def _in_log(path: str) -> set[int]:
-    """Pages that are read from the write-ahead log."""
+    """Return the pages that SQLite reads from the write-ahead log."""
     log = _open_log(path)
     if log is None:
         return set()
@@ -206,7 +215,7 @@ def _in_log(path: str) -> set[int]:
 
 
 def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> None:
-    """Whether the database has every commit, and the journal every record since."""
+    """Check that the database has every commit, and the journal every record since the last one."""
     name = os.path.basename(path) + JOURNAL
     content = b""
     if os.path.lexists(path + JOURNAL):
@@ -244,7 +253,7 @@ def _check_commits(path: str, commits: int, header: Header, found: Findings) -> 
 
 
 def _lost(found: Findings, what: str, *, strictly: bool) -> None:
-    """It is damage, unless the power failed and it had never been synced."""
+    """Report a loss. It counts as damage, unless the power failed and the data had never been synced."""
     if strictly or not found.power_failed:
         found.damage.append(what)
         return

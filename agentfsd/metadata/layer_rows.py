@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.metadata.rows import WHITEOUT, BranchRow, SnapshotRow, UndoRow, is_whiteout
 
@@ -22,12 +22,12 @@ def new_layer(store: Store, parent: int) -> int:
 
 
 def parents(store: Store) -> dict[int, int]:
-    """Every live layer with its parent."""
+    """Return the parent of every live layer."""
     return dict(store.db.execute("SELECT id, parent FROM layer WHERE dead = 0"))
 
 
 def chain(store: Store, layer: int) -> tuple[int, ...]:
-    """A layer and its ancestors, newest first; the bare lower (0) is left out."""
+    """Return a layer and its ancestors, newest first, without the bare lower (0)."""
     rows = store.db.execute(
         "WITH RECURSIVE up(id, parent) AS (SELECT id, parent FROM layer WHERE id = ? "
         "UNION ALL SELECT layer.id, layer.parent FROM layer JOIN up ON layer.id = up.parent) SELECT id FROM up",
@@ -45,7 +45,7 @@ def is_empty(store: Store, layer: int) -> bool:
 
 
 def hold_more(store: Store, layers: Iterable[int], count: int) -> bool:
-    """Whether there are more files and names than that in some layers."""
+    """Return whether these layers hold more than *count* files and names."""
     for layer in layers:
         for table in ("inode", "dentry"):
             some = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE layer = ? LIMIT ?)"
@@ -56,8 +56,10 @@ def hold_more(store: Store, layers: Iterable[int], count: int) -> bool:
 
 
 def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
-    """Stored changes in some layers: files, new directories, whiteouts; not lower directories something changed in. To be added
-    up: each step counts some rows."""
+    """Count the stored changes in some layers, step by step. The caller adds up the numbers.
+
+    Changes are files, new directories and whiteouts. A lower directory in which something changed is not counted itself.
+    """
     for layer in layers:
         rows, last = _PAGE, 0
         while rows == _PAGE:
@@ -68,7 +70,7 @@ def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
 
 
 def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes, int]]]:
-    """(directory, name, child) of every row of a layer, some at each step."""
+    """Yield (directory, name, child) of every row of a layer, in steps."""
     at = (0, b"")
     while found := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
         yield found
@@ -83,9 +85,11 @@ _SOME_NAMES = "SELECT dir, name, child FROM dentry WHERE layer = ? AND (dir, nam
 
 
 def possible_copies(store: Store, layer: int) -> Iterator[list[tuple[int, int, int]]]:
-    """(object, size, mtime in ns) of files that have content in a layer, and of which it changed no attribute and no name.
+    """Yield, in steps, files with content in a layer that changed none of their attributes and names.
 
-    Some at a time. Size and time are what the lower's file had. The content is the same when the object has them still.
+    Yields:
+        (object, size, mtime in ns) with the size and time of the lower's file. If the object still has both, its content is the
+        lower's.
     """
     last = 0
     while True:
@@ -146,13 +150,13 @@ def set_snapshot_counts(store: Store, snapshot_id: str, file_count: int, bytes_c
 
 
 def delete_snapshot(store: Store, snapshot_id: str, parent: str) -> None:
-    """Removes a snapshot; those that had it as parent get its parent."""
+    """Delete a snapshot. Its children get its parent."""
     store.db.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
     store.db.execute("UPDATE snapshot SET parent = ? WHERE parent = ?", (parent, snapshot_id))
 
 
 def merges(store: Store) -> dict[int, list[int]]:
-    """The sealed layers of other branches that were merged, by the layer they were merged into."""
+    """Return the merged sealed layers of other branches, by the layer they were merged into."""
     found: dict[int, list[int]] = {}
     for layer, other in store.db.execute("SELECT layer, other FROM merged"):
         found.setdefault(layer, []).append(other)
@@ -167,7 +171,7 @@ def put_merge(store: Store, layer: int, other: int) -> None:
 
 
 def undo_rows(store: Store) -> list[UndoRow]:
-    """Oldest first."""
+    """Return the undo log, oldest entry first."""
     rows = store.db.execute("SELECT id, kind, branch_id, branch, snapshot FROM deed ORDER BY id")
     return [UndoRow(row[0], row[1], row[2], BranchRow(*json.loads(row[3])), row[4]) for row in rows]
 
@@ -179,8 +183,8 @@ def put_undo_entry(store: Store, kind: str, branch: BranchRow, snapshot: str) ->
     return UndoRow(number, kind, branch.id, branch, snapshot)
 
 
-def delete_undo_entry(store: Store, deed_id: int) -> None:
-    store.db.execute("DELETE FROM deed WHERE id = ?", (deed_id,))
+def delete_undo_entry(store: Store, entry_id: int) -> None:
+    store.db.execute("DELETE FROM deed WHERE id = ?", (entry_id,))
 
 
 def mark_dead(store: Store, layer: int) -> None:
@@ -192,7 +196,7 @@ def dead(store: Store) -> list[int]:
 
 
 def reap(store: Store, layer: int, limit: int) -> bool:
-    """Removes up to *limit* rows of each table from a dead layer; True when it is gone altogether."""
+    """Delete up to *limit* rows of each table from a dead layer. Return True when the layer is gone."""
     gone = True
     for table, key in (("dentry", "dir, name, layer"), ("inode", "id, layer"), ("origin", "dir, name, layer")):
         match = f"({key}) IN (SELECT {key} FROM {table} WHERE layer = ? LIMIT ?)"
@@ -206,9 +210,10 @@ def reap(store: Store, layer: int, limit: int) -> bool:
 
 
 def merge_down(store: Store, layer: int, child: int) -> list[int]:
-    """Gives what *layer* holds to its only child and removes it; the child's own rows win.
+    """Move the rows of *layer* to its only child, whose own rows win, and delete the layer.
 
-    Returns the objects that nothing refers to any more; they are marked as garbage.
+    Returns:
+        The objects without any reference left; they are marked as garbage.
     """
     db = store.db
     dropped = [
@@ -243,7 +248,7 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
 
 
 def idle_whiteouts(store: Store, layer: int, child: int) -> list[tuple[int, bytes]]:
-    """(directory, name) of the child's whiteouts that hide a name of *layer* and none of any other layer's."""
+    """Return (directory, name) of the child's whiteouts that hide a name of *layer* and of no other layer."""
     return list(
         store.db.execute(
             "SELECT new.dir, new.name FROM dentry AS new JOIN dentry AS old ON old.dir = new.dir AND old.name = new.name "
@@ -255,9 +260,9 @@ def idle_whiteouts(store: Store, layer: int, child: int) -> list[tuple[int, byte
 
 
 def drop_tombstones(store: Store, layer: int) -> None:
-    """Removes what says that an inode has gone where no other layer knows it, with the names beneath a gone directory.
+    """Delete the rows of removed inodes that no other layer knows, with the names beneath a removed directory.
 
-    A gone directory of the lower stays: by it one knows which names the branch had seen there (core/seen_names.py).
+    The row of a removed lower directory stays: it tells which names the branch had seen there (core/seen_names.py).
     """
     gone = (
         "SELECT id FROM inode AS gone WHERE layer = ? AND nlink = 0 AND (mode & 61440 != 16384 OR lower_path IS NULL) "
@@ -268,7 +273,7 @@ def drop_tombstones(store: Store, layer: int) -> None:
 
 
 def times_to_stamp(store: Store, layer: int, child: int) -> list[tuple[int, int, int]]:
-    """(object, atime_ns, mtime_ns) of the child's rows whose objects would become its own by a merge."""
+    """Return (object, atime_ns, mtime_ns) of the child's rows whose objects the child would get in a merge."""
     return list(
         store.db.execute(
             "SELECT content, atime_ns, mtime_ns FROM inode JOIN object ON object.id = content AND object.layer = ? "
@@ -279,7 +284,7 @@ def times_to_stamp(store: Store, layer: int, child: int) -> list[tuple[int, int,
 
 
 def contents_of(store: Store, layer: int) -> list[tuple[int, int]]:
-    """(inode, object) of every object that a layer owns."""
+    """Return (inode, object) of every object that a layer owns."""
     query = "SELECT DISTINCT inode.id, content FROM inode JOIN object ON object.id = content AND object.layer = ?"
     return list(store.db.execute(query, (layer,)))
 

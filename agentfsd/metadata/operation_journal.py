@@ -1,7 +1,7 @@
-"""What was acknowledged since the last commit of the database, in one small file that is written over and over.
+"""The operations acknowledged since the last commit of the database, in one small file that is overwritten after each commit.
 
 A commit of SQLite writes a dozen pages; a record here is one write. Both survive SIGKILL. Records are numbered; those above the
-number that the database has are replayed at the next start.
+last number in the database are replayed at the next start.
 
 The file starts with a header, written at each commit: which commit that was, so that a database which has lost some is noticed.
 Then comes a chain of frames, each with a checksum, up to one that says "end". A chain that does not reach its end is damaged: a
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 
 Statement = tuple[str, tuple[Any, ...]]
 Record = list[Statement]
@@ -36,8 +36,9 @@ _decoder = msgspec.msgpack.Decoder(list[tuple[str | int, list[Any]]])
 
 
 class Header(NamedTuple):
-    """``run``: which boot of which machine wrote it, and on which device. ``number``: of the last record before the chain;
-    ``commits``: how many the database has had; ``synced``: how many of them were on the disk for certain."""
+    """``run``: which boot of which machine wrote it, and on which device. ``number``: that of the last record before the chain.
+    ``commits``: how many the database has had. ``synced``: how many of them are known to be on the disk.
+    """
 
     run: bytes
     number: int
@@ -55,10 +56,10 @@ class Chain(NamedTuple):
 
 
 class OperationJournal:
-    """Any number of appends, then reset() once the database has them all."""
+    """A journal that takes any number of appends, until reset() after the database has them all."""
 
     def __init__(self, path: str, number: int, run: bytes = bytes(16)) -> None:
-        """*number*: of the last record that the database has. OSError when there is no room."""
+        """*number*: that of the last record in the database. OSError when the disk has no room."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.number = number
         self._run = run
@@ -73,7 +74,7 @@ class OperationJournal:
             raise
 
     def _take_room(self) -> int:
-        """Bytes; of a journal that a killed daemon has left, its own."""
+        """Allocate the file, and return its size. A journal left by a killed daemon keeps its space."""
         for size in _ROOMS_BYTES[:-1]:
             try:
                 os.posix_fallocate(self._fd, 0, size)
@@ -86,7 +87,7 @@ class OperationJournal:
         return _ROOMS_BYTES[-1]
 
     def append(self, statements: Record) -> bool:
-        """Keeps what one operation did; False when there is no room for it before the next reset()."""
+        """Write the statements of one operation. Return False when there is no room before the next reset()."""
         known, said = self._known, []
         new: list[str] = []
         for text, values in statements:
@@ -126,7 +127,7 @@ class OperationJournal:
         return True
 
     def reset(self, commits: int, synced: int) -> None:
-        """The database has every record now, by that commit. OSError: the chain goes on, as it is."""
+        """Start a new chain: the database has every record, by that commit. OSError: the chain is unchanged."""
         fields = _HEADER.pack(_MAGIC, self._run, self.number, commits, synced)
         header = fields + _CHECKSUM.pack(zlib.crc32(fields))
         os.pwrite(self._fd, header.ljust(_START, b"\0") + _frame(_END, self.number), 0)
@@ -134,7 +135,7 @@ class OperationJournal:
         self._known.clear()
 
     def records(self) -> list[Record]:
-        """What the database has not got yet, oldest first; afterwards appends go on behind it."""
+        """Return the records that the database does not have, oldest first. Later appends follow them."""
         content = os.pread(self._fd, _ROOMS_BYTES[0], 0)
         header = read_header(content)
         chain = read_chain(content, header.number) if header is not None else Chain([], [], _START, False)
@@ -158,7 +159,7 @@ class OperationJournal:
 
 
 def read_header(content: bytes) -> Header | None:
-    """None: there is none, or it is damaged."""
+    """Return the header; None when it is missing or damaged."""
     if len(content) < _HEADER.size + _CHECKSUM.size:
         return None
     magic, *fields = _HEADER.unpack_from(content)
@@ -167,7 +168,7 @@ def read_header(content: bytes) -> Header | None:
 
 
 def read_chain(content: bytes, number: int) -> Chain:
-    """*number*: of the last record before it."""
+    """Read a chain of frames. *number*: that of the last record before it."""
     texts: list[str] = []
     found: list[tuple[int, Record]] = []
     at = _START
@@ -186,7 +187,7 @@ def read_chain(content: bytes, number: int) -> Chain:
 
 
 def read_old(path: str, number: int) -> list[Record]:
-    """The records of a journal as it was up to version 3 of the schema, behind *number*."""
+    """Return the records after *number* of a journal in the format of schema version 3 and older."""
     frame = struct.Struct("<QII")  # number, length, checksum
     with open(path, "rb") as file:
         content = file.read()
@@ -204,7 +205,7 @@ def read_old(path: str, number: int) -> list[Record]:
 
 
 def is_old(path: str) -> bool:
-    """Whether it is one of those."""
+    """Return whether a journal is in that older format."""
     with open(path, "rb") as file:
         start = file.read(len(_MAGIC))
     return start != _MAGIC and any(start)
@@ -225,7 +226,7 @@ def _frame(tag: bytes, number: int, body: bytes = b"") -> bytes:
 
 
 def _parse(content: bytes, at: int) -> tuple[bytes, int, bytes] | None:
-    """(tag, number, body) of the frame there; None when it is damaged."""
+    """Return (tag, number, body) of the frame at *at*; None when it is damaged."""
     if at + _HEAD_BYTES > len(content):
         return None
     tag, number, length = _FRAME.unpack_from(content, at)
@@ -240,5 +241,5 @@ def _page_after(at: int) -> int:
 
 
 def _next_frame(at: int) -> int:
-    """A frame's head lies within one page."""
+    """Return where the next frame starts: a frame's head lies within one page."""
     return _page_after(at) if at % _PAGE + _HEAD_BYTES > _PAGE else at

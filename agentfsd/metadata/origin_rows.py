@@ -11,13 +11,13 @@ _UPSERT = f"INSERT OR REPLACE INTO origin ({_COLUMNS}) VALUES ({', '.join('?' * 
 
 
 def find(store: Store, directory: int, name: bytes, chain: Container[int]) -> OriginRow | None:
-    """The row that counts in a chain of layers."""
+    """Return the row that counts in a chain of layers: the one of the newest layer."""
     rows = map(OriginRow._make, store.db.execute(_SELECT, (directory, name)))
     return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
 
 
 def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
-    """Everything that find() would find, by directory and name."""
+    """Return every row that find() would return, by directory and name."""
     found: dict[tuple[int, bytes], OriginRow] = {}
     for row in map(OriginRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM origin ORDER BY layer")):
         if row.layer in chain:
@@ -26,7 +26,7 @@ def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], Ori
 
 
 def directories(store: Store, chain: Container[int]) -> Iterator[tuple[int, int, bytes]]:
-    """(inode, link count, path in the lower) of each directory with a row and with names from the lower; also of removed ones."""
+    """Return (inode, link count, path in the lower) of each stored directory with names from the lower, also of removed ones."""
     query = "SELECT id, layer, nlink, lower_path FROM inode WHERE mode & 61440 = 16384 ORDER BY id, layer"
     newest: dict[int, tuple[int, bytes | None]] = {}
     for number, layer, nlink, path in store.db.execute(query):
@@ -40,6 +40,6 @@ def put(store: Store, row: OriginRow) -> None:
 
 
 def oldest(store: Store, directory: int) -> int:
-    """When anything in a directory was first noted, in ns; 2 ** 63 for never."""
+    """Return when anything in a directory was first recorded, in ns; 2 ** 63 for never."""
     row = store.db.execute("SELECT min(since_ns) FROM origin WHERE dir = ?", (directory,)).fetchone()
     return 1 << 63 if row[0] is None else int(row[0])

@@ -32,7 +32,7 @@ _WORD_ORDERS = {b"\x37\x7f\x06\x82": "<", b"\x37\x7f\x06\x83": ">"}  # by the ma
 
 
 class ChecksumFile:
-    """The file of checksums. OSError from whatever writes."""
+    """The file of checksums. Methods that write raise OSError."""
 
     def __init__(self, path: str, *, writes: bool) -> None:
         """*path*: of the database. FileNotFoundError when it is only read, and is not there."""
@@ -61,13 +61,13 @@ class ChecksumFile:
         self.page_bytes, self.count, self.in_use, self.is_sound = page_bytes, count, in_use, True
 
     def make_room(self, count: int) -> None:
-        """For the checksums of so many pages."""
+        """Allocate space for the checksums of *count* pages."""
         wanted = _FIRST + (count + 1) * _ENTRY.size
         if os.fstat(self._fd).st_size < wanted:
             os.posix_fallocate(self._fd, 0, wanted + _ROOM_BYTES)
 
     def put(self, page: int, content: bytes) -> None:
-        """*page* counts from 1."""
+        """Write the checksum of a page. *page* counts from 1."""
         found = zlib.crc32(content)
         os.pwrite(self._fd, _ENTRY.pack(found, found ^ _OTHER_BITS), _FIRST + (page - 1) * _ENTRY.size)
 
@@ -75,13 +75,16 @@ class ChecksumFile:
         os.fdatasync(self._fd)
 
     def forget(self) -> None:
-        """Says that there are none: they could not be written."""
+        """Truncate the file: there are no checksums, because they could not be written."""
         os.ftruncate(self._fd, 0)
         self.is_sound = False
 
     def wrong(self, database_fd: int, page: int, count: int) -> Iterator[tuple[int, bool]]:
-        """Of *count* pages from *page* on, those that are not as they were written: (page, False), or whose checksum itself is
-        damaged: (page, True)."""
+        """Compare *count* pages from *page* on with their checksums.
+
+        Yields:
+            (page, False) for a page that is not as it was written; (page, True) where the checksum itself is damaged.
+        """
         count = min(count, self.count - page + 1)
         entries = os.pread(self._fd, count * _ENTRY.size, _FIRST + (page - 1) * _ENTRY.size)
         content = os.pread(database_fd, count * self.page_bytes, (page - 1) * self.page_bytes)
@@ -100,7 +103,7 @@ class ChecksumFile:
 
 
 class WriteAheadLog:
-    """Which pages the write-ahead log holds, up to its last commit. Follows it as it grows."""
+    """The set of pages in the write-ahead log, up to its last commit. follow() keeps up with the log as it grows."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -131,7 +134,7 @@ class WriteAheadLog:
                 self._at, self.frames = at, frames
 
     def has_commit(self) -> bool:
-        """Whether SQLite finds any in it."""
+        """Return whether SQLite would find a commit in the log."""
         head = os.pread(self.fd, _LOG_START, 0)
         order = _WORD_ORDERS.get(head[:4])
         if len(head) < _LOG_START or order is None:
@@ -164,12 +167,14 @@ def _checksum(order: str, data: bytes, before: tuple[int, int]) -> tuple[int, in
 
 
 class PageChecksums:
-    """Of a database that is open: after each commit, and for its checks."""
+    """The page checksums of an open database."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
-        """OSError when the checksums cannot be written; then none are kept."""
+        """Raises OSError when checksums cannot be written; then none are kept."""
         self._connection = connection
-        self._database_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # stays: closing it would drop SQLite's lock
+        self._database_fd = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC
+        )  # never closed before the end: closing it would drop SQLite's lock
         self._log: WriteAheadLog | None = None
         self._log_path = path + "-wal"
         self._sums = ChecksumFile(path, writes=True)
@@ -177,23 +182,26 @@ class PageChecksums:
         self._page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
 
     def begin(self, *, anew: bool) -> None:
-        """After an opening: what the log holds goes to the main file. Checksums that are missing are made, *anew* all."""
+        """Start after the database was opened: copy the log into the main file, and compute missing checksums.
+
+        *anew*: compute all of them.
+        """
         if anew or not self._sums.is_sound:
             self._sums.forget()
         if self.checkpoint():
-            with contextlib.suppress(sqlite3.OperationalError):  # frames that do not count would be taken for later ones
+            with contextlib.suppress(sqlite3.OperationalError):  # left-over frames could be taken for later ones
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if not self._sums.is_sound:
             self.renew()
         self._write_header(in_use=True)
 
     def renew(self) -> None:
-        """Checksums of everything, as it is now."""
+        """Compute the checksums of all pages as they are now."""
         count = os.fstat(self._database_fd).st_size // self._page_bytes
         self._put(range(1, count + 1))
 
     def after_commit(self) -> None:
-        """Every thousand pages they go from the log to the main file."""
+        """Make a checkpoint when the log holds a thousand pages."""
         if self._follow().frames >= _CHECKPOINT_PAGES and not self.held:
             self.checkpoint()
 
@@ -204,7 +212,7 @@ class PageChecksums:
         return self._log
 
     def checkpoint(self) -> bool:
-        """False when not all could be copied: a question is being answered, or the disk is full."""
+        """Copy the log into the main file. False when not all was copied: a query is running, or the disk is full."""
         if not os.path.exists(self._log_path):
             return True
         log = self._follow()
@@ -214,7 +222,7 @@ class PageChecksums:
             _, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if frames == copied:
                 self._put(log.pages) if self._sums.is_sound else self.renew()
-                log.frames = 0  # until it begins anew
+                log.frames = 0  # until SQLite starts the log from its beginning
                 return True
         return False
 
@@ -241,7 +249,7 @@ class PageChecksums:
         return self._sums.is_sound
 
     def wrong(self) -> Iterator[list[int]]:
-        """Pages of the main file that are not as they were written, in steps."""
+        """Yield, step by step, the pages of the main file that are not as they were written."""
         step, page = 256, 1
         while self._sums.is_sound and page <= self._sums.count:
             held = self._follow().pages if os.path.exists(self._log_path) else set()
@@ -249,7 +257,11 @@ class PageChecksums:
             page += step
 
     def end(self) -> bool:
-        """After the last commit of an orderly end; False when the log could not be taken up, or that not be written down."""
+        """Finish after the last commit of an orderly end.
+
+        Returns:
+            False when the log could not be copied into the main file, or the checksum file could not be marked as unused.
+        """
         if not self.checkpoint():
             return False
         try:
@@ -259,7 +271,10 @@ class PageChecksums:
         return True
 
     def close(self, *, in_step: bool) -> None:
-        """After SQLite has closed. Not *in_step*: it has changed the main file by itself."""
+        """Close the files, after SQLite has closed.
+
+        *in_step* False: SQLite has changed the main file by itself, so the checksums are dropped.
+        """
         if not in_step:
             self._sums.forget()
         self._sums.close()

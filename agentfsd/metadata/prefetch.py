@@ -1,4 +1,4 @@
-"""Rows of layers, read all at once for work that needs many of them: one query instead of one for each file."""
+"""Read many rows of layers at once, for work that would else make a query for each file."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ class Prefetch:
         self.names: dict[int, list[tuple[int, bytes, int]]] = {}
 
     def adding(self, store: Store, layer: int) -> Iterator[None]:
-        """Reads a layer in steps."""
+        """Read a layer in steps."""
         last = 0
         while ids := [number for (number,) in store.db.execute(_SOME_IDS, (layer, last, _PAGE))]:
             which, last = (layer, ids[0], ids[-1]), ids[-1]

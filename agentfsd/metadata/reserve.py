@@ -1,4 +1,4 @@
-"""Room on the disk that is taken in advance and given back when there is no other: on a full disk files must still be removable.
+"""Disk space reserved in advance and released on a full disk, so that files can still be removed there.
 
 It knows nothing of what the room is used for.
 """
@@ -10,17 +10,19 @@ _SIZES_BYTES = (4 << 20, 1 << 20)  # the second where there is no room for the f
 
 
 class Reserve:
-    """One file, which holds nothing. What an earlier process left of it is given back at once: taking up what that one had
-    acknowledged may need it."""
+    """One file without content that occupies disk space.
+
+    What an earlier process left is released at once: replaying the operations which that process acknowledged may need the space.
+    """
 
     def __init__(self, path: str) -> None:
-        """*path*: of the file; "" for a reserve that never is."""
+        """*path*: of the file; "" for no reserve at all."""
         self._path = path
         self.size_bytes = 0
         self._give_back()
 
     def keep(self) -> None:
-        """Takes the room, if there is any."""
+        """Reserve the space, if the disk has it."""
         for size_bytes in _SIZES_BYTES:
             if not self._path or self.size_bytes >= size_bytes:
                 return
@@ -33,7 +35,7 @@ class Reserve:
                     self._give_back()
 
     def use(self) -> bool:
-        """Gives the room back to the disk, for the next transaction; False when there is none."""
+        """Release the space for the next transaction. Return False when none was reserved."""
         if not self.size_bytes:
             return False
         self._give_back()

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from agentfs_host import syncing
-from agentfsd.errors import NO_ROOM, Refusal
+from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
 from agentfsd.metadata.inspection import Findings
@@ -25,7 +25,7 @@ from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
-_BUSY_S = 1.0  # nobody but us has business there
+_BUSY_S = 1.0  # no other process should use the database
 
 INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
@@ -55,7 +55,7 @@ class Transaction:
             setattr(target, key, value)
 
     def put(self, mapping: dict[Any, Any], key: object, value: object) -> None:
-        """Sets mapping[key]; None removes it."""
+        """Set mapping[key]; None removes it."""
         self._undo.append((mapping, key, mapping.get(key), False))
         if value is None:
             mapping.pop(key, None)
@@ -63,7 +63,7 @@ class Transaction:
             mapping[key] = value
 
     def when_undone(self, work: Callable[[], object]) -> None:
-        """Has *work* done if this comes to nothing."""
+        """Call *work* if the transaction fails."""
         self._regrets.append(work)
 
     def __enter__(self) -> "Transaction":
@@ -121,10 +121,15 @@ class Store:
 
     @classmethod
     def open(cls, path: str, lower_identity: str, *, mends: bool = False) -> "Store":
-        """Opens or makes the database at *path* (":memory:" for one that goes with the process).
+        """Open or create the database at *path*. ":memory:": one that ends with the process.
 
-        Refusal when it was made for another lower, by a newer version, or cannot be read; when it is damaged, unless *mends*:
-        then it goes on with what is there.
+        Args:
+            path: The database file.
+            lower_identity: The lower that the state belongs to.
+            mends: Open a damaged database too, and go on with what is there.
+
+        Raises:
+            Refusal: It was made for another lower or by a newer version, cannot be read, or is damaged (without *mends*).
         """
         findings = inspection.inspect(path) if path != ":memory:" else Findings()
         if findings.damage and not mends:
@@ -152,7 +157,7 @@ class Store:
         return store
 
     def _open_files(self) -> None:
-        """What lies beside the database."""
+        """Open the files beside the database."""
         self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
         self.db.open_pages(self._path, anew=bool(self.findings.damage))
         self.first_object = int(self.value("first object") or 0)
@@ -189,7 +194,7 @@ class Store:
             self._sync_new()
 
     def _sync_new(self) -> None:
-        """Before anything refers to it: a state directory with contents and no database would be beyond help."""
+        """Sync a new database before anything refers to it: contents without a database could not be recovered."""
         if self._path != ":memory:":
             with open(self._path, "rb") as file:
                 os.fsync(file.fileno())
@@ -206,7 +211,7 @@ class Store:
             )
 
     def commit(self) -> None:
-        """Has the database take over what the journal holds; sqlite3.Error when that fails, and nothing is lost."""
+        """Commit what the journal holds to the database. sqlite3.Error when that fails; nothing is lost then."""
         self.db.commit()
 
     def close(self) -> None:
@@ -218,15 +223,15 @@ class Store:
 
     @property
     def place(self) -> str:
-        """The state directory."""
+        """The path of the state directory."""
         return os.path.dirname(self._path)
 
     def forget_ids(self) -> None:
-        """Reserves the next numbers anew."""
+        """Reserve a new block of numbers at the next use."""
         self._next.clear()
 
     def as_oserror(self, exc: sqlite3.Error) -> OSError:
-        """What went wrong, with the errno that the file system gave where that can be found out."""
+        """Return the error as an OSError, with the file system's errno where it can be found out."""
         code = getattr(exc, "sqlite_errorcode", 0)
         number = _ERRNO.get(code & 0xFF, errno.EIO)
         if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
@@ -237,7 +242,7 @@ class Store:
         return Transaction(self)
 
     def sync(self) -> None:
-        """Makes every committed transaction survive power loss; call commit() first. Any thread may call."""
+        """Make every committed transaction survive a power failure. Call commit() first. Any thread may call."""
         if self._path == ":memory:":
             return
         with self._syncing:
@@ -249,7 +254,7 @@ class Store:
         self.db.note_synced(commits)
 
     def size_bytes(self) -> int:
-        """Of the database and its log."""
+        """Return the size of the database and its log."""
         found = 0
         for path in (self._path, self._path + "-wal"):
             if os.path.exists(path):
@@ -264,7 +269,7 @@ class Store:
         self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
 
     def next_id(self, name: str) -> int:
-        """A number never handed out before, also after a crash. Call it inside or outside a transaction."""
+        """Return a number never handed out before, even after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))
         if value >= limit and not self.db.in_operation:
             with self.transaction():
@@ -278,7 +283,7 @@ class Store:
         return value
 
     def pass_over(self, name: str, used: int) -> None:
-        """Numbers up to *used* are never given: something has one that no row knows of."""
+        """Never hand out numbers up to *used*: an object without a row has one of them."""
         if used >= self.reserved(name):
             with self.transaction():
                 self.db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (name, used + 1))
@@ -294,7 +299,7 @@ class Store:
         return list(map(InodeRow._make, self.db.execute(_INODE_SELECT, (inode_id,))))
 
     def origin_versions(self, lower_ino: int, lower_dev: int) -> list[InodeRow]:
-        """Rows of inodes that stand for a lower object with several names."""
+        """Return the rows of inodes that stand for a lower object with several names."""
         return list(map(InodeRow._make, self.db.execute(_INODE_ORIGIN, (lower_ino, lower_dev))))
 
     def put_inode(self, row: InodeRow) -> None:
@@ -302,7 +307,7 @@ class Store:
         self.db.execute(_INODE_UPSERT, row)
 
     def replace_content(self, inode_id: int, old: int, new: int) -> None:
-        """Has every version of an inode refer to another object."""
+        """Let every version of an inode refer to another object."""
         self.db.execute("UPDATE inode SET content = ? WHERE id = ? AND content = ?", (new, inode_id, old))
 
     def delete_inode(self, inode_id: int, layer: int) -> None:
@@ -310,15 +315,15 @@ class Store:
         self.db.execute("DELETE FROM inode WHERE id = ? AND layer = ?", (inode_id, layer))
 
     def dentries(self, directory: int) -> Iterator[tuple[bytes, int, int]]:
-        """(name, layer, child) of every version of every name in a directory."""
+        """Return (name, layer, child) of every version of every name in a directory."""
         return self.db.execute("SELECT name, layer, child FROM dentry WHERE dir = ?", (directory,))
 
     def versions_of_name(self, directory: int, name: bytes) -> list[tuple[int, int]]:
-        """(layer, child) of every version of one name."""
+        """Return (layer, child) of every version of one name."""
         return list(self.db.execute("SELECT layer, child FROM dentry WHERE dir = ? AND name = ?", (directory, name)))
 
     def layers_of(self, inode_id: int) -> list[int]:
-        """The layers that hold a version of an inode."""
+        """Return the layers that hold a version of an inode."""
         return [row[0] for row in self.db.execute("SELECT layer FROM inode WHERE id = ?", (inode_id,))]
 
     def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
@@ -330,9 +335,9 @@ class Store:
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
 
     def clear_directory(self, directory: int, layer: int, *, keep_origins: bool) -> None:
-        """Forgets what one layer says of the names in a directory.
+        """Delete what one layer says about the names in a directory.
 
-        With *keep_origins* it still says what the branch had seen of the lower there, but no contents are kept.
+        *keep_origins*: keep the record of what the branch had seen of the lower there, without its contents.
         """
         self.writes[layer] += 1
         place = (directory, layer)
@@ -344,7 +349,7 @@ class Store:
             self.db.execute("DELETE FROM origin WHERE dir = ? AND layer = ?", place)
 
     def names_of(self, child: int) -> list[tuple[int, bytes, int]]:
-        """(directory, name, layer) of every row that leads to *child*."""
+        """Return (directory, name, layer) of every row that refers to *child*."""
         return list(self.db.execute("SELECT dir, name, layer FROM dentry WHERE child = ?", (child,)))
 
     def all_inodes(self) -> Iterator[InodeRow]:
@@ -354,7 +359,7 @@ class Store:
         return self.db.execute("SELECT dir, name, layer, child FROM dentry")
 
     def linked_inodes(self) -> list[int]:
-        """Those that stand for lower objects with several names, in any layer."""
+        """Return the inodes that stand for lower objects with several names, in any layer."""
         return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
 
     def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
@@ -363,7 +368,7 @@ class Store:
             self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
 
     def change_lower_identity(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        """Wherever a lower object was seen as *old* (ino, dev, size, mtime, ctime), it is *new* now."""
+        """Replace the identity (ino, dev, size, mtime, ctime) of a lower object in every row."""
         for table in ("inode", "origin"):
             self.db.execute(
                 f"UPDATE {table} SET lower_ino = ?, lower_dev = ?, lower_size = ?, lower_mtime = ?, lower_ctime = ? "
@@ -385,7 +390,7 @@ class Store:
         return [row[0] for row in self.db.execute("SELECT id FROM object WHERE layer = ? LIMIT ?", (layer, limit))]
 
     def contents_of(self, layer: int) -> list[int]:
-        """The objects that hold a layer's files, without what was kept for merging."""
+        """Return the objects that hold a layer's files, without those kept for merging."""
         query = "SELECT id FROM object WHERE layer = ? AND id NOT IN (SELECT base FROM origin WHERE layer = ?)"
         return [row[0] for row in self.db.execute(query, (layer, layer))]
 
@@ -396,7 +401,7 @@ class Store:
 
 
 def _run_script(db: Database, script: str) -> None:
-    """executescript() would commit the open transaction; this does not."""
+    """Run a script inside the open transaction, which executescript() would commit."""
     statement = ""
     for line in script.splitlines():
         statement += line.split("--")[0] + "\n"
@@ -406,7 +411,7 @@ def _run_script(db: Database, script: str) -> None:
 
 
 def _why_not_written(directory: str) -> int:
-    """SQLite tells a full disk from other failures, but not a quota: tries for itself."""
+    """Try a write to find the errno: SQLite recognizes a full disk, but not an exceeded quota."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(1 << 16))
@@ -423,7 +428,7 @@ def _no_room(path: str) -> Refusal:
 
 
 def damaged(path: str, found: list[str]) -> Refusal:
-    """Why a daemon does not start with the database at *path*, and what to do."""
+    """Return the refusal to start with a damaged database: what is damaged, and what to do."""
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Refusal(
         errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {found[0]}{more}",
@@ -432,7 +437,7 @@ def damaged(path: str, found: list[str]) -> Refusal:
 
 
 def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
-    """Why a daemon cannot start with the database at *path*, and what to do."""
+    """Return the refusal to start with a database that cannot be read: why, and what to do."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")

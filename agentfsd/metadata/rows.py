@@ -1,4 +1,4 @@
-"""What a row of each table looks like to the rest of the daemon."""
+"""A row of each table, as the rest of the daemon sees it."""
 
 from typing import NamedTuple
 

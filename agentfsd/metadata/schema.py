@@ -1,4 +1,4 @@
-"""The database's tables, one comment a column, and the steps from each older version to this one.
+"""The database's tables, with a comment on each column that needs one, and the migrations from older versions.
 
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
@@ -9,9 +9,9 @@ DDL = """
 -- Values of the whole state directory, by key:
 --   lower                    what the state was made for
 --   policy.NAME              a setting that is not at its default
---   interpose.NAME           likewise, of what is handed to the preloaded library
---   temporary                ids of the branches and snapshots that go with their conversation, or at the next start
---   journal                  the last record of the journal that this database has, and how many commits it has had
+--   interpose.NAME           likewise, for descriptors handed to the preloaded library
+--   temporary                ids of branches and snapshots that go with the connection that made them, or at the next start
+--   journal                  number of the last journal record that this database has taken over, and its number of commits
 --   first object             the first object that this daemon may have made
 --   snapshots of BRANCH      the number of the last snapshot that got its name from the branch's
 --   lower moved              the last commit whose moves in the lower are in the rows

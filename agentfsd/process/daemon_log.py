@@ -1,10 +1,10 @@
-"""What a daemon needs of its process: a log, descriptors, and a word to whoever started it. Knows nothing of overlays."""
+"""Choose where a daemon's log goes, and its format and level. This module knows nothing of overlays."""
 
 import logging
 import logging.handlers
 import os
 
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.process import journald, json_log
 from agentfsd.state import state_directory
 from agentfsd.state.daemon_config import DaemonConfig
@@ -14,7 +14,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def start_log(config: DaemonConfig, state: state_directory.StateDirectory) -> None:
-    """To the journal, the terminal, or STATE/daemon.log."""
+    """Start logging to the journal, the terminal, or STATE/daemon.log."""
     logging.basicConfig(level=_level(os.environ.get("AGENTFS_LOG", "INFO")), handlers=[_handler(config, state)])
 
 

@@ -10,7 +10,7 @@ _ALLOCATIONS = 50_000  # between two looks of the garbage collector
 
 
 def has_terminal() -> bool:
-    """Whether there is a terminal whose hangup would be told to us, by SIGHUP."""
+    """Return whether the process has a terminal, whose hangup sends SIGHUP."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -19,20 +19,20 @@ def has_terminal() -> bool:
 
 
 def stderr_to(path: str) -> None:
-    """Until now whoever started us listened there; libraries and the interpreter may still have something to say."""
+    """Redirect standard error to a file, once the starting process stops reading it: libraries may still write there."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(fd, 2)
     os.close(fd)
 
 
 def collect_seldom() -> None:
-    """Few of our objects form cycles, and looking through a hundred thousand files for them makes everybody wait."""
+    """Run the garbage collector seldom. Few objects form cycles, and a scan of a hundred thousand files delays every request."""
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 20, 50)
 
 
 def raise_descriptor_limit() -> None:
-    """One descriptor for each open file and for each process that was seen: as many as the system gives."""
+    """Raise the limit as far as the system allows: each open file and each known process takes a descriptor."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with open("/proc/sys/fs/nr_open") as file:
         highest = int(file.read())
@@ -43,7 +43,7 @@ def raise_descriptor_limit() -> None:
 
 
 def keep_only(*wanted: int) -> None:
-    """Closes what was inherited by accident: somebody may wait for the other end of a pipe."""
+    """Close inherited descriptors: some process may be waiting for the other end of a pipe to close."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in (0, 1, 2, *wanted):
             with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def keep_only(*wanted: int) -> None:
 
 
 def let_go_of_output() -> None:
-    """At the end: what a terminal that was hung up does not take any more is no failure of ours."""
+    """Ignore output errors at exit: after its terminal hung up, a process has not failed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

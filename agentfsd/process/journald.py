@@ -1,6 +1,6 @@
 """Log records for systemd's journal: with their level and fields where its socket is there, else lines that begin with `<N>`.
 
-It knows how to say things, not what. Source: systemd's Native Journal Protocol, sd-daemon(3).
+Source: systemd's Native Journal Protocol, sd-daemon(3).
 """
 
 import array
@@ -19,14 +19,14 @@ from agentfsd.escape import printable
 
 SOCKET = "/run/systemd/journal/socket"
 
-_PATIENCE_S = 1.0  # a journal that takes nothing is no reason to keep everybody waiting: the record is lost
+_PATIENCE_S = 1.0  # after that a record is dropped, so that a hanging journal does not block the daemon
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
 _F_ADD_SEALS, _ALL_SEALS = 1033, 15  # fcntl(2)
 
 
 def listens(fd: int) -> bool:
-    """Whether what is written to a descriptor comes to the journal, as whoever started us has said."""
+    """Return whether a descriptor leads to the journal, according to the service manager's environment variable."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -35,7 +35,7 @@ def listens(fd: int) -> bool:
 
 
 def handler(fields: Mapping[str, str], path: str = SOCKET) -> logging.Handler:
-    """For a process whose standard error goes to the journal. *fields* come with every record."""
+    """Return a log handler for a process whose standard error goes to the journal. *fields* are added to every record."""
     if os.path.exists(path):
         return JournalHandler(fields, path)
     lines = logging.StreamHandler()
@@ -44,12 +44,12 @@ def handler(fields: Mapping[str, str], path: str = SOCKET) -> logging.Handler:
 
 
 def priority(level: int) -> int:
-    """As syslog(3) counts."""
+    """Return the priority of a log level, as in syslog(3)."""
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
 
 
 class Formatter(logging.Formatter):
-    """Tracebacks without source lines: those may lie beneath the mount, which cannot answer while we write a log."""
+    """Format tracebacks without source lines. The sources may lie beneath the mount, which cannot answer during a log call."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's own name
         frames = traceback.walk_tb(ei[2])
@@ -58,7 +58,7 @@ class Formatter(logging.Formatter):
 
 
 class OneLine(Formatter):
-    """One line for a message, whoever chose the words in it: for a log in which a line begins a record."""
+    """Format a message as one line: in a log file each line is a record, and messages hold file names."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         record.message = printable(record.message)
@@ -66,7 +66,7 @@ class OneLine(Formatter):
 
 
 class Prefixed(Formatter):
-    """Each line is a record of its own there."""
+    """Prefix each line with its level: the journal takes each line of a stream as a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         lines = super().format(record).splitlines() or [""]
@@ -74,7 +74,7 @@ class Prefixed(Formatter):
 
 
 class JournalHandler(logging.Handler):
-    """A record with `branch` (logging's *extra*) is found by AGENTFS_BRANCH, too."""
+    """Send records to the journal. A `branch` (logging's *extra*) becomes the field AGENTFS_BRANCH."""
 
     def __init__(self, fields: Mapping[str, str], path: str = SOCKET) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class JournalHandler(logging.Handler):
             self._send(_encoded(self._fields_of(record)))
         except TimeoutError:
             pass
-        except OSError:  # it is being started again, and what goes to its stream is kept for it
+        except OSError:  # the journal is restarting; systemd keeps what is written to its stream
             with contextlib.suppress(OSError):
                 os.write(2, self._instead.format(record).encode(errors="replace") + b"\n")
 
@@ -111,7 +111,7 @@ class JournalHandler(logging.Handler):
             self._send_large(message)
 
     def _send_large(self, message: bytes) -> None:
-        """As a sealed file."""
+        """Send a message as a sealed memory file."""
         with os.fdopen(os.memfd_create("journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
             file.write(message)
             file.flush()

@@ -1,4 +1,4 @@
-"""A line of the daemon's log: as one JSON object, for programs; and names in it that somebody else has chosen."""
+"""Format the daemon's log as JSON, one object a line, for programs that read it."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ _FIELDS = ("branch", "pid", "op", "duration")  # that a record may have besides,
 
 
 class JsonFormatter(Formatter):
-    """``time`` is UTC, to the millisecond."""
+    """Format a record as one JSON object. ``time`` is UTC, to the millisecond."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

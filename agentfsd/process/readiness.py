@@ -7,7 +7,7 @@ import msgspec
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What a starting daemon tells whoever started it, once: that the mount answers, or in ``error`` why there is none."""
+    """What a starting daemon reports once: that the mount answers, or in ``error`` why there is none."""
 
     error: str = ""
     errno: int = 0
@@ -17,18 +17,18 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadinessPipe:
-    """The pipe to whoever started us."""
+    """The pipe to the process that started the daemon."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for us to say it."""
+        """Whether a process waits for the report."""
         return self._fd >= 0
 
     def tell(self, message: Readiness) -> None:
-        """Only the first message counts."""
+        """Send the report. Only the first one counts."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(BrokenPipeError):

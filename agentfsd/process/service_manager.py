@@ -1,4 +1,4 @@
-"""What a service manager hears of a daemon: that it is ready, still answers, reloads, ends. Knows no overlay, no request.
+"""Tell the service manager that the daemon is ready, answers, reloads or ends. This module knows no overlay and no request.
 
 Source: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5).
 """
@@ -14,16 +14,16 @@ import trio
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 1.0  # one that takes nothing is no reason to keep everybody waiting
+_PATIENCE_S = 1.0  # after that a notification is dropped, so that a manager that hangs does not block the daemon
 _LINE_BYTES = 3000  # a message of more than 4096 bytes is thrown away by systemd, with the READY=1 in it
-_FED_PER_WATCHDOG = 3  # two chances are lost before it bites
+_FED_PER_WATCHDOG = 3  # so the watchdog fires only after two missed feeds
 
 
 class ServiceManager:
-    """Whoever started us and listens at NOTIFY_SOCKET; without one, nothing is said to anybody."""
+    """The service manager at NOTIFY_SOCKET. Without that variable nothing is sent."""
 
     def __init__(self, *, awaited: bool) -> None:
-        """*awaited*: whether we are the process that it started. A daemon that has left it is none of its business."""
+        """*awaited*: whether this is the process that the manager started. A daemonised process does not notify systemd."""
         self._address = os.environ.get("NOTIFY_SOCKET", "") if awaited else ""
 
     @property
@@ -34,7 +34,7 @@ class ServiceManager:
         self._tell("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """To be followed by ready()."""
+        """Report a reload. Call ready() afterwards."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._tell("RELOADING=1", f"MONOTONIC_USEC={now_us}", "STATUS=reading settings")
 
@@ -54,16 +54,17 @@ class ServiceManager:
             channel.sendto(message, address)
 
     def watchdog_s(self) -> float:
-        """Within what time it wants to hear again that we live; 0 when it does not."""
+        """Return the watchdog interval in seconds; 0 when there is no watchdog."""
         if not self._address or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
             return 0.0
         limit_us = os.environ.get("WATCHDOG_USEC", "")
         return int(limit_us) / 1e6 if limit_us.isdecimal() else 0.0
 
     async def feed(self, answered: Callable[[], None]) -> None:
-        """Feeds the watchdog each time that *answered* has returned, in a thread; not while it waits, nor when it raises OSError.
+        """Feed the watchdog each time that *answered* returns. A thread calls it.
 
-        It is called in the event loop's time: a loop that hangs feeds nobody.
+        While *answered* waits, or when it raises OSError, the watchdog is not fed. The event loop starts each call,
+        so a loop that hangs does not feed the watchdog either.
         """
         limit_s, thread = self.watchdog_s(), trio.CapacityLimiter(1)  # its own: the others may all be copying
         while limit_s:

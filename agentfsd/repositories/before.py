@@ -8,7 +8,7 @@ from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories import reading
-from agentfsd.repositories.reading import Database
+from agentfsd.repositories.reading import GitDatabase
 
 UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
 
@@ -22,7 +22,7 @@ class Before(Protocol):
         """A file's content; None where there was none."""
         ...
 
-    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+    def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """The database that both sides have, as it was; None at the steps on the way."""
         ...
 
@@ -37,7 +37,7 @@ class TreeBefore:
         """See Before."""
         return reading.text(self.trees[0], path, reading.REFS_BYTES)
 
-    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+    def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
         return reading.database(self.trees[0], ours.path)
 
@@ -71,9 +71,9 @@ class OriginBefore:
         finally:
             file.close()
 
-    def database(self, ours: Database, theirs: Database) -> Iterator[Database | None]:
+    def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
-        made = Database(ours.path, (self.text(join(ours.path, b"HEAD")) or b"").strip(), format=ours.format, bare=ours.bare)
+        made = GitDatabase(ours.path, (self.text(join(ours.path, b"HEAD")) or b"").strip(), format=ours.format, bare=ours.bare)
         packed = self.text(join(ours.path, b"packed-refs"))
         names = {*ours.refs, *theirs.refs}
         made.refs = dict.fromkeys(names, UNKNOWN) if packed == UNKNOWN else reading.packed_refs(packed or b"")

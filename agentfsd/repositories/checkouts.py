@@ -18,7 +18,7 @@ from agentfsd.repositories.joining import Joined
 HASHED_BYTES = 1 << 26  # larger files are taken to be changed: the event loop does not hash them
 
 
-class Decision(NamedTuple):
+class CheckoutDecision(NamedTuple):
     """What becomes of a path of ours. ``stays``: nothing. ``source`` None otherwise: it goes."""
 
     path: bytes
@@ -28,7 +28,7 @@ class Decision(NamedTuple):
     look: WantedAttributes | None = None
 
 
-class Checkout:
+class TrackedFiles:
     """The files that one repository tracks, in the trees of a merge. *mine* and *his*: what each side changed, by path."""
 
     def __init__(
@@ -36,12 +36,12 @@ class Checkout:
     ) -> None:  # fmt: skip
         self._ours, self._theirs, self._mine, self._his, self._work_tree = ours, theirs, mine, his, work_tree
 
-    def decide(self, joined: Joined) -> Iterator[Decision | None]:
+    def decide(self, joined: Joined) -> Iterator[CheckoutDecision | None]:
         """What git decides, file by file; None at the steps in between."""
         for name in sorted(joined.to_ours.keys() | joined.to_theirs.keys()):
             yield self._decide(name, joined)
 
-    def _decide(self, name: bytes, joined: Joined) -> Decision | None:
+    def _decide(self, name: bytes, joined: Joined) -> CheckoutDecision | None:
         path = join(self._work_tree, name)
         mine, his = path in self._mine, path in self._his
         from_ours, from_theirs = joined.to_ours.get(name), joined.to_theirs.get(name)
@@ -54,13 +54,13 @@ class Checkout:
         if not (is_as(ours, one) and is_as(theirs, two)):
             return None
         if result == one:
-            return Decision(path, True)
+            return CheckoutDecision(path, True)
         if result == two:
-            return Decision(path, False, theirs)
+            return CheckoutDecision(path, False, theirs)
         like = ours or theirs
         if like is None or result.oid not in joined.contents:
             return None
-        return Decision(path, False, like, joined.contents[result.oid], _look(like, result))
+        return CheckoutDecision(path, False, like, joined.contents[result.oid], _look(like, result))
 
 
 def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tuple[Entry, Entry, Entry]:

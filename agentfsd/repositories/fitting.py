@@ -17,11 +17,11 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import logs_of_refs, reading
 from agentfsd.repositories.before import Before
-from agentfsd.repositories.checkouts import Checkout
+from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
-from agentfsd.repositories.joining import Joined, Joiner, Manner, Moved
-from agentfsd.repositories.layout import Finder, kind_of, work_tree_of
-from agentfsd.repositories.reading import Database
+from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
+from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import Bundle, GitFailed, Workshop, aside
 
 Changes = Mapping[bytes, EntryPair]
@@ -84,13 +84,13 @@ def fit(
     return fitted
 
 
-def _read(steps: Iterator[Database | None]) -> Generator[Progress, None, Database]:
+def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitDatabase]:
     """The database that comes last; an empty one where there is none."""
     made = None
     for found in steps:
         made = found or made
         yield 0, 0, "reading refs"
-    return made or Database(b"")
+    return made or GitDatabase(b"")
 
 
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
@@ -106,7 +106,7 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
     return found
 
 
-def _obstacles(base: Database, ours: Database, theirs: Database, manner: Manner) -> list[Clash]:
+def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
     """What has to be settled by people or by git itself first."""
     found = []
     for side, name in zip((ours, theirs), manner.names, strict=True):
@@ -126,8 +126,8 @@ class _Fitter:
     """One repository of a merge."""
 
     def __init__(
-        self, parts: Parts, sides: Sides, databases: tuple[Database, Database, Database], changes: tuple[Changes, Changes],
-        fitted: Fitted,
+        self, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
+        changes: tuple[Changes, Changes], fitted: Fitted,
     ) -> None:  # fmt: skip
         self._parts, self._sides, self._fitted = parts, sides, fitted
         self._base, self._ours, self._theirs = databases
@@ -167,7 +167,7 @@ class _Fitter:
             yield from self._take_files(joined, work_tree)
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
-        checkout = Checkout(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
         for decision in checkout.decide(joined):
             if decision is not None:
                 self._fitted.decided.add(decision.path)
@@ -251,7 +251,7 @@ class _Fitter:
         moved = {b"logs/" + name: found for name, found in joined.refs.items()}
         if joined.now != joined.was:
             why = joined.refs[self._ours.branch].why if self._ours.branch in joined.refs else "merge"
-            moved[b"logs/HEAD"] = Moved(joined.was, joined.now, why)
+            moved[b"logs/HEAD"] = MovedRef(joined.was, joined.now, why)
         names = {name for name in inside if kind_of(name) == "log"} | moved.keys()
         for name in sorted(names):
             path = join(self._path, name)

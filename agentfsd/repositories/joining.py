@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
-from agentfsd.repositories.reading import Database
+from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
 Way = Literal["merge", "rebase", "squash", "beside"]
@@ -30,7 +30,7 @@ class Manner:
     only_forward: bool = False
 
 
-class Moved(NamedTuple):
+class MovedRef(NamedTuple):
     """A ref that is different now; ``new`` b"" for one that is gone. ``why`` is for its log."""
 
     old: bytes
@@ -47,7 +47,7 @@ class Joined:
     that is being merged then. ``said``: what was done, for people.
     """
 
-    refs: dict[bytes, Moved] = field(default_factory=dict)
+    refs: dict[bytes, MovedRef] = field(default_factory=dict)
     head: bytes = b""
     was: bytes = b""
     now: bytes = b""
@@ -67,7 +67,7 @@ class Joined:
 class Joiner:
     """Joins *theirs* to *ours*; *base* is what both began with."""
 
-    def __init__(self, workshop: Workshop, base: Database, ours: Database, theirs: Database, manner: Manner) -> None:
+    def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
         self._workshop, self._commits = workshop, Commits(workshop)
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
         self.joined = Joined()
@@ -137,7 +137,7 @@ class Joiner:
     def _move(self, name: bytes, new: bytes, why: str) -> None:
         old = self._ours.refs.get(name, b"")
         if new != old:
-            self.joined.refs[name] = Moved(old, new, why)
+            self.joined.refs[name] = MovedRef(old, new, why)
 
     def _put_beside(self, name: bytes, his: bytes) -> None:
         """Keeps *their* value under a name of its own."""

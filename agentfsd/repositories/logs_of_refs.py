@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Moved(Protocol):
+class RefMove(Protocol):
     """Of a ref: from which object to which, and why. An empty id: there was none, or is none any more."""
 
     @property
@@ -16,7 +16,7 @@ class Moved(Protocol):
     def why(self) -> str: ...
 
 
-def entry(moved: Moved, who: bytes) -> bytes:
+def entry(moved: RefMove, who: bytes) -> bytes:
     """One line. *who*: ``NAME <ADDRESS>``."""
     zero = b"0" * len(moved.new)
     why = moved.why.replace("\n", " ").encode("utf-8", "backslashreplace")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.repositories.layout import UNDER_WAY, kind_of
+from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
@@ -17,7 +17,7 @@ _LINKS = 5  # as many symbolic refs as git follows
 
 
 @dataclass(slots=True)
-class Database:
+class GitDatabase:
     """One side of a repository. ``refs`` maps full names to object ids in hexadecimal, or to ``ref: NAME``."""
 
     path: bytes
@@ -77,12 +77,12 @@ def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
     return content(found)
 
 
-def database(tree: Tree, path: bytes) -> Iterator[Database | None]:
+def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     """Reads a database in steps: None at each, and the database last, when *tree* has one there."""
     top = at(tree, path)
     if top is None or not top.is_dir:
         return
-    made = Database(path, (text(tree, join(path, b"HEAD")) or b"").strip())
+    made = GitDatabase(path, (text(tree, join(path, b"HEAD")) or b"").strip())
     for name in tree.names(top):
         if kind_of(name) == "lock":
             made.locks.append(name)

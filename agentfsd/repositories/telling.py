@@ -8,8 +8,8 @@ from agentfsd.repositories import reading
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
 from agentfsd.repositories.fitting import bundle_of, lower_objects, work_tree_in, workplace
-from agentfsd.repositories.layout import Finder, is_internal
-from agentfsd.repositories.reading import Database
+from agentfsd.repositories.git_database_paths import Finder, is_internal
+from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop, aside
 
 MOST_COMMITS = 10  # that are named
@@ -53,9 +53,9 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
     yield 0, 0, "looking for repositories"
     found = []
     for database in databases:
-        sides: list[Database] = []
+        sides: list[GitDatabase] = []
         for tree in (old, new):
-            made = Database(b"")
+            made = GitDatabase(b"")
             for step in reading.database(tree, database):
                 made = step or made
                 yield 0, 0, "reading refs"
@@ -68,7 +68,7 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
 
 
 def _tell(
-    parts: Parts, old: Tree, new: Tree, was: Database, now: Database, changed: list[bytes]
+    parts: Parts, old: Tree, new: Tree, was: GitDatabase, now: GitDatabase, changed: list[bytes]
 ) -> Generator[Progress, None, Told | None]:  # fmt: skip
     bundle = yield from bundle_of((old, new), now.path)
     lowers = lower_objects(parts, (old, new), now.path)

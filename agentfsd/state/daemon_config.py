@@ -1,6 +1,6 @@
-"""What a daemon is told, and whether it can be done: every check that needs no mount and changes nothing.
+"""The configuration of a daemon, and every check of it that needs no mount and changes nothing.
 
-It must never know how the rooms are built; it only reads paths and the mount table.
+It only reads paths and the mount table.
 """
 
 import errno
@@ -14,18 +14,18 @@ import msgspec
 
 from agentfs_host import mount_table
 from agentfs_host.mount_table import is_within as is_within
-from agentfsd.errors import Refusal, invalid
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.state import state_directory
 
 MIB = 1 << 20
 
-# Without them a mount is rw,nosuid,nodev,exec. Those that lend the files' owners power are root's to give.
+# Without them a mount is rw,nosuid,nodev,exec. Only root may set those that grant privileges to the owners of files.
 MOUNT_OPTIONS = frozenset({"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "dirsync"})
 _ROOT_ONLY = ("suid", "dev")
 
 
 SessionKind = Literal["auto", "pyfuse3", "native"]
-BackstoreKind = Literal["hostfs", "memory", "ramdisk"]
 
 
 LogFormat = Literal["text", "json"]
@@ -37,7 +37,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lower: str
     mountpoint: str
     state: str
-    backstore: BackstoreKind = "hostfs"
+    backstore: str = DEFAULT.name  # of known_backstores
     prefer_native_snapshots: bool = True  # share blocks where the file system can; else every copy is one
     ramdisk_size_bytes: int = 1024 * MIB
     memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
@@ -55,7 +55,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def check(config: DaemonConfig) -> DaemonConfig:
-    """Return the same config with every path resolved; Refusal when they make no sense together."""
+    """Return the config with resolved paths. Refusal when its values contradict each other or cannot work."""
     for path in (config.lower, config.mountpoint, config.state):
         _check_text(path)
     resolved = msgspec.structs.replace(
@@ -64,6 +64,7 @@ def check(config: DaemonConfig) -> DaemonConfig:
         mountpoint=mount_table.resolved(config.mountpoint),
         state=os.path.realpath(config.state),
     )
+    _check_backstore(resolved.backstore)
     _check_options(resolved.mount_options)
     _check_metrics(resolved.metrics)
     _check_mountpoint(resolved.mountpoint)
@@ -71,6 +72,11 @@ def check(config: DaemonConfig) -> DaemonConfig:
     _check_overlap(resolved)
     _check_settings(resolved)
     return resolved
+
+
+def _check_backstore(name: str) -> None:
+    if name not in BACKSTORES:
+        raise invalid(f"there is no backstore {name!r}", f"there are {', '.join(BACKSTORES)}")
 
 
 def _check_options(options: tuple[str, ...]) -> None:
@@ -96,7 +102,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Of "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for what others than this machine could reach."""
+    """Parse "unix:/PATH", "127.0.0.1:PORT" or "[::1]:PORT". Refusal for an address that other machines could reach."""
     if text.startswith("unix:/"):
         return Address(text[len("unix:") :])
     import ipaddress  # which every command would wait for
@@ -156,7 +162,7 @@ def _check_mountpoint(mountpoint: str) -> None:
 
 
 def _check_settings(config: DaemonConfig) -> None:
-    """The daemon would ask itself for the file, and after a kill nobody would answer it."""
+    """Refuse a settings file inside the mount: the daemon would wait for itself, and after a kill for nobody."""
     if config.settings and is_within(os.path.realpath(config.settings), config.mountpoint):
         message = f"the settings in {config.settings} lie inside the mount point {config.mountpoint}"
         raise Refusal(errno.EINVAL, "bad-layout", message, "keep them elsewhere, such as in /etc/agentfsd or ~/.config/agentfsd")

@@ -1,4 +1,4 @@
-"""What a daemon publishes for others to find it: STATE/daemon.json and its record in the registry of live daemons."""
+"""The records by which other processes find a daemon: STATE/daemon.json and its record in the registry of live daemons."""
 
 import contextlib
 import os
@@ -9,19 +9,19 @@ from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record, runtime_dir
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.state.state_directory import StateDirectory, path_digest
 
 
 def publish(record: DaemonRecord) -> None:
-    """Tells the world: STATE/daemon.json (kept for the next start) and the registry."""
+    """Write STATE/daemon.json, which stays for the next start, and the record in the registry."""
     data = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
     _replace(StateDirectory(record.state).record, data)
     _replace(registered_at(record.state), data)
 
 
 def withdraw(record: DaemonRecord) -> None:
-    """Takes the record out of the registry, unless a newer daemon has put its own there."""
+    """Remove the record from the registry, unless a newer daemon has replaced it."""
     path = registered_at(record.state)
     current = read_record(path)
     if current is not None and current.pid == record.pid:
@@ -30,12 +30,12 @@ def withdraw(record: DaemonRecord) -> None:
 
 
 def registered_at(state: str) -> str:
-    """Where the daemon of a state directory notes that it lives."""
+    """Return the path of the registry record for a state directory."""
     return os.path.join(runtime_dir(), f"{path_digest(state)}.json")
 
 
 def _replace(path: str, data: bytes) -> None:
-    """On a full disk the old file is written over: a daemon must come back there, too."""
+    """Replace a file. On a full disk, overwrite the old one: a daemon must be able to start there."""
     temporary = f"{path}.{os.getpid()}"
     try:
         with open(temporary, "wb") as file:

@@ -1,6 +1,6 @@
-"""What a daemon leaves on disk for others to find: the state directory's layout, its lock, the registry of live daemons.
+"""The state directory's layout, its lock, and the registry of live daemons.
 
-It must never know what a branch or a file is; the command line and the daemon meet here before they can talk.
+The command line finds a running daemon through this module. It knows nothing of branches and files.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 ENDING_WAIT_S = 10.0
-LOCK_WAIT_S = 0.5  # a daemon that has just been told to stop still holds its lock for a moment
+LOCK_WAIT_S = 0.5  # a stopping daemon still holds its lock for a moment
 
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
-    """Where everything lies in one state directory."""
+    """The paths of one state directory."""
 
     path: str
 
@@ -41,10 +41,12 @@ class StateDirectory:
         """Where the ramdisk backstore's tmpfs is mounted."""
         return os.path.join(self.path, "ramdisk")
 
-    def on_ramdisk(self) -> "StateDirectory":
-        """Where ``metadata`` and ``objects`` lie then. All else stays outside: others need it before there is a ramdisk, or
-        when it has gone."""
-        return StateDirectory(self.ramdisk)
+    def on_volume(self, name: str) -> "StateDirectory":
+        """Return where ``metadata`` and ``objects`` lie if the backstore of that name has a file system mounted for it.
+
+        All else stays outside: others need it before the file system is mounted, or when it has gone.
+        """
+        return StateDirectory(os.path.join(self.path, name))
 
     @property
     def spill(self) -> str:
@@ -60,7 +62,7 @@ class StateDirectory:
 
     @property
     def audit(self) -> str:
-        """The audit trail."""
+        """The audit trail's database."""
         return os.path.join(self.path, "audit.db")
 
     @property
@@ -69,7 +71,7 @@ class StateDirectory:
 
     @property
     def hidden_mountpoint(self) -> str:
-        """Where a one-step overlay is mounted; the directory's presence tells that there was one."""
+        """Where a one-step overlay is mounted. If the directory exists, there was one."""
         return os.path.join(self.path, "mnt")
 
     @property
@@ -78,7 +80,7 @@ class StateDirectory:
 
     @property
     def doorway(self) -> str:
-        """Where the preloaded library asks for descriptors."""
+        """The socket at which the preloaded library asks for descriptors."""
         return os.path.join(self.path, "handoff.sock")
 
     def create(self) -> None:
@@ -90,12 +92,12 @@ class StateDirectory:
             ) from None
 
     def last_record(self) -> DaemonRecord | None:
-        """What the last daemon on this state said of itself, dead or alive."""
+        """Return the record of the last daemon with this state, alive or not."""
         return read_record(self.record)
 
 
 def default_state(lower: str) -> StateDirectory:
-    """The state directory of a workspace when none is given; one and the same for every command."""
+    """Return a workspace's default state directory, which is the same for every command."""
     resolved = os.path.realpath(lower)
     parent = os.environ.get("AGENTFS_STATE_HOME")
     if not parent:
@@ -110,9 +112,9 @@ def default_state(lower: str) -> StateDirectory:
 
 @contextlib.contextmanager
 def locked(state: StateDirectory, is_ending: Callable[[DaemonRecord], bool] = lambda record: False) -> Iterator[None]:
-    """Holds the state directory for this process; Refusal ``state-in-use`` when another one does.
+    """Hold the state directory's lock. Refusal ``state-in-use`` when another process holds it.
 
-    A holder that *is_ending* is given time for it: a mount right after an unmount must work.
+    If the holder *is_ending*, wait for it: a mount right after an unmount must succeed.
     """
     state.create()
     fd = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

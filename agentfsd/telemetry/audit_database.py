@@ -1,7 +1,7 @@
 """The audit trail on disk: a ring of records in an SQLite database of its own, bounded in bytes. It knows no listener.
 
-Its calls may come from any thread, one at a time. What was written survives a kill of the daemon; the loss of power may take
-the last records along, never the older ones.
+Its calls may come from any thread, one at a time. What was written survives a kill of the daemon; a power failure may lose
+the last records, never older ones.
 """
 
 import contextlib
@@ -14,21 +14,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 log = logging.getLogger(__name__)
 
 _WAL_BYTES = 1 << 20
-_TRIM_SHARE = 8  # one part in so many goes at a time
+_TRIM_SHARE = 8  # the oldest 1/8 of the records is deleted at a time
 _PAGE = 1000
 _EVER = 1 << 62
-_ROWS = 500  # in one statement: each takes the interpreter from the event loop
+_ROWS = 500  # in one statement, which holds the interpreter lock and so stops the event loop
 _COLUMNS = "time_ns, branch_id, branch, uid, pid, command, kind, path, old_path, name"
 
 LOST = "lost"  # the kind of a record for those that could not be kept; ``name`` says how many, or why nobody knows:
 KILLED, UNREADABLE = "killed", "unreadable"
 _NOBODY = -1
-_OPEN = 1  # as user_version: nobody has closed it
+_OPEN = 1  # as user_version: the database was not closed in order
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS changed (              -- when each branch was last c
 
 
 class AuditRecord(NamedTuple):
-    """See the table; ``id`` 0 before it was written."""
+    """One row of the table ``record``. ``id`` is 0 until the record is written."""
 
     time_ns: int
     branch_id: str
@@ -68,7 +68,11 @@ class AuditRecord(NamedTuple):
 
 
 class AuditQuery(NamedTuple):
-    """Which records: all that is given must hold. ``branch_id`` or, of one that is gone, ``branch``; ``after``: an id."""
+    """Select audit records. Every condition that is given must hold.
+
+    Use ``branch_id`` for a branch that exists and ``branch`` (its name then) for one that was deleted. ``after``: only records
+    with a greater id.
+    """
 
     branch_id: str = ""
     branch: str = ""
@@ -80,8 +84,13 @@ class AuditQuery(NamedTuple):
 
 
 class AuditDatabase:
-    """Refusal when it cannot be opened. ``gap``: why records from before it was opened may be missing, KILLED or UNREADABLE; else
-    ""."""
+    """The database file of the audit trail.
+
+    ``gap`` says why records from before the file was opened may be missing: KILLED, UNREADABLE, or "" for no gap.
+
+    Raises:
+        Refusal: The file cannot be opened.
+    """
 
     def __init__(self, path: str, max_bytes: int) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -97,7 +106,7 @@ class AuditDatabase:
                 raise Refusal(errno.EIO, "no-audit-trail", f"the audit trail {path} cannot be opened: {why}") from why
 
     def _begin_anew(self, exc: sqlite3.Error) -> None:
-        """sqlite3.Error, OSError."""
+        """Move the damaged file aside and create an empty one. sqlite3.Error, OSError."""
         log.warning("the audit trail %s cannot be read (%s): it is moved aside and begun anew", self._path, exc)
         os.replace(self._path, self._path + ".unreadable")
         self._remove_log()
@@ -106,14 +115,14 @@ class AuditDatabase:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """For one use at a time. What turns out to be damaged is there no more for the next one. sqlite3.Error."""
+        """Hold the lock for one use of the database. A damaged database is replaced, and sqlite3.Error is raised."""
         with self._lock:
             try:
                 yield
             except sqlite3.DatabaseError as exc:
                 if _is_damaged(exc):
                     self._database.close()
-                    with contextlib.suppress(sqlite3.Error, OSError):  # a full disk: it stays closed, which is said at each use
+                    with contextlib.suppress(sqlite3.Error, OSError):  # a full disk: it stays closed, and each use fails
                         self._begin_anew(exc)
                         self._insert([lost(UNREADABLE)])
                 raise
@@ -141,13 +150,21 @@ class AuditDatabase:
 
     def close(self) -> None:
         with self._lock:
-            with contextlib.suppress(sqlite3.Error):  # a full disk: the next one takes us for killed, which is not far from it
+            with contextlib.suppress(sqlite3.Error):  # a full disk: the next start reports a kill
                 self._database.execute("PRAGMA user_version = 0")
             self._database.close()
 
     def write(self, records: Sequence[AuditRecord], changed: Mapping[str, int], gone: Iterable[str] = ()) -> None:
-        """All of it in one transaction; the oldest go when there is no room. *gone*: ids of branches that are no more.
-        sqlite3.Error."""
+        """Write records in one transaction, and delete the oldest ones when the file exceeds ``max_bytes``.
+
+        Args:
+            records: The new records, oldest first.
+            changed: When each branch was last changed, in ns, by branch id.
+            gone: Ids of deleted branches.
+
+        Raises:
+            sqlite3.Error: Nothing was written.
+        """
         with self._held():
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -179,21 +196,29 @@ class AuditDatabase:
         self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def size_bytes(self) -> int:
-        """Of the pages that are in use."""
+        """Return the size of the pages in use."""
         page, pages, free = (
             self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
         )
         return int(page * (pages - free))
 
     def changed(self) -> dict[str, int]:
-        """When each branch was last changed, in ns, by id. sqlite3.Error."""
+        """Return when each branch was last changed, in ns, by branch id. sqlite3.Error."""
         with self._held():
             return dict(self._database.execute("SELECT branch_id, time_ns FROM changed"))
 
     def read(self, question: AuditQuery, keep: Callable[[AuditRecord], bool], limit: int) -> list[AuditRecord]:
-        """At most *limit* of those that *keep* lets through: with ``after`` the first that follow, else the last. In order.
+        """Return records in the order in which they were written.
 
-        Gaps come along whatever is asked for: who sees a part of the trail is to know that some of it is missing. sqlite3.Error.
+        Records that mark a gap are always included, so that a reader of part of the trail knows that something is missing.
+
+        Args:
+            question: The conditions. With ``after``, the first matching records are returned, else the last.
+            keep: Filters the matching records.
+            limit: The most records to return.
+
+        Raises:
+            sqlite3.Error: The database cannot be read.
         """
         terms = [
             ("branch_id = ?", question.branch_id), ("branch = ?", question.branch), ("time_ns >= ?", question.since_ns),
@@ -201,7 +226,7 @@ class AuditDatabase:
         ]  # fmt: skip
         given = [(term, value) for term, value in terms if value]
         wanted, values = " AND ".join(term for term, _ in given) or "1", [value for _, value in given]
-        if not question.kind:  # gaps come whatever else is asked for
+        if not question.kind:  # gaps are always included
             wanted += " OR kind = ? AND time_ns BETWEEN ? AND ?"
             values += [LOST, question.since_ns, question.until_ns or _EVER]
         found: list[AuditRecord] = []
@@ -222,7 +247,7 @@ class AuditDatabase:
 
 
 def lost(what: str) -> AuditRecord:
-    """*what*: how many, or why nobody knows."""
+    """Return a record that marks a gap. *what*: how many records were lost, or the reason when the number is unknown."""
     return AuditRecord(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", what)
 
 

@@ -14,7 +14,7 @@ import trio
 
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.telemetry.audit_database import LOST, AuditDatabase, AuditQuery, AuditRecord, lost
 from agentfsd.telemetry.process_identity import UNKNOWN_UID, ProcessIdentifier
 from agentfsd.types import Caller
@@ -28,8 +28,11 @@ _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes",
 
 
 class AuditTrail:
-    """``changed``: when each branch was last changed, in ns, by id, as far as this was switched on. ``lost``: how many records
-    could not be kept since the daemon began."""
+    """Collect records from events and write them once a second.
+
+    ``changed``: when each branch was last changed, in ns, by branch id, as far as the trail was on. ``lost``: how many records
+    could not be kept since the daemon began.
+    """
 
     def __init__(self, overlay: Overlay, identify: ProcessIdentifier, path: str) -> None:
         self._overlay, self._identify, self._path = overlay, identify, path

@@ -1,6 +1,6 @@
 """The daemon's counters in Prometheus' text format, served over HTTP by threads of their own. Imported only when asked for.
 
-What is counted belongs to the event loop, which takes a picture of it when asked; here only that is looked at.
+The counters belong to the event loop. At each scrape it takes a snapshot of them, and these threads read only that snapshot.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import MetricsHandler
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.state.daemon_config import Address
 
 log = logging.getLogger(__name__)
 
 _SHORTEST, _LONGEST = 13, 35  # the classes of times that are told apart: 2^13 ns, 8 us, to 2^35 ns, 34 s
 _SCRAPES_MAX = 16  # at a time
-_GONE_S = 10.0  # a client that sends nothing for so long
+_GONE_S = 10.0  # a client that sends nothing for so long is disconnected
 
 
 class RequestMetrics(NamedTuple):
-    """See traffic.Tally."""
+    """The numbers of one operation. See request_counters.OperationCounter."""
 
     channel: str
     op: str
@@ -40,7 +40,7 @@ class RequestMetrics(NamedTuple):
 
 
 class MetricsSnapshot(NamedTuple):
-    """Taken in the event loop. ``gauges`` and ``counters`` by name without "agentfsd_": value and help."""
+    """The counts until now. ``gauges`` and ``counters``: (value, help) by name, without the prefix "agentfsd_"."""
 
     version: str
     requests: list[RequestMetrics]
@@ -49,7 +49,7 @@ class MetricsSnapshot(NamedTuple):
 
 
 class _Collector:
-    """What prometheus_client asks at each scrape; *usage* walks the backstore, in our thread."""
+    """What prometheus_client calls at each scrape. *usage* walks the backstore, in the scrape's thread."""
 
     def __init__(
         self, picture: Callable[[], MetricsSnapshot], usage: Callable[[], dict[str, int]], token: trio.lowlevel.TrioToken
@@ -57,7 +57,7 @@ class _Collector:
         self._picture, self._usage, self._token = picture, usage, token
 
     def describe(self) -> Iterable[Metric]:
-        """Asked when it is registered: nothing is known then."""
+        """Return nothing: prometheus_client calls this at registration, before there are numbers."""
         return []
 
     def collect(self) -> Iterable[Metric]:
@@ -76,10 +76,10 @@ class _Collector:
 def _requests(tallies: list[RequestMetrics]) -> Iterator[Metric]:
     labels = ["channel", "op"]
     count = CounterMetricFamily(
-        "agentfsd_requests", "RequestMetrics answered, by channel (fuse, control) and operation.", labels=labels
+        "agentfsd_requests", "Requests answered, by channel (fuse, control) and operation.", labels=labels
     )
     errors = CounterMetricFamily(
-        "agentfsd_request_errors", "RequestMetrics answered with an error, ENOENT and the like too.", labels=labels
+        "agentfsd_request_errors", "Requests answered with an error, including ENOENT and the like.", labels=labels
     )
     times = HistogramMetricFamily("agentfsd_request_seconds", "From a request's arrival to its answer.", labels=labels)
     for found in tallies:
@@ -108,7 +108,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Whoever comes when all threads are taken is turned away: the daemon needs threads of its own."""
+        """Refuse a client when all threads are in use: the daemon needs threads of its own."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -134,7 +134,7 @@ class _Server6(_Server):
 
 
 class MetricsServer:
-    """Until close(). Refusal when the address cannot be had."""
+    """Serve metrics until close(). Refusal when the address cannot be used."""
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Of a TCP address; 0 of a Unix socket."""
+        """The port of a TCP address; 0 for a Unix socket."""
         return 0 if self._path else int(self._server.server_address[1])
 
     def close(self) -> None:
-        """The thread ends with the process: to wait for it takes half a second."""
+        """Stop serving. The thread is not joined, which would take half a second; it ends with the process."""
         if self._path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -186,7 +186,7 @@ def _refused(address: Address, exc: OSError) -> Refusal:
 
 
 def _remove_left(path: str) -> None:
-    """A socket of a daemon that was killed; nothing else, and none that somebody serves."""
+    """Remove the socket of a daemon that was killed. Any other file stays, and so does a socket that is being served."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return

@@ -9,13 +9,13 @@ from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 
 UNKNOWN_UID = -1
-_FRESH_S = 0.2  # of a user: a process may become somebody else
-_SAME_S = 0.0003  # so soon after it was asked no process has begun another program that has done something already
+_FRESH_S = 0.2  # how long a cached uid counts: a process may change its user
+_SAME_S = 0.0003  # within this time no process can exec another program and make a request from it
 _KNOWN_MAX = 64
 
 
 class ProcessIdentity(NamedTuple):
-    """``pid`` 0: the kernel's own, or a process that has ended or is not to be seen here."""
+    """Who made a request. ``pid`` 0: the kernel itself, or a process that has ended or is not visible in /proc."""
 
     pid: int
     branch_id: str
@@ -24,7 +24,7 @@ class ProcessIdentity(NamedTuple):
 
 
 class _Person:
-    """``fd``: of /proc/PID/comm, which belongs to this process and no later one of its number."""
+    """A process seen before. ``fd``: its /proc/PID/comm, which never shows a later process with the same number."""
 
     __slots__ = ("asked_s", "command", "fd", "name", "uid", "until_s")
 
@@ -34,7 +34,7 @@ class _Person:
 
 
 class ProcessIdentifier:
-    """Asks /proc. What it takes to ask again is kept: most of what is told comes from few processes, some microseconds apart."""
+    """Identify processes by /proc, with a cache: most requests come from few processes, microseconds apart."""
 
     def __init__(self, bindings: Bindings, overlay: Overlay) -> None:
         self._bindings, self._overlay = bindings, overlay
@@ -81,12 +81,12 @@ class ProcessIdentifier:
         return made
 
     def branch_name(self, tree_id: str) -> str:
-        """ "" for one that is gone."""
+        """Return the name of a branch or snapshot; "" when it was deleted."""
         return self._overlay.refs.find(tree_id).name if tree_id and self._overlay.refs.exists(tree_id) else ""
 
 
 def _command(fd: int) -> bytes:
-    """b"" for a process that has ended."""
+    """Return the command; b"" for a process that has ended."""
     try:
         return os.pread(fd, 64, 0).rstrip(b"\n")
     except OSError:

@@ -12,7 +12,7 @@ from agentfsd.telemetry.slow_requests import SlowOperationLog
 _CLASSES = 64  # of times: class n ends at 2^n ns
 _LAGS = 120  # that are remembered: of the last minute
 _SAMPLES = 4096  # of times, of each operation, in one profile
-_ROWS_MAX = 4096  # processes in one profile; what others do is put together
+_ROWS_MAX = 4096  # processes in one profile; all further ones share one row
 
 
 class OperationCounter:
@@ -41,7 +41,7 @@ class ProcessActivity:
 
 
 class OperationTimes:
-    """Of one operation, in ns. ``count`` counts all, ``samples`` are the last of them."""
+    """How long requests of one operation took, in ns. ``count`` counts all of them; ``samples`` holds the last ones."""
 
     __slots__ = ("count", "longest_ns", "samples")
 
@@ -56,31 +56,34 @@ class OperationTimes:
 
 
 class RequestCounters:
-    """Of one daemon. ``lags_s``: how much later than it wanted to the event loop came to a task that slept."""
+    """All counters of one daemon.
+
+    ``lags_s``: how many seconds too late the event loop resumed a task that slept.
+    """
 
     def __init__(self) -> None:
         self.tallies: dict[tuple[str, str], OperationCounter] = {}
-        self.read_bytes = self.written_bytes = 0  # by requests: what the kernel does past us is not counted
+        self.read_bytes = self.written_bytes = 0  # by requests; what the kernel reads and writes without a request is not counted
         self.profiles: list[ActivityProfile] = []
         self.slow = SlowOperationLog()
         self.lags_s: deque[float] = deque([0.0], maxlen=_LAGS)
 
     def tally(self, channel: str, op: str) -> OperationCounter:
-        """The one of that operation; ``channel``: fuse or control."""
+        """Return the counter of an operation. ``channel``: fuse or control."""
         found = self.tallies.get((channel, op))
         if found is None:
             found = self.tallies[channel, op] = OperationCounter(channel, op)
         return found
 
     def profile(self, identify: Callable[[int, str], ProcessIdentity], branch_id: str | None) -> "ActivityProfile":
-        """Start to watch each request, until the profile is stopped. *branch_id* None: those of every branch."""
+        """Record each request until the profile is stopped. *branch_id*: only requests in that branch; None: all."""
         made = ActivityProfile(self, identify, branch_id)
         self.profiles.append(made)
         return made
 
 
 class ActivityProfile:
-    """ProcessIdentity does what, from its beginning to stop()."""
+    """Which process did what, from the profile's beginning to stop()."""
 
     def __init__(self, traffic: RequestCounters, identify: Callable[[int, str], ProcessIdentity], branch_id: str | None) -> None:
         self._traffic, self._identify, self._branch_id = traffic, identify, branch_id
@@ -93,7 +96,14 @@ class ActivityProfile:
         self._traffic.profiles.remove(self)
 
     def note(self, op: str, took_ns: int, tid: int, tree_id: str) -> None:
-        """A request of that thread was answered; *tree_id*: the branch that its connection shows, "" for the caller's own."""
+        """Record that a request was answered.
+
+        Args:
+            op: The operation.
+            took_ns: How long it took.
+            tid: The thread that made the request.
+            tree_id: The branch that the connection shows; "" when it shows each caller's own branch.
+        """
         read, written = self._traffic.read_bytes, self._traffic.written_bytes
         read_now, self._read = read - self._read, read
         written_now, self._written = written - self._written, written
@@ -112,7 +122,7 @@ class ActivityProfile:
         times.samples.append(took_ns)
 
     def _meet(self, tid: int, tree_id: str) -> ProcessActivity:
-        """While it waits for the answer, a process can still be asked for its name."""
+        """Identify the process. It still waits for the answer, so /proc still shows its name."""
         if len(self._rows) >= _ROWS_MAX:
             return self._rest
         row = self._rows[tid, tree_id] = ProcessActivity(self._identify(tid, tree_id))

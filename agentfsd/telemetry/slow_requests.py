@@ -10,12 +10,15 @@ from agentfsd.escape import printable
 log = logging.getLogger(__name__)
 
 _KEPT = 20
-_LINES, _SPAN_S = 20, 60.0  # so many lines in so long: the log is for other things, too
+_LINES, _SPAN_S = 20, 60.0  # at most so many lines in so many seconds, so that other messages stay visible
 NEVER_NS = 1 << 62
 
 
 class SlowOperation(NamedTuple):
-    """``where``: a path from the branch's root, or what a control request is about. ``branch``, ``branch_id``: "" for none."""
+    """One request that took long. ``where`` is a path from the branch's root, or the subject of a control request.
+
+    ``branch`` and ``branch_id`` are "" for a request without a branch.
+    """
 
     time_ns: int
     took_ns: int
@@ -28,7 +31,7 @@ class SlowOperation(NamedTuple):
 
 
 class SlowOperationLog:
-    """``limit_ns``: what takes longer is slow. ``recent``: the newest last."""
+    """Count and log slow requests. A request is slow above ``limit_ns``. ``recent``: the last 20, newest last."""
 
     def __init__(self) -> None:
         self.limit_ns = NEVER_NS
@@ -38,7 +41,7 @@ class SlowOperationLog:
         self._lines = self._left_out = 0
 
     def set_limit(self, limit_ms: int) -> None:
-        """Set what counts as slow, in ms; 0: nothing does."""
+        """Set the time above which a request is slow, in ms. 0: no request is slow."""
         self.limit_ns = limit_ms * 1_000_000 or NEVER_NS
 
     def note(self, slow: SlowOperation) -> None:

@@ -1,7 +1,7 @@
-"""The client of agentfsd: what finds a running daemon and talks to it.
+"""The client of agentfsd: it finds a running daemon and talks to it.
 
-Importing it costs next to nothing: each name is loaded when it is first asked for. The names of the file-system library,
-`agentfs_files`, can be imported from here as well. `__init__.pyi` lists what type checkers see.
+Each name is loaded at its first use, so importing this package costs almost nothing. It also exports the names of the file-system
+library, `agentfs_files`. `__init__.pyi` lists the names that type checkers see.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _own_name, _, _OWN = lazy_loader.attach(
         "opening": ["open"],
     },
 )
-_NOT_BY_STAR = ("AsyncControlClient", "open")  # `import *` needs no anyio, and hides no builtin
+_NOT_BY_STAR = ("AsyncControlClient", "open")  # `import *` must neither need anyio nor hide a builtin
 
 former_places.install()
 

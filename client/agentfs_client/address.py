@@ -1,4 +1,4 @@
-"""Addresses of Unix sockets, which may be 107 bytes long, for paths that are longer."""
+"""Addresses of Unix sockets for paths longer than the 107 bytes that an address holds."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,9 @@ _MAX_BYTES = 107
 
 @contextmanager
 def unix_address(path: str) -> Iterator[str]:
-    """What to bind or connect to instead of *path*: itself, or a way through its directory's descriptor while this lasts."""
+    """Yield the address to bind or connect to for *path*: the path itself, or a short path through a descriptor of its directory.
+    The address is valid inside the context.
+    """
     if len(os.fsencode(path)) <= _MAX_BYTES:
         yield path
         return

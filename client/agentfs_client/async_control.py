@@ -1,4 +1,6 @@
-"""Asking a running daemon without holding up an event loop, trio's or asyncio's: agentfs_client.control, awaited. By anyio."""
+"""Send requests to a running daemon without blocking the event loop of trio or asyncio. This is the awaited form of
+agentfs_client.control; it uses anyio.
+"""
 
 import os
 import socket
@@ -38,34 +40,39 @@ _T = TypeVar("_T")
 class AsyncTransport(Protocol):
     @property
     def carries_descriptors(self) -> bool:
-        """Whether descriptors can go with a request and come with a reply."""
+        """Whether a request and a reply can carry descriptors."""
         ...
 
     async def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors with it, and returns its (first) reply."""
+        """Send one request with its descriptors, and return its first reply."""
         ...
 
     async def further(self) -> bytes:
-        """The next reply to the same request, where it has several. One that is cancelled can be called again."""
+        """Return the next reply to the same request, if the request has several. After a cancellation this can be
+        called again.
+        """
         ...
 
     def take_descriptors(self) -> list[int]:
-        """Those that came with the last reply, close-on-exec; the caller's from now on. What nobody takes is closed."""
+        """Return the close-on-exec descriptors that came with the last reply. The caller closes them; the transport closes those
+        that nobody takes.
+        """
         ...
 
     def has_ended(self) -> bool:
-        """Whether the other end is known to have gone. Asks nobody."""
+        """Whether the other end is known to be gone. Sends nothing."""
         ...
 
     async def aclose(self) -> None:
-        """Also in a task that is being cancelled."""
+        """Close the transport, even in a task that is being cancelled."""
         ...
 
 
 class AsyncFileTransport:
-    """The control file, in worker threads. A request that is cancelled is worked on to its end, and its reply dropped.
+    """The control file, used in worker threads. The daemon finishes a cancelled request, and its reply is dropped.
 
-    Each request opens the file: the descriptor is its thread's own, and not closed under an abandoned one.
+    Each request opens the file anew. So a thread whose caller was cancelled keeps its own descriptor, which nobody closes while
+    it works.
     """
 
     carries_descriptors = False
@@ -97,9 +104,9 @@ class AsyncFileTransport:
 
 
 class AsyncSocketTransport:
-    """The daemon's Unix socket: messages behind their length. Descriptors come with the first bytes of a message.
+    """The daemon's Unix socket. Each message follows its length; descriptors arrive with the first bytes of a message.
 
-    Receiving is done on the socket itself: anyio's stream would leave descriptors open in programs that are started meanwhile.
+    This class receives from the socket directly: anyio's stream would leak descriptors to programs that are started meanwhile.
     """
 
     carries_descriptors = True
@@ -107,7 +114,7 @@ class AsyncSocketTransport:
     def __init__(self, stream: anyio.abc.UNIXSocketStream) -> None:
         self._stream = stream
         self._socket: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-        self._received = bytearray()  # of the message that is being received, never of the one behind it
+        self._received = bytearray()  # bytes of the present message only, never of the next one
         self._came: list[int] = []
 
     @classmethod
@@ -127,7 +134,7 @@ class AsyncSocketTransport:
         return await self.further()
 
     async def further(self) -> bytes:
-        await anyio.lowlevel.checkpoint()  # also when it has been received already: others want to run, too
+        await anyio.lowlevel.checkpoint()  # let other tasks run even if the reply is already here
         if not self._received:
             close_all(self._came)
         await self._receive(wire.HEADER_BYTES)
@@ -137,7 +144,7 @@ class AsyncSocketTransport:
         return body
 
     async def _receive(self, size: int) -> None:
-        """Waits until *size* bytes are there."""
+        """Wait until *size* bytes have been received."""
         while len(self._received) < size:
             try:
                 part = receive(self._socket, min(size - len(self._received), _READ_BYTES), self._came)
@@ -153,7 +160,7 @@ class AsyncSocketTransport:
     async def _until_readable(self) -> None:
         try:
             await anyio.wait_readable(self._socket)
-        except (anyio.ClosedResourceError, ValueError) as exc:  # ValueError: it was closed before we could wait
+        except (anyio.ClosedResourceError, ValueError) as exc:  # ValueError: the socket was closed before the wait began
             raise connection_closed() from exc
 
     def take_descriptors(self) -> list[int]:
@@ -171,10 +178,13 @@ class AsyncSocketTransport:
 
 
 class AsyncEventStream:
-    """What happens in branches: an asynchronous iterator over a conversation that is given over to it.
+    """An asynchronous iterator over events in branches. It takes over its conversation with the daemon.
 
-    It begins when it is entered as a context manager, or with the first iteration. It ends when the one branch that it is about
-    has gone; DaemonGoneError when the daemon ends. A wait for the next event may be cancelled (by a timeout) and begun again.
+    It begins when the context is entered, or with the first iteration. It ends when the one branch that it watches is deleted. A
+    wait for the next event may be cancelled, for example by a timeout, and repeated.
+
+    Raises:
+        DaemonGoneError: the daemon ended.
     """
 
     def __init__(self, begin: Callable[[], Awaitable[AsyncTransport]]) -> None:
@@ -216,39 +226,42 @@ class AsyncEventStream:
 
 
 class AsyncControlClient(DaemonOperations):
-    """One conversation with a daemon; an asynchronous context manager. Every method raises AgentFSError for a refusal.
+    """A conversation with a daemon; an asynchronous context manager.
 
-    Tasks that share it are answered one after the other; for several requests at once open several. A request that is cancelled
-    ends the conversation: the daemon gives it up, and nothing else can be asked. Time limits are anyio's (``fail_after``).
-    ``on_progress`` is called in the event loop.
+    The daemon answers tasks that share a conversation one after the other; open several conversations for parallel requests.
+    Cancelling a request ends the conversation: the daemon abandons the request and accepts no other. Use anyio for time limits
+    (``fail_after``). ``on_progress`` is called in the event loop.
+
+    Raises:
+        AgentFSError: every method raises it if the daemon refuses the request.
     """
 
     hello: wire.HelloOk
 
     def __init__(self, transport: AsyncTransport) -> None:
-        """Not yet a conversation: see begin()."""
+        """Take a transport. The conversation begins with begin()."""
         self._transport = transport
         self._turn = anyio.Lock()
         self._usable = True
 
     @classmethod
     async def connect(cls, socket_path: str) -> "AsyncControlClient":
-        """Over the daemon's socket: ``async with await AsyncControlClient.connect(path) as daemon``."""
+        """Connect to the daemon's socket: ``async with await AsyncControlClient.connect(path) as daemon``."""
         return await cls(await AsyncSocketTransport.connect(socket_path)).begin()
 
     @classmethod
     async def open_mount(cls, mountpoint: str) -> "AsyncControlClient":
-        """Over the control file of a mount. What is cancelled there is worked on to its end."""
+        """Use the control file of a mount. The daemon finishes even requests that are cancelled."""
         return await cls(AsyncFileTransport(os.path.join(mountpoint, CONTROL_FILE))).begin()
 
     @classmethod
     async def find(cls, mount: str | None = None) -> "AsyncControlClient":
-        """The daemon of a mount: the one named, or whichever locate.find() finds."""
+        """Connect to the daemon of *mount*, or of the mount that locate.find() finds."""
         found = await anyio.to_thread.run_sync(locate.find, mount)
         return await (cls.open_mount(found.mountpoint) if found.socket is None else cls.connect(found.socket))
 
     async def begin(self) -> "AsyncControlClient":
-        """Says hello, over a transport that was given to the constructor; connect() and open_mount() have done it."""
+        """Exchange greetings over the transport that the constructor took. connect() and open_mount() have already done this."""
         try:
             self.hello = await self._answer(HELLO)
         except BaseException:
@@ -268,13 +281,13 @@ class AsyncControlClient(DaemonOperations):
 
     @property
     def is_usable(self) -> bool:
-        """False once it was closed, or the daemon is known to have gone."""
+        """False after close, or if the daemon is known to be gone."""
         return self._usable and not self._transport.has_ended()
 
     async def ask(
         self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> _R:
-        """One request, and its reply if that is what was expected; AgentFSError for any other."""
+        """Send one request and return its reply. Raises AgentFSError for a reply of another type."""
         return await self._answer(question.ask(request, expected, on_progress=on_progress, descriptors=descriptors))
 
     async def _answer(self, asked: Question[_T]) -> _T:
@@ -296,9 +309,12 @@ class AsyncControlClient(DaemonOperations):
         return asked.answer(reply, came)
 
     def events(self, branch: str | None = None) -> AsyncEventStream:
-        """What happens in a branch (None: in every one, for a bound process in its own) from when it is entered.
+        """Return the events of a branch from the moment the stream is entered. Works over the socket only.
 
-        Over the socket only. This conversation is given over to it: nothing else can be asked any more.
+        The stream takes over this conversation, which accepts no other request afterwards.
+
+        Args:
+            branch: the branch to watch. None means every branch, or for a bound process its own.
         """
 
         async def begin() -> AsyncTransport:

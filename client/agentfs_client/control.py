@@ -1,4 +1,4 @@
-"""Asking a running daemon, through the control file of its mount or its Unix socket. Synchronous, typed."""
+"""Send requests to a running daemon through the control file of its mount or its Unix socket. Synchronous and typed."""
 
 import os
 import threading
@@ -16,10 +16,12 @@ _T = TypeVar("_T")
 
 
 class EventStream:
-    """What happens in branches from the moment it was made: an iterator over a conversation that is given over to it.
+    """An iterator over events in branches from its creation on. It takes over its conversation with the daemon.
 
-    It ends when the one branch that it is about has gone; DaemonGoneError when the daemon ends. close(), or leaving it as a
-    context manager, ends the conversation.
+    It ends when the one branch that it watches is deleted. close(), or leaving the context, ends the conversation.
+
+    Raises:
+        DaemonGoneError: the daemon ended.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -52,9 +54,13 @@ class EventStream:
 
 
 class ControlClient(DaemonOperations):
-    """One conversation with a daemon; a context manager. Every method raises AgentFSError for a refusal.
+    """A conversation with a daemon; a context manager.
 
-    Threads that share it are answered one after the other. It is the process's that began it: a forked child begins its own.
+    The daemon answers threads that share a conversation one after the other. The conversation belongs to the process that began
+    it; a forked child begins its own.
+
+    Raises:
+        AgentFSError: every method raises it if the daemon refuses the request.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -69,12 +75,17 @@ class ControlClient(DaemonOperations):
 
     @classmethod
     def connect(cls, socket_path: str, timeout_s: float | None = None) -> "ControlClient":
-        """Over the daemon's socket."""
+        """Connect to the daemon's socket.
+
+        Args:
+            socket_path: path of the socket.
+            timeout_s: how long to wait for each reply, in seconds; None waits without limit.
+        """
         return cls(SocketTransport(socket_path, timeout_s))
 
     @classmethod
     def open_mount(cls, mountpoint: str) -> "ControlClient":
-        """Over the control file of a mount."""
+        """Use the control file of a mount."""
         return cls(FileTransport(os.path.join(mountpoint, CONTROL_FILE)))
 
     def close(self) -> None:
@@ -82,8 +93,11 @@ class ControlClient(DaemonOperations):
         self._transport.close()
 
     def hang_up(self) -> None:
-        """For another thread: a request under way fails with DaemonGoneError, and the daemon gives up a long one. Over the socket
-        only; close() is due all the same."""
+        """End the conversation from another thread. Works over the socket only.
+
+        The present request fails with DaemonGoneError, and the daemon abandons it if it is a long one. close() is still
+        necessary.
+        """
         self._usable = False
         self._transport.hang_up()
 
@@ -95,24 +109,27 @@ class ControlClient(DaemonOperations):
 
     @property
     def is_usable(self) -> bool:
-        """False once it was closed, or the daemon is known to have gone, and in a forked child."""
+        """False after close, in a forked child, or if the daemon is known to be gone."""
         return self._usable and self._is_ours() and not self._transport.has_ended()
 
     def _is_ours(self) -> bool:
-        """Replies of a conversation that two processes share would go to either of them."""
+        """Whether this process began the conversation. If two processes shared it, either could receive the other's reply."""
         return self._pid == os.getpid()
 
     def ask(
         self, request: wire.Request, expected: type[_R], descriptors: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> _R:
-        """One request, and its reply if that is what was expected; AgentFSError for any other."""
+        """Send one request and return its reply. Raises AgentFSError for a reply of another type."""
         return self._answer(question.ask(request, expected, on_progress=on_progress, descriptors=descriptors))
 
     def _answer(self, asked: Question[_T]) -> _T:
-        """A request left without its reply (a timeout, Ctrl-C) ends the conversation: a later one would be given that reply,
-        and a long one is given up by the daemon when we have gone."""
+        """Send a request and return its answer.
+
+        If the caller stops waiting (a timeout, Ctrl-C), this ends the conversation. Otherwise the next request would receive the
+        late reply, and the daemon would not abandon a long request.
+        """
         body = asked.encode(carries_descriptors=self._transport.carries_descriptors)
-        if not self._is_ours():  # before the lock, which a thread may have held when this process was forked
+        if not self._is_ours():  # check before taking the lock: another thread may have held it at the fork
             raise question.ended()
         with self._turn:
             if not self._usable:
@@ -131,10 +148,13 @@ class ControlClient(DaemonOperations):
         return asked.answer(reply, came)
 
     def events(self, branch: str | None = None) -> EventStream:
-        """What happens in a branch (None: in every one, for a bound process in its own) from now on.
+        """Return the events of a branch from now on. Works over the socket only.
 
-        Over the socket only. This conversation is given over to it: nothing else can be asked any more. A ``timeout_s`` of
-        connect() is how long it may be quiet.
+        The stream takes over this conversation, which accepts no other request afterwards. The ``timeout_s`` of connect() limits
+        the time without events.
+
+        Args:
+            branch: the branch to watch. None means every branch, or for a bound process its own.
         """
         self.ask(wire.Events(branch=branch), wire.EventsOk)
         self._usable = False

@@ -1,5 +1,7 @@
-"""Every operation of the daemon, described once for clients that wait and clients that await: what is asked, and what of the
-reply counts. It knows no transport.
+"""Describe every operation of the daemon once, for waiting and for awaiting clients: its request, and what to return of the
+reply.
+
+This module knows no transport.
 """
 
 import os
@@ -13,8 +15,11 @@ from agentfs_client.question import OnProgress, Question, ask, ask_for_descripto
 
 @dataclass(frozen=True, slots=True)
 class OpenedFd:
-    """A real descriptor, which whoever asked for it closes: close-on-exec, at offset 0. See wire.FdReply for ``source``; ``file``
-    is the file as the branch shows it, whose number and times are not those of ``fd``."""
+    """A real descriptor, close-on-exec and at offset 0. The caller closes it.
+
+    ``source`` is explained in wire.FdReply. ``file`` is the file as the branch shows it; its inode number and times differ from
+    those of ``fd``.
+    """
 
     fd: int
     source: Literal["own", "lower", "snapshot"]
@@ -23,8 +28,9 @@ class OpenedFd:
 
 @dataclass(frozen=True, slots=True)
 class OpenedView:
-    """A mount of one branch that is nowhere yet, and the user namespace to enter before it can be put anywhere, if there is one.
-    Whoever asked for them closes both."""
+    """A detached mount of one branch, and the user namespace to enter before attaching it, if it needs one. The caller closes
+    both.
+    """
 
     reply: wire.ViewReply
     mount: int
@@ -32,7 +38,11 @@ class OpenedView:
 
 
 class DaemonOperations:
-    """What ControlClient and AsyncControlClient can both do. Every method raises AgentFSError for a refusal."""
+    """The operations that ControlClient and AsyncControlClient share.
+
+    Raises:
+        AgentFSError: every method raises it if the daemon refuses the request.
+    """
 
     # -- the daemon
 
@@ -46,12 +56,12 @@ class DaemonOperations:
 
     @operation
     def backstore_status(self) -> Question[wire.BackstoreReply]:
-        """Where contents are kept, and how much of them there is."""
+        """Return where the daemon keeps contents, and how much it keeps."""
         return ask(wire.BackstoreStatus(), wire.BackstoreReply)
 
     @operation
     def top(self, seconds: float = 1.0) -> Question[wire.TopReply]:
-        """What requests there are from now on for so long; returns when that is over."""
+        """Observe the requests to the mount for *seconds*, then return what was seen."""
         return ask(wire.Top(seconds=seconds), wire.TopReply)
 
     @operation
@@ -59,7 +69,7 @@ class DaemonOperations:
         self, branch: str | None = None, *, since_ns: int = 0, until_ns: int = 0, pid: int = 0, path: str = "", kind: str = "",
         after: int = 0, limit: int = 1000,
     ) -> Question[wire.AuditReply]:  # fmt: skip
-        """Who changed what, in order. See wire.AuditList."""
+        """Return who changed what, in order. See wire.AuditList."""
         request = wire.AuditList(
             branch=branch, since_ns=since_ns, until_ns=until_ns, pid=pid, path=path, kind=kind, after=after, limit=limit
         )  # fmt: skip
@@ -67,20 +77,29 @@ class DaemonOperations:
 
     @operation
     def fsck(self, on_progress: OnProgress | None = None, *, scrub: bool = False) -> Question[list[str]]:
-        """Problems in the stored state; empty when it is sound. *scrub*: contents of snapshots are read, too."""
+        """Return problems in the stored state; the list is empty if there are none. With *scrub*, also read the contents of
+        snapshots.
+        """
         request = wire.Fsck(progress=on_progress is not None, scrub=scrub)
         return ask(request, wire.ProblemsReply, lambda reply: reply.problems, on_progress=on_progress)
 
     @operation
     def shutdown(self, *, force: bool = False) -> Question[None]:
-        """Asks the daemon to unmount and end; returns when it has agreed, not when it has ended."""
+        """Ask the daemon to unmount and end. Returns when the daemon has agreed, which is before it has ended."""
         return ask(wire.Shutdown(force=force), wire.Done, _nothing)
 
     # -- branches
 
     @operation
     def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> Question[wire.Branch]:
-        """*temporary*: it goes with this conversation, unless it is renamed or keep_temporary() comes before."""
+        """Create a branch.
+
+        Args:
+            name: name of the branch.
+            source: the ref to create it from; None means ``main``.
+            temporary: whether to delete the branch at the end of this conversation, unless it was renamed or keep_temporary() was
+                called.
+        """
         return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
 
     @operation
@@ -97,18 +116,24 @@ class DaemonOperations:
 
     @operation
     def delete_branch(self, ref: str) -> Question[None]:
-        """Only a branch without changes; see discard."""
+        """Delete a branch without changes. For a branch with changes see discard()."""
         return ask(wire.BranchDelete(ref=ref), wire.Done, _nothing)
 
     @operation
     def discard(self, ref: str, *, keep: bool = True) -> Question[None]:
-        """Throws a branch away with its changes; ``main`` becomes the bare lower. With *keep* undo() can bring it back."""
+        """Delete a branch with its changes. ``main`` is not deleted but emptied. With *keep*, undo() can bring the
+        changes back.
+        """
         return ask(wire.Discard(ref=ref, keep=keep), wire.Done, _nothing)
 
     @operation
-    def bind(self, pid: int, branch: str, *, brood: bool = False) -> Question[None]:
-        """*brood*: also whatever else this process (which itself stays as it is) starts, or becomes the parent of."""
-        return ask(wire.BranchBind(pid=pid, branch=branch, brood=brood), wire.Done, _nothing)
+    def bind(self, pid: int, branch: str, *, descendants: bool = False) -> Question[None]:
+        """Bind process *pid* to a branch.
+
+        *descendants*: also bind what the calling process starts from now on, and what is reparented to it. The binding of the
+        calling process itself does not change.
+        """
+        return ask(wire.BranchBind(pid=pid, branch=branch, descendants=descendants), wire.Done, _nothing)
 
     @operation
     def unbind(self, pid: int) -> Question[None]:
@@ -120,7 +145,9 @@ class DaemonOperations:
 
     @operation
     def open_view(self, branch: str, io: str = "auto") -> Question[OpenedView]:
-        """A mount of a branch, for a namespace of the caller's own. It counts as used while this conversation lasts."""
+        """Return a detached mount of a branch, to attach in the caller's own namespace. It counts as in use during this
+        conversation.
+        """
         return Question(wire.ViewOpen(branch=branch, io=io), wire.ViewReply, OpenedView, brings_descriptors=2)
 
     # -- snapshots
@@ -129,22 +156,28 @@ class DaemonOperations:
     def create_snapshot(
         self, branch: str | None = None, name: str | None = None, tag: str = "", *, around_run: bool = False,
         keep: bool = False, temporary: bool = False,
-    ) -> Question[wire.Snapshot]:  # fmt: skip
-        """*around_run*: it was taken by itself, and may go by itself. *keep*: no retention takes it. *temporary*: as a branch."""
+    ) -> Question[wire.BranchSnapshot]:  # fmt: skip
+        """Take a snapshot of a branch.
+
+        Args:
+            around_run: it was taken automatically, so retention may delete it.
+            keep: retention must not delete it.
+            temporary: as for create_branch().
+        """
         request = wire.SnapshotCreate(branch=branch, name=name, tag=tag, around_run=around_run, keep=keep, temporary=temporary)
         return ask(request, wire.SnapshotReply, _snapshot)
 
     @operation
     def keep_temporary(self) -> Question[None]:
-        """What this conversation has made for the time being stays."""
+        """Make the temporary branches and snapshots of this conversation permanent."""
         return ask(wire.TemporaryKeep(), wire.Done, _nothing)
 
     @operation
-    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.Snapshot]]:
+    def list_snapshots(self, branch: str | None = None) -> Question[list[wire.BranchSnapshot]]:
         return ask(wire.SnapshotList(branch=branch), wire.SnapshotsReply, _snapshots)
 
     @operation
-    def show_snapshot(self, ref: str) -> Question[wire.Snapshot]:
+    def show_snapshot(self, ref: str) -> Question[wire.BranchSnapshot]:
         return ask(wire.SnapshotShow(ref=ref), wire.SnapshotReply, _snapshot)
 
     @operation
@@ -152,15 +185,15 @@ class DaemonOperations:
         return ask(wire.SnapshotDelete(ref=ref), wire.Done, _nothing)
 
     @operation
-    def log(self, ref: str | None = None) -> Question[list[wire.Snapshot]]:
-        """The snapshots in a ref's history, newest first."""
+    def log(self, ref: str | None = None) -> Question[list[wire.BranchSnapshot]]:
+        """Return the snapshots in the history of a ref, newest first."""
         return ask(wire.Log(ref=ref), wire.SnapshotsReply, _snapshots)
 
     @operation
     def restore(
         self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
     ) -> Question[str]:
-        """Puts a branch back to a snapshot, or only some paths of it; what was done, for people."""
+        """Restore a branch, or only some of its paths, from a snapshot. Returns a description for people."""
         request = wire.Restore(ref=ref, branch=branch, raw_paths=_raw(paths), progress=on_progress is not None)
         return ask(request, wire.Done, lambda reply: reply.message, on_progress=on_progress)
 
@@ -170,49 +203,54 @@ class DaemonOperations:
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
+        hooks: bool = False,
         histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
-        """Merges refs in order into a branch; with conflicts in the reply, nothing has changed, unless *leave_conflicting* leaves
-        out those that have some. See wire.Merge."""
+        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
+        *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
+        """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
-            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, progress=on_progress is not None,
+            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks,
+            progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
     @operation
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
-        dry_run: bool = False, as_branches: bool = False, on_progress: OnProgress | None = None,
+        dry_run: bool = False, as_branches: bool = False, hooks: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
-        """Applies a branch to what it was made from; with conflicts in the reply, nothing has changed. See wire.Commit."""
+        """Apply a branch to what it was created from. If the reply has conflicts, nothing has changed. See wire.Commit."""
         request = wire.Commit(
             branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, as_branches=as_branches,
+            hooks=hooks,
             progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
     @operation
     def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> Question[wire.MergeReply]:
-        """Finishes a commit that was interrupted, or takes it back."""
+        """Finish an interrupted commit, or undo it with *abort*."""
         return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
 
     @operation
-    def undo(self) -> Question[wire.Deed]:
-        """Takes back the last restore, merge, commit to a branch, or discard."""
-        return ask(wire.Undo(), wire.DeedsReply, lambda reply: reply.deeds[0])
+    def undo(self) -> Question[wire.UndoEntry]:
+        """Undo the last restore, merge, commit to a branch, or discard."""
+        return ask(wire.Undo(), wire.UndoLogReply, lambda reply: reply.entries[0])
 
     @operation
-    def undoable(self) -> Question[list[wire.Deed]]:
-        """What undo() would take back, one after the other."""
-        return ask(wire.UndoList(), wire.DeedsReply, lambda reply: reply.deeds)
+    def undoable(self) -> Question[list[wire.UndoEntry]]:
+        """Return what successive calls of undo() would undo."""
+        return ask(wire.UndoList(), wire.UndoLogReply, lambda reply: reply.entries)
 
     @operation
     def prune(
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
-    ) -> Question[list[wire.Snapshot]]:  # fmt: skip
-        """Deletes snapshots that are too many or too old (None: as the policy has it); those that went."""
+    ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
+        """Delete snapshots that exceed a maximum count or age, and return them. A limit of None means the one of the policy."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
         )
@@ -220,7 +258,7 @@ class DaemonOperations:
 
     @operation
     def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> Question[wire.FreedReply]:
-        """Frees what nothing refers to; *forget_undo*: also what is kept for undo() alone."""
+        """Delete objects that nothing refers to. With *forget_undo*, also delete what is only kept for undo()."""
         request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
         return ask(request, wire.FreedReply, on_progress=on_progress)
 
@@ -230,16 +268,20 @@ class DaemonOperations:
 
     @operation
     def set_policy(self, name: str, value: str) -> Question[dict[str, str]]:
-        """One setting (`agentfsd policy set --help` says what each means); all of them as they are then."""
+        """Change one setting and return all of them. `agentfsd policy set --help` explains each."""
         return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
 
     @operation
     def diff(
         self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
     ) -> Question[list[wire.Change]]:
-        """What leads from *a* (None: the lower) to *b* (None: the caller's branch), sorted by path.
+        """Return the changes from *a* to *b*, sorted by path.
 
-        *paths*, relative to the root, name files and directories to keep to. *own*: instead of *a* what branch *b* was made from.
+        Args:
+            a: the ref to compare with; None means the lower.
+            b: the changed ref; None means the caller's branch.
+            paths: files and directories, relative to the root, to limit the result to.
+            own: compare *b* with what it was created from instead of *a*.
         """
         return ask(wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own), wire.ChangesReply, lambda reply: reply.changes)
 
@@ -253,7 +295,9 @@ class DaemonOperations:
         own: bool = False,
         internal: bool = False,
     ) -> Question[wire.ChangesReply]:
-        """Like diff, with what was committed with git instead of the files of its databases; with *internal* these as well."""
+        """Return the changes like diff(), but describe git commits instead of files in git's databases. With *internal*, return
+        these files as well.
+        """
         request = wire.Diff(a=a, b=b, raw_paths=_raw(paths), own=own, histories=True, internal=internal)
         return ask(request, wire.ChangesReply)
 
@@ -261,7 +305,7 @@ class DaemonOperations:
     def changed_files(
         self, b: str | None = None, a: str | None = None, *, count: bool = False
     ) -> Question[wire.FilesDifferReply]:
-        """Which files differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
+        """Return the files that differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
         return ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
 
     @operation
@@ -276,9 +320,10 @@ class DaemonOperations:
         internal: bool = True,
         on_progress: OnProgress | None = None,
     ) -> Question[list[wire.FilePatch]]:
-        """Like diff, with a patch for each file in git's format; *stat_only*: only how many lines were added and removed.
+        """Return the changes like diff(), each file with a patch in git's format. With *stat_only*, return only the numbers of
+        added and removed lines.
 
-        Without *internal* the files of git's databases are left out.
+        Without *internal*, files in git's databases are omitted.
         """
         progress = on_progress is not None
         request = wire.DiffPatch(
@@ -299,8 +344,11 @@ class DaemonOperations:
         self, path: str | bytes, flags: int, *, branch: str | None = None, permissions: int = 0o666,
         require_reflink: bool = False, no_copy: bool = False,
     ) -> Question[OpenedFd]:  # fmt: skip
-        """os.open() of a path relative to a branch's root, by the daemon; what is done with the descriptor then asks it no more.
-        The branch is any ref, of a snapshot for reading alone. See wire.FdOpen."""
+        """Have the daemon open a path relative to a branch's root, as os.open() does. Later use of the descriptor bypasses the
+        daemon.
+
+        *branch* may be any ref; a snapshot can only be opened for reading. See wire.FdOpen.
+        """
         request = wire.FdOpen(
             branch=branch, raw_path=os.fsencode(path), flags=flags & ~os.O_CLOEXEC, permissions=permissions,
             require_reflink=require_reflink, no_copy=no_copy,
@@ -309,23 +357,27 @@ class DaemonOperations:
 
     @operation
     def dup_fd(self, fd: int, *, require_reflink: bool = False, no_copy: bool = False) -> Question[OpenedFd]:
-        """A real descriptor for the file that *fd* is open on, a descriptor of the mount or a real one. See wire.FdDup."""
+        """Return a real descriptor for the file that *fd* is open on. *fd* may belong to the mount or be a real descriptor. See
+        wire.FdDup.
+        """
         request = wire.FdDup(require_reflink=require_reflink, no_copy=no_copy)
         return ask_for_descriptor(request, wire.FdReply, _opened, descriptors=[fd])
 
     @operation
     def sync_fd(self, fd: int, *, data_only: bool = False) -> Question[None]:
-        """fsync(2) of a real descriptor, with the file's name and attributes; *data_only*: fdatasync(2)."""
+        """Sync a real descriptor as fsync(2) does, and also the file's name and attributes. With *data_only*, do as
+        fdatasync(2).
+        """
         return ask(wire.FdSync(data_only=data_only), wire.Done, _nothing, descriptors=[fd])
 
     @operation
     def interpose(self) -> Question[wire.InterposeReply]:
-        """How real descriptors are given out, and whether they can be."""
+        """Return how the daemon forwards real descriptors, and whether it can."""
         return ask(wire.InterposeGet(), wire.InterposeReply)
 
     @operation
     def set_interpose(self, name: str, value: str) -> Question[wire.InterposeReply]:
-        """One setting (see wire.InterposeReply); all of them as they are then."""
+        """Change one setting (see wire.InterposeReply) and return all of them."""
         return ask(wire.InterposeSet(name=name, value=value), wire.InterposeReply)
 
 
@@ -345,9 +397,9 @@ def _branch(reply: wire.BranchReply) -> wire.Branch:
     return reply.branch
 
 
-def _snapshot(reply: wire.SnapshotReply) -> wire.Snapshot:
+def _snapshot(reply: wire.SnapshotReply) -> wire.BranchSnapshot:
     return reply.snapshot
 
 
-def _snapshots(reply: wire.SnapshotsReply) -> list[wire.Snapshot]:
+def _snapshots(reply: wire.SnapshotsReply) -> list[wire.BranchSnapshot]:
     return reply.snapshots

@@ -1,4 +1,4 @@
-"""What a client can catch: one class for each kind of refusal, all of them OSError with the daemon's own words."""
+"""The exceptions of the client: one class for each kind of refusal. All are OSErrors with the daemon's message."""
 
 import errno
 
@@ -6,7 +6,9 @@ from agentfs_client.wire import Error
 
 
 class AgentFSError(OSError):
-    """A request was refused or could not be delivered. ``code`` is a stable word, ``hint`` says what would be right."""
+    """The daemon refused a request, or the client could not deliver it. ``code`` is a stable word for programs, ``hint`` suggests
+    a remedy.
+    """
 
     def __init__(self, number: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(number, message)
@@ -20,35 +22,35 @@ class NotFoundError(AgentFSError):
 
 
 class ExistsError(AgentFSError):
-    """The name is taken."""
+    """A branch or snapshot with this name exists."""
 
 
 class NotAllowedError(AgentFSError, PermissionError):
-    """The caller may not do that."""
+    """The caller does not have the permission."""
 
 
 class BusyError(AgentFSError):
-    """Something is in use or holds changes."""
+    """The object is in use, or it holds changes."""
 
 
 class InvalidRequestError(AgentFSError):
-    """The request itself is wrong."""
+    """The request is not valid."""
 
 
 class ProtocolError(AgentFSError):
-    """Client and daemon do not speak the same version."""
+    """Client and daemon speak different versions of the protocol."""
 
 
 class NotForwardedError(AgentFSError):
-    """The daemon gives no real descriptor for this; through the mount the file can be had."""
+    """The daemon gives out no real descriptor for this file. The file can be opened through the mount."""
 
 
 class DaemonGoneError(AgentFSError, RuntimeError):
-    """There is no daemon at the other end, or it went away: for a file system, the backend is out of reach."""
+    """No daemon answers, or it ended. For a file system this means that the backend cannot be reached."""
 
 
 def gone(message: str, number: int) -> DaemonGoneError:
-    """In the middle of a conversation."""
+    """Return the exception for a daemon that disappears during a conversation."""
     hint = "`agentfsd status` shows whether it is back; what was asked of it last may have been done all the same"
     return DaemonGoneError(number, "daemon-gone", message, hint)
 
@@ -68,6 +70,6 @@ _KINDS: dict[int, type[AgentFSError]] = {
 
 
 def from_reply(reply: Error) -> AgentFSError:
-    """The exception that an error reply stands for."""
+    """Return the exception for an error reply."""
     kind = NotForwardedError if reply.code == NOT_FORWARDED else _KINDS.get(reply.errno, AgentFSError)
     return kind(reply.errno, reply.code, reply.message, reply.hint)

@@ -1,4 +1,4 @@
-"""Packages that not everybody needs: an import that fails says which extra of this distribution brings what is missing."""
+"""Explain a missing optional package: name the extra of this distribution that installs it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def needed_for(what: str, extra: str) -> Iterator[None]:
-    """Around the imports that *what* needs, such as ``containers need``. ModuleNotFoundError, with what to install."""
+    """Wrap the imports that a feature needs.
+
+    Args:
+        what: subject and verb of the message, such as ``containers need``.
+        extra: name of the extra.
+
+    Raises:
+        ModuleNotFoundError: an import failed; the message says what to install.
+    """
     try:
         yield
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""The records that replies hold: branches, snapshots, changes, files. It knows no message."""
+"""The records that replies contain: branches, snapshots, changes, files. This module knows no message."""
 
 import base64
 from typing import Literal
@@ -7,11 +7,12 @@ import msgspec
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``changed``: stored changes since ``base``, the ref it was made from ("" for the bare lower). ``last``: id of its newest
-    snapshot, or of the one it was made from; "" for none.
+    """A branch.
 
-    ``last_name`` and ``last_ns``: name and time of that snapshot. ``changed_ns``: when something in the branch was changed, 0
-    where nobody knows."""
+    ``base`` is the ref it was created from ("" for the bare lower), and ``changed`` the number of stored changes since then.
+    ``last`` is the id of its newest snapshot, or of the snapshot it was created from, or "". ``last_name`` and ``last_ns`` are
+    the name and time of that snapshot. ``changed_ns`` is the time of the last change in the branch, 0 if it is not known.
+    """
 
     name: str
     id: str
@@ -25,8 +26,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     changed_ns: int = 0
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``file_count`` and ``bytes_changed`` count what was stored since ``parent``; -1: not counted yet."""
+class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A snapshot. ``file_count`` and ``bytes_changed`` count what was stored since ``parent``; -1 means not counted yet."""
 
     name: str
     id: str
@@ -37,9 +38,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     author_pid: int
     file_count: int
     bytes_changed: int
-    kind: str = ""  # "": it has a name of somebody's; kept, tagged, unnamed; else why: run, safety, merge
-    author: str = ""  # command of the process that asked
-    merged: tuple[str, ...] = ()  # ids of snapshots of other branches that were merged since the parent
+    kind: str = ""  # "": a user named it; kept, tagged, unnamed; run, safety, merge: taken automatically
+    author: str = ""  # command name of the process that requested it
+    merged: tuple[str, ...] = ()  # ids of other branches' snapshots merged since the parent
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +52,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``path`` is for people (bytes that are no UTF-8 show as \\xNN); ``raw_path``, base64, is set when it is not exact."""
+    """A path. ``path`` is for people and shows bytes that are not UTF-8 as \\xNN; ``raw_path`` holds the exact bytes in base64 if
+    ``path`` does not.
+    """
 
     path: str
     raw_path: str = ""
@@ -62,7 +65,7 @@ class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Renamed(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``old_path``: where a renamed file was; "" for any other change."""
+    """A path that may have been renamed. ``old_path`` is its former path; "" if it was not renamed."""
 
     old_path: str = ""
     raw_old_path: str = ""
@@ -75,8 +78,9 @@ class Renamed(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that differs.
 
-    ``status``: A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, x extended attributes.
-    ``what``: all that differs, of content, type, mode, owner, xattrs. Sizes in bytes, -1 on a side that has no such file.
+    ``status`` is A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, or x extended
+    attributes. ``what`` lists all differences: content, type, mode, owner, xattrs. Sizes are in bytes, -1 on a side without such
+    a file.
     """
 
     status: str
@@ -92,11 +96,11 @@ class GitCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RepositoryChange(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was done with git in a repository.
+    """The changes that git made in one repository.
 
-    The path is that of its files. ``branch``: what is checked out (HEAD where that is no branch). ``commits``: the newest of
-    those that are new; ``ahead`` and ``behind``: how many came, and how many it has no more. ``refs``: others that differ.
-    ``uncommitted``: how many files changed that no commit has. ``sentence``: all this for people.
+    The path is that of its files. ``branch`` is the branch that is checked out, or HEAD. ``commits`` holds the newest of the new
+    commits; ``ahead`` and ``behind`` count the commits that were added and lost. ``refs`` lists other refs that differ.
+    ``uncommitted`` counts changed files that are in no commit. ``sentence`` says all this for people.
     """
 
     branch: str
@@ -113,7 +117,7 @@ def exact_path(path: str, raw_path: str) -> bytes:
 
 
 def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
-    """``path`` and ``raw_path`` of a Change (or another *field*)."""
+    """Return ``path`` and ``raw_path`` for a record, or the same fields for another *field*."""
     try:
         return {field: path.decode()}
     except UnicodeDecodeError:
@@ -121,11 +125,11 @@ def path_fields(path: bytes, field: str = "path") -> dict[str, str]:
 
 
 class FilePatch(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A changed file with its patch, which `git apply` takes; those of several files may follow each other.
+    """A changed file with a patch that `git apply` accepts. Patches of several files may be concatenated.
 
-    Paths and status as in Change; ``old_path`` is "" unless it was renamed. ``added`` and ``removed`` count lines, -1 where
-    ``is_binary`` (or too large to be compared). Sizes in bytes, -1 on a side that has no such file. ``patch`` (base64 in JSON) is
-    empty when only counts were asked for. ``note``: what git's format cannot express (owners, empty directories, ...), in words.
+    Paths and status are as in Change. ``added`` and ``removed`` count lines; they are -1 if ``is_binary`` or if the file is too
+    large to compare. Sizes are in bytes, -1 on a side without such a file. ``patch`` (base64 in JSON) is empty if the request
+    only asked for counts. ``note`` describes what git's format cannot express, such as owners and empty directories.
     """
 
     status: str
@@ -134,7 +138,7 @@ class FilePatch(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_binary: bool
     old_size: int
     new_size: int
-    old_mode: int = 0  # git's, such as 0o100644; 0 where there is nothing that git knows
+    old_mode: int = 0  # git's mode, such as 0o100644; 0 if there is nothing that git can store
     new_mode: int = 0
     patch: bytes = b""
     note: str = ""
@@ -142,11 +146,10 @@ class FilePatch(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Conflict(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A path that cannot be merged or committed. ``kind``: content, binary, add/add, modify/delete, rename/rename,
-    rename/delete, rename/add, type, symlink, special, attributes, or drift (the target changed meanwhile).
+    """A path that cannot be merged or committed.
 
-    ``source``: the branch that was not merged for it ("" in a commit into the real directory). ``against``: the branches whose
-    changes it clashes with. ``ours`` and ``theirs``: the first line that differs, of the target and of the source, in texts.
+    ``kind`` is content, binary, add/add, modify/delete, rename/rename, rename/delete, rename/add, type, symlink, special,
+    attributes, or drift (the target changed meanwhile).
     """
 
     kind: str
@@ -175,7 +178,7 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     winner: str = ""
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
 
     kind: str
@@ -184,11 +187,13 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file as stat(2) shows it; ``path`` from the root, in a listing the name alone. Times in ns, 0 for one that is unknown.
+    """A file as stat(2) shows it.
 
-    ``kind`` is symlink only for what was not followed, or leads to nothing or out of the root. ``is_link``: the name is a
-    symlink's, whatever the rest is about. ``mode`` has only the type in a listing of names, or by somebody who may not search
-    the directory. ``target``, written as paths are: where a symlink leads to, when that one name was asked for.
+    ``path`` is relative to the root; in a listing it is only the name. Times are in ns, 0 if not known. ``kind`` is symlink only
+    for a link that was not followed, or that leads nowhere or out of the root. ``is_link`` says that the name is a symlink, even
+    if the other fields describe its target. ``mode`` holds only the file type in a listing of names, or if the caller may not
+    search the directory. ``target``, encoded like a path, is where a symlink leads to; only a request for that one name returns
+    it.
     """
 
     kind: Literal["file", "directory", "symlink", "other"]
@@ -211,12 +216,13 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who changed what. ``uid`` is -1, ``pid`` 0 and ``command`` "" where nobody knows.
+    """A line of the audit trail: who changed what. ``uid`` is -1, ``pid`` 0 and ``command`` "" if they are not known.
 
-    ``kind``: as of an Event; or for a request that changes no branch policy, interpose, prune, gc, commit-aborted, unmount,
-    attached (a private mount), refused (what somebody may not ask for): ``name`` says more. modified: once in about a second
-    for each file and process. bound, unbound: ``pid`` is whoever asked; where that is about another process, ``name`` says which.
-    lost: entries are missing: ``name`` says how many, or killed (the daemon was: about a second) or unreadable (all older ones).
+    ``kind`` is one of the kinds of an Event. Requests that change no branch have these kinds: policy, interpose, prune, gc,
+    commit-aborted, unmount, attached (a private mount), and refused (a request without permission); ``name`` gives details.
+    modified: recorded about once a second for each file and process. bound, unbound: ``pid`` is the process that sent the
+    request; if it named another process, ``name`` says which. lost: entries are missing; ``name`` is their number, or killed
+    (about a second was lost when the daemon was killed), or unreadable (all older ones).
     """
 
     id: int

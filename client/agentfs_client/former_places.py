@@ -1,4 +1,4 @@
-"""Modules of the file-system library can be imported by the names they had while it was part of this package."""
+"""Keep the former module names of the file-system library importable. It was once part of this package."""
 
 import importlib
 import sys
@@ -8,12 +8,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _LIBRARY = "agentfs_files"
-_ROOMS = ("integrations", "testing")  # those whose modules are imported by their own names
+_ROOMS = ("integrations", "testing")  # packages whose modules users import by name
 _PREFIXES = tuple(f"agentfs_client.{room}" for room in _ROOMS)
 
 
 class _FormerPlaces(MetaPathFinder, Loader):
-    """Answers an import of `agentfs_client.testing` with the module `agentfs_files.testing`, the same object."""
+    """Import `agentfs_files.testing` for `agentfs_client.testing`, and likewise: both names give the same module object."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not any(name == prefix or name.startswith(prefix + ".") for prefix in _PREFIXES):
@@ -32,7 +32,7 @@ class _FormerPlaces(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:  # the import system has put *spec* in the place of the module's own
+        if module.__spec__ is not None:  # the import system replaced the module's own spec by *spec*
             module.__spec__ = module.__spec__.loader_state
 
 
@@ -43,7 +43,8 @@ def _present(name: str) -> str:
 def install() -> None:
     """Make imports by the former names work.
 
-    The finder comes first: the usual one would find a room's modules a second time, below their package's path.
+    The finder comes first in the list. Otherwise the default finder would load these modules a second time, through the path of
+    their package.
     """
     if not any(isinstance(finder, _FormerPlaces) for finder in sys.meta_path):
         sys.meta_path.insert(0, _FormerPlaces())

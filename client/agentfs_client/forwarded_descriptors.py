@@ -1,5 +1,8 @@
-"""The conversation in which a program is given real descriptors of files that it has open on a mount: what the preloaded library
-(client/interpose/) says, in Python. It knows no request of the control protocol, and opens no file."""
+"""Ask the daemon for real descriptors of files that are open on a mount, in the protocol of the preloaded library
+(client/interpose/).
+
+This module knows no request of the control protocol and opens no file.
+"""
 
 import fcntl
 import secrets
@@ -12,9 +15,15 @@ from agentfs_client.transport import close_all, hung_up, receive
 
 
 class Doorway:
-    """``path``: of the socket, as wire.InterposeReply names it. Threads may share it; it is the process's that made it.
+    """A connection to the socket that forwards descriptors.
 
-    OSError when nobody is there.
+    Threads may share it. It belongs to the process that created it.
+
+    Args:
+        path: path of the socket, as wire.InterposeReply names it.
+
+    Raises:
+        OSError: nobody listens there.
     """
 
     def __init__(self, path: str) -> None:
@@ -31,10 +40,16 @@ class Doorway:
             raise
 
     def forward(self, fd: int) -> int:
-        """A real descriptor like *fd*, one of the mount: with its access mode and status flags, close-on-exec, at offset 0.
+        """Return a real descriptor for the file behind *fd*.
 
-        OSError: ENOTTY where *fd* is of no mount that forwards, EPERM where this program is given none, anything else for this
-        file alone.
+        It has the access mode and status flags of *fd*, is close-on-exec, and is at offset 0.
+
+        Args:
+            fd: a descriptor of a file on the mount.
+
+        Raises:
+            OSError: ENOTTY if no mount that forwards descriptors owns *fd*; EPERM if this program gets none; any other errno
+                concerns this file only.
         """
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         with self._turn:
@@ -44,7 +59,7 @@ class Doorway:
             return self._receive(self._ticket)
 
     def _receive(self, ticket: int) -> int:
-        """What was given for an earlier ticket, to a call that was interrupted, is closed."""
+        """Receive the descriptor for a ticket. Close those for earlier tickets, whose callers were interrupted."""
         came: list[int] = []
         try:
             while True:

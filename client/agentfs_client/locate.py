@@ -1,6 +1,6 @@
-"""Which mount is meant: the one named, the one around the current directory, or the only one there is.
+"""Find the mount that a command means: the one named, the one around the current directory, or the only one.
 
-It must never talk to a daemon; it reads the registry and the mount table.
+This module reads the registry and the mount table. It must never talk to a daemon.
 """
 
 import errno
@@ -16,14 +16,14 @@ from agentfs_host.mount_table import FSTYPE, Mounted, is_dead, is_within, mount_
 
 MOUNT_VARIABLE = "AGENTFS_MOUNT"
 
-Revive = Callable[[str], DaemonRecord | None]  # starts the overlay of a directory again that has gone idle, if it had one
+Revive = Callable[[str], DaemonRecord | None]  # restarts the idle overlay of a directory, if it had one
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mount and how to reach its daemon: by socket, or (inside a sandbox that hides it) by the control file alone.
+    """A mount and the way to its daemon: the socket, or inside a sandbox that hides the socket, only the control file.
 
-    ``record`` is missing then, and for a mount that belongs to another user.
+    ``record`` is None in that case, and for a mount of another user.
     """
 
     mountpoint: str
@@ -34,16 +34,18 @@ class Mount:
         return self.record.lower if self.record else ""
 
     def covers(self, path: str) -> bool:
-        """True when *path* is seen through this mount."""
+        """Tell whether *path* is seen through this mount."""
         return is_within(path, self.mountpoint)
 
     @property
     def socket(self) -> str | None:
-        """The daemon's, when that is ours to reach."""
+        """Path of the daemon's socket, None if this process cannot reach it."""
         return self.record.socket if self.record is not None and os.access(self.record.socket, os.W_OK) else None
 
     def connect(self, timeout_s: float | None = None) -> ControlClient:
-        """By socket when the daemon is ours to reach; else through the mount, which knows no *timeout_s* of each reply."""
+        """Connect by socket if possible, else through the mount. The control file ignores *timeout_s*, the time limit for each
+        reply in seconds.
+        """
         socket = self.socket
         return ControlClient.open_mount(self.mountpoint) if socket is None else ControlClient.connect(socket, timeout_s)
 
@@ -53,9 +55,13 @@ def _nobody(directory: str) -> DaemonRecord | None:
 
 
 def find(mount: str | None = None, revive: Revive = _nobody) -> Mount:
-    """The mount named, else AGENTFS_MOUNT, else the one around the current directory, else the only live one.
+    """Return the mount that is named; else that of AGENTFS_MOUNT; else the one around the current directory; else the only live
+    one.
 
-    NotFoundError, InvalidRequestError with the candidates where several could be meant, DaemonGoneError for a dead mount.
+    Raises:
+        NotFoundError: there is no such mount.
+        InvalidRequestError: several mounts are possible; the message lists them.
+        DaemonGoneError: the daemon of the mount has died.
     """
     if mount is not None:
         return _named(mount, "", revive)
@@ -67,7 +73,7 @@ def find(mount: str | None = None, revive: Revive = _nobody) -> Mount:
 
 
 def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -> Mount | None:
-    """The mount that shows *directory*, or whose workspace holds it."""
+    """Return the mount that shows *directory*, or whose workspace contains it."""
     mounted = mount_of(directory)
     if mounted is not None and mounted.fstype == FSTYPE:
         return at(mounted, live)
@@ -85,7 +91,7 @@ def current_directory() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return "/"  # it was deleted: no mount holds it
+        return "/"  # the directory was deleted, so no mount shows it
 
 
 def _named(path: str, origin: str, revive: Revive) -> Mount:
@@ -101,7 +107,11 @@ def _named(path: str, origin: str, revive: Revive) -> Mount:
 
 
 def at(mounted: Mounted, live: list[DaemonRecord] | None = None) -> Mount:
-    """A mount of the mount table. DaemonGoneError for a dead one."""
+    """Return the Mount for a line of the mount table.
+
+    Raises:
+        DaemonGoneError: its daemon has died.
+    """
     if is_dead(mounted):
         raise DaemonGoneError(
             errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died",
@@ -127,7 +137,9 @@ def _candidates(live: list[DaemonRecord]) -> str:
 
 
 def _record_at(mountpoint: str, live: list[DaemonRecord]) -> DaemonRecord | None:
-    """By mount point; else by workspace, since a private namespace shows a one-step overlay there. None in doubt."""
+    """Find the record by mount point; else by workspace, since a private namespace mounts a one-step overlay over the workspace.
+    Return None if in doubt.
+    """
     exact = [record for record in live if record.mountpoint == mountpoint]
     found = exact or [record for record in live if record.lower == mountpoint]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""What every message has in common, and its version."""
+"""The base of all messages, and the version of the protocol."""
 
 import msgspec
 
@@ -6,11 +6,11 @@ PROTOCOL_VERSION = 1
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op"):
-    """Base of all messages; ``op`` says which one it is."""
+    """Base of all messages. ``op`` names the message."""
 
 
 def tagged(base: type[Message]) -> tuple[type[Message], ...]:
-    """Return the messages below *base* that can be sent: each class that was given a tag of its own."""
+    """Return the subclasses of *base* that have a tag, which are the messages that can be sent."""
     found: list[type[Message]] = []
     for one in base.__subclasses__():
         if one.__struct_config__.tag != one.__name__:

@@ -1,10 +1,12 @@
-"""What a daemon says of its own work: records that replies hold."""
+"""What a daemon reports about its own work. These records are parts of replies."""
 
 import msgspec
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A connection of the kernel's: the mount point's (``branch`` ""), or one that shows a branch. ``io``: see requests.py."""
+class KernelConnection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A FUSE connection to the kernel: that of the mount point (``branch`` is ""), or one that shows a branch. For ``io`` see
+    requests.py.
+    """
 
     branch: str
     session: str
@@ -12,8 +14,11 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PendingCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A commit into the lower. ``phase``: staging, applying, undoing, committed or undone. ``running``: it is under way, else it
-    was interrupted. ``branch``: "" for one that is gone."""
+    """A commit into the lower.
+
+    ``phase`` is staging, applying, undoing, committed or undone. ``running`` is false for a commit that was interrupted.
+    ``branch`` is "" if the branch no longer exists.
+    """
 
     branch: str
     phase: str
@@ -22,7 +27,7 @@ class PendingCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SlowRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request that took longer than log.slow_ms says. ``where``: the path, or what a control request was about."""
+    """A request that took longer than log.slow_ms. ``where`` is its path, or the subject of a control request."""
 
     time_ns: int
     took_ns: int
@@ -34,7 +39,7 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class OperationLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Requests of one kind within a span; how long the daemon took for half of them, for 99 in 100, and for the longest."""
+    """The requests of one kind in a period: the daemon's median, 99th percentile and maximum times for them."""
 
     name: str
     count: int
@@ -44,8 +49,9 @@ class OperationLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one process did in one branch. ``pid`` 0: the kernel's own doing, or nobody knows. ``busy_ns``: what the daemon took
-    for it."""
+    """The requests of one process in one branch. ``pid`` 0 means the kernel or an unknown process. ``busy_ns`` is the time that
+    the daemon spent on them.
+    """
 
     pid: int
     command: str

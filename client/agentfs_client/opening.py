@@ -1,6 +1,7 @@
-"""open() for whoever reads and writes much in a workspace: the file is opened as always, and what it gives may be better.
+"""An open() for programs that read and write much in a workspace. It opens the file as usual and returns a faster descriptor if
+possible.
 
-It must never open another file than the builtin open() would, nor fail where that does not.
+It must never open another file than the builtin open() would, and never fail if that succeeds.
 """
 
 import builtins
@@ -32,11 +33,11 @@ def open(
     closefd: bool = True,
     opener: Callable[[Any, int], int] | None = None,
 ) -> IO[Any]:
-    """The builtin open(), with a real descriptor where agentfsd forwards them (`agentfsd interpose set enabled=on`).
+    """Open a file like the builtin open(), with a real descriptor if agentfsd forwards it (`agentfsd interpose set enabled=on`).
 
-    What is read and written then goes to the backing file system without asking the daemon. Everywhere else, and for small files
-    that are only read, this is the builtin open(). os.fstat() and locks of a real descriptor are about the content object, not
-    about the file of the mount: for those use the builtin.
+    Reads and writes then go to the backing file system and bypass the daemon. Otherwise, and for small files that are only read,
+    this is the builtin open(). os.fstat() and locks on a real descriptor concern the content object and not the file on the
+    mount; use the builtin open() for those.
     """
 
     def open_better(path: Any, flags: int) -> int:
@@ -48,7 +49,7 @@ def open(
 
 
 def _better(fd: int, flags: int) -> int:
-    """A real descriptor of the same file instead of *fd*, which is closed then; else *fd*."""
+    """Return a real descriptor of the same file and close *fd*; else return *fd*."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         return fd
@@ -58,9 +59,9 @@ def _better(fd: int, flags: int) -> int:
     try:
         better = way.doorway.forward(fd)
     except OSError as exc:
-        if exc.errno == errno.EPERM:  # not for this program
+        if exc.errno == errno.EPERM:  # this program gets no descriptors
             with _finding:
-                _ways[found.st_dev] = replace(way, doorway=None)  # until the next look
+                _ways[found.st_dev] = replace(way, doorway=None)  # until the state is checked again
         return fd
     os.close(fd)
     return better
@@ -68,14 +69,16 @@ def _better(fd: int, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """To the daemon that serves a device, as it was a moment ago; ``doorway`` None: there is none, or it gives nothing."""
+    """The recent connection to the daemon of a device. ``doorway`` is None if there is none, or if it gives out no
+    descriptors.
+    """
 
     doorway: Doorway | None
     min_read_bytes: int
     until_s: float
 
 
-_ways: dict[int, _Way] = {}  # by st_dev
+_ways: dict[int, _Way] = {}  # st_dev -> connection
 _finding = threading.Lock()
 
 
@@ -88,7 +91,7 @@ def _way(device: int) -> _Way:
 
 
 def _find(device: int, doorway: Doorway | None) -> _Way:
-    """*doorway*: of the last time."""
+    """Look up the connection for a device. *doorway* is the previous one, which is reused if possible."""
     min_read_bytes = 0
     try:
         found = _interpose(device)
@@ -98,13 +101,13 @@ def _find(device: int, doorway: Doorway | None) -> _Way:
             min_read_bytes = int(found.settings["min_read_bytes"])
             if doorway is None or doorway.has_ended():
                 doorway = Doorway(found.socket)
-    except (OSError, KeyError, ValueError):  # whatever it is, the file is open
+    except (OSError, KeyError, ValueError):  # ignore every failure: the file is already open
         doorway = None
     return _Way(doorway, min_read_bytes, time.monotonic() + _LOOK_AGAIN_S)
 
 
 def _interpose(device: int) -> wire.InterposeReply | None:
-    """What the daemon of a device says; None where there is no such mount, or no way to ask."""
+    """Ask the daemon of a device for its settings. Return None if there is no such mount or no way to ask."""
     for mounted in mount_table():
         if mounted.device == device and mounted.fstype == FSTYPE:
             socket = locate.at(mounted).socket
@@ -115,7 +118,9 @@ def _interpose(device: int) -> wire.InterposeReply | None:
 
 
 def _forget() -> None:
-    """In a forked child: its parent's conversations are not its own, nor is a lock that another thread held."""
+    """Drop all connections in a forked child. They belong to its parent, and another thread may have held the lock at
+    the fork.
+    """
     global _finding
     _ways.clear()
     _finding = threading.Lock()

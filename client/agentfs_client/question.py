@@ -1,6 +1,6 @@
-"""A request to the daemon together with what its reply must be, and what both ways of putting it share: waiting and awaiting.
+"""A request to the daemon together with the reply that it needs. Waiting and awaiting clients share this code.
 
-It does no input or output, and knows no single operation.
+It does no input or output, and knows no particular operation.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError, from_reply, gone
 
-NO_DESCRIPTORS = "no-descriptors"  # the code of a refusal: this way to the daemon carries none
+NO_DESCRIPTORS = "no-descriptors"  # error code: this transport carries no descriptors
 
-OnProgress = Callable[[wire.Progress], None]  # called now and then while a long request is worked on; over the socket only
+OnProgress = Callable[[wire.Progress], None]  # called now and then during a long request; over the socket only
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R", bound=wire.Reply)
@@ -26,8 +26,11 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Question(msgspec.Struct, Generic[_T_co], frozen=True):
-    """``take`` gets what the caller wants out of a reply of the ``expected`` kind. ``descriptors`` go along with the request;
-    with ``brings_descriptors`` one at least and that many at most come with the reply, and are further arguments of ``take``."""
+    """A request and what to do with its reply.
+
+    ``expected`` is the type of the reply, and ``take`` extracts the result from it. ``descriptors`` are sent with the request. If
+    ``brings_descriptors`` is not 0, the reply carries one to that many descriptors, which become further arguments of ``take``.
+    """
 
     request: wire.Request
     expected: type[wire.Reply]
@@ -37,7 +40,11 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
     brings_descriptors: int = 0
 
     def encode(self, *, carries_descriptors: bool) -> bytes:
-        """InvalidRequestError for a request that the daemon would not read to its end, or that a transport cannot carry."""
+        """Encode the request.
+
+        Raises:
+            InvalidRequestError: the request is too long for the daemon, or the transport cannot carry it.
+        """
         if (self.descriptors or self.brings_descriptors) and not carries_descriptors:
             raise InvalidRequestError(
                 errno.EINVAL, NO_DESCRIPTORS, "the control file carries no descriptors", "ask over the daemon's socket"
@@ -58,8 +65,15 @@ class Question(msgspec.Struct, Generic[_T_co], frozen=True):
             self.on_progress(progress)
 
     def answer(self, reply: wire.Reply, came: Sequence[int] = ()) -> _T_co:
-        """What the caller wanted; AgentFSError for a refusal. *came*: descriptors that came along; what the caller does not get
-        of these is closed."""
+        """Return the result that ``take`` extracts from the reply.
+
+        Args:
+            reply: the reply.
+            came: descriptors that came with the reply. Those that the caller does not get are closed.
+
+        Raises:
+            AgentFSError: the daemon refused the request.
+        """
         left = list(came)
         try:
             if not isinstance(reply, self.expected):
@@ -104,7 +118,7 @@ def ask(
 def ask_for_descriptor(
     request: wire.Request, expected: type[_R], take: Callable[[_R, int], _T], *, descriptors: Sequence[int] = ()
 ) -> Question[_T]:
-    """A Question whose reply brings a descriptor, which is whoever's who gets what *take* returns."""
+    """Make a Question whose reply carries a descriptor. Whoever gets the result of *take* closes the descriptor."""
     return Question(request, expected, take, descriptors=descriptors, brings_descriptors=1)
 
 
@@ -136,7 +150,7 @@ class Operation(Protocol[_P, _T_co]):
 
 
 def operation(describe: Callable[Concatenate[Any, _P], Question[_T_co]]) -> Operation[_P, _T_co]:
-    """Makes a method that puts the question which *describe* returns, by its client's ``_answer``."""
+    """Turn a method that describes a Question into one that sends it through the client's ``_answer``."""
 
     @functools.wraps(describe)
     def method(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> Any:
@@ -145,12 +159,12 @@ def operation(describe: Callable[Concatenate[Any, _P], Question[_T_co]]) -> Oper
     return cast(Operation[_P, _T_co], method)
 
 
-HELLO = ask(wire.Hello(client="agentfs_client"), wire.HelloOk)  # what every conversation begins with
+HELLO = ask(wire.Hello(client="agentfs_client"), wire.HelloOk)  # the first request of every conversation
 
 
 @contextlib.contextmanager
 def delivery() -> Iterator[None]:
-    """AgentFSError for whatever keeps a reply from us."""
+    """Turn every failure to get a reply into an AgentFSError."""
     try:
         yield
     except msgspec.DecodeError as exc:
@@ -162,12 +176,12 @@ def delivery() -> Iterator[None]:
 
 
 def ended() -> DaemonGoneError:
-    """The refusal to ask in a conversation that is over."""
+    """Return the exception for a request in a conversation that has ended."""
     return DaemonGoneError(errno.EPIPE, "closed", "this conversation has ended", "begin a new one")
 
 
 def event(reply: wire.Reply) -> wire.Event | None:
-    """The event that a reply is; None when no more will come. AgentFSError for anything else."""
+    """Return the event in a reply; None if no more events follow. Raises AgentFSError for any other reply."""
     if isinstance(reply, wire.Event):
         return reply
     if isinstance(reply, wire.Done):
@@ -176,7 +190,7 @@ def event(reply: wire.Reply) -> wire.Event | None:
 
 
 def unexpected(reply: wire.Reply, expected: type[wire.Reply]) -> AgentFSError:
-    """The exception for a reply of another kind: a refusal, or nonsense."""
+    """Return the exception for a reply of another type: the daemon's refusal, or a protocol error."""
     if isinstance(reply, wire.Error):
         return from_reply(reply)
     return ProtocolError(errno.EPROTO, "bad-reply", f"the daemon answered {type(reply).__name__}, not {expected.__name__}")

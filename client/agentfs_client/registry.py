@@ -1,4 +1,4 @@
-"""Which daemons of this user live: records that they leave in a directory of his. Nobody is asked."""
+"""Find the live daemons of this user by the records that they leave in a directory of the user. No daemon is contacted."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A live daemon, as it describes itself in STATE/daemon.json and in the registry."""
 
     pid: int
-    start_ticks: int  # /proc/PID/stat field 22: tells the daemon from a later process with its number
+    start_ticks: int  # /proc/PID/stat field 22: distinguishes the daemon from a later process with the same pid
     lower: str
     mountpoint: str
     socket: str
@@ -28,7 +28,7 @@ class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runtime_dir() -> str:
-    """The directory of live daemons' records, made when missing: only its owner may write there."""
+    """Return the directory of live daemons' records. Create it if missing; only its owner may write there."""
     chosen = os.environ.get("AGENTFS_RUNTIME_DIR")
     if chosen:
         os.makedirs(chosen, mode=0o700, exist_ok=True)
@@ -48,7 +48,7 @@ def runtime_dir() -> str:
 
 
 def _runtime_candidates() -> Iterator[str]:
-    if os.geteuid() == 0:  # the same for a service and for root's own terminal, which has an XDG_RUNTIME_DIR
+    if os.geteuid() == 0:  # so that a service and root's terminal, which has an XDG_RUNTIME_DIR, use the same directory
         yield "/run/agentfsd"
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     if xdg and os.path.isdir(xdg):
@@ -57,7 +57,7 @@ def _runtime_candidates() -> Iterator[str]:
 
 
 def live_daemons() -> list[DaemonRecord]:
-    """Every live daemon of this user, oldest first. Records of dead ones are removed on the way."""
+    """Return the records of this user's live daemons, oldest first. Deletes the records of dead daemons."""
     found = []
     directory = runtime_dir()
     for name in os.listdir(directory):
@@ -74,7 +74,7 @@ def live_daemons() -> list[DaemonRecord]:
 
 
 def process_start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when it is gone or a zombie."""
+    """Return when a process started, in clock ticks since boot; 0 if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
@@ -84,7 +84,7 @@ def process_start_ticks(pid: int) -> int:
 
 
 def read_record(path: str) -> DaemonRecord | None:
-    """None where there is none that can be read."""
+    """Return a daemon's record, None if it is missing or unreadable."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=DaemonRecord)

@@ -2,24 +2,26 @@
 
 from typing import Literal
 
+import msgspec
+
 from agentfs_client.facts import (
     AuditEntry,
     Binding,
     Branch,
+    BranchSnapshot,
     Change,
     Conflict,
     Decision,
-    Deed,
     FileInfo,
     FilePatch,
     MergedPath,
     PathName,
     RepositoryChange,
-    Snapshot,
+    UndoEntry,
     exact_path,
 )
 from agentfs_client.message import Message, tagged
-from agentfs_client.observed import Connection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
+from agentfs_client.observed import KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
 class Reply(Message, frozen=True, kw_only=True):
@@ -29,18 +31,18 @@ class Reply(Message, frozen=True, kw_only=True):
 class HelloOk(Reply, frozen=True, kw_only=True, tag="hello.ok"):
     version: int
     daemon: str
-    branch: str  # the caller's
+    branch: str  # the caller's branch
     bound: bool
 
 
 class Done(Reply, frozen=True, kw_only=True, tag="done"):
-    """``message``: what was done, for people; "" when there is nothing to say."""
+    """The request succeeded. ``message`` describes the result for people; it may be ""."""
 
     message: str = ""
 
 
 class Error(Reply, frozen=True, kw_only=True, tag="error"):
-    """``code``: a stable word for programs; ``message``: one sentence; ``hint``: what would be right."""
+    """The request was refused. ``code`` is a stable word for programs, ``message`` one sentence, ``hint`` a remedy."""
 
     errno: int
     code: str
@@ -49,7 +51,9 @@ class Error(Reply, frozen=True, kw_only=True, tag="error"):
 
 
 class Progress(Reply, frozen=True, kw_only=True, tag="progress"):
-    """Before the reply to a long request: *done* of *total* steps (0: nobody knows), and what is being done, for people."""
+    """Progress of a long request, sent before its reply: *done* of *total* steps (0 if the total is not known), and the present
+    activity for people.
+    """
 
     done: int
     total: int
@@ -57,7 +61,7 @@ class Progress(Reply, frozen=True, kw_only=True, tag="progress"):
 
 
 class EventsOk(Reply, frozen=True, kw_only=True, tag="events.ok"):
-    """From here on nothing is missed."""
+    """The subscription to events has begun. No later event is missed."""
 
 
 EventKind = Literal[
@@ -69,14 +73,16 @@ EventKind = Literal[
 
 
 class Event(Reply, frozen=True, kw_only=True, tag="event"):
-    """What happened in ``branch``. Paths, relative to its root and written as in Change, where it happened to a file.
+    """Something that happened in ``branch``. Events of files have paths relative to the branch's root, written as in Change.
 
-    modified: told at the first write, then at most every 0.2 s while writing goes on, and after the last. renamed:
-    ``old_path`` became ``path``, which may have been another file. attributes: mode, owner, times or extended attributes.
-    restore, merge, commit, undo, discard: the whole tree may be another one; what differs is not told.
-    ``name``: of the snapshot, also of an undo's; of a restore's ref; the refs that were merged, with spaces; the old name of a
-    renamed branch; what a created branch was made from.
-    ``pid``: the process that did it, or that was bound; 0 where the daemon does not know.
+    modified: sent at the first write, then at most every 0.2 s while writes continue, and after the last one. renamed:
+    ``old_path`` became ``path`` and may have replaced another file. attributes: mode, owner, times or extended attributes
+    changed. restore, merge, commit, undo, discard: any part of the tree may have changed; the event does not list the changes.
+
+    ``name`` is the name of the snapshot, also for undo; the ref of a restore; the refs of a merge, separated by spaces; the old
+    name of a renamed branch; the ref that a created branch came from. ``pid`` is the process that acted, or that was bound; 0 if
+    the daemon does not know it.
+
     lost: the client read too slowly, and ``count`` events are missing here.
     """
 
@@ -110,11 +116,11 @@ class BranchesReply(Reply, frozen=True, kw_only=True, tag="branches"):
 
 
 class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
-    snapshot: Snapshot
+    snapshot: BranchSnapshot
 
 
 class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
-    snapshots: list[Snapshot]
+    snapshots: list[BranchSnapshot]
 
 
 class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
@@ -122,14 +128,14 @@ class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):
 
 
 class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
-    """``repositories``: what was committed with git, where that was asked for."""
+    """Changes, and in ``repositories`` the git commits, if the request asked for them."""
 
     changes: list[Change]
     repositories: list[RepositoryChange] = []
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
-    """Sorted by path. ``unchanged``: files that are the same on both sides, -1 where that was not asked for."""
+    """The files that differ, sorted by path. ``unchanged`` counts equal files; -1 if the request did not ask for it."""
 
     added: list[PathName]
     modified: list[PathName]
@@ -142,12 +148,13 @@ class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
 
 
 class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
-    """``how``: merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do).
+    """The result of a merge or commit.
 
-    ``into``: the branch or directory. With ``conflicts`` nothing has changed, unless the request said ``leave_conflicting``.
-    ``merged`` and ``left``: the sources that the branch has now, and those that had conflicts or had to wait for these.
-    ``decided``: what ``favor`` or ``markers`` decided. ``said``: what was done to git's histories, in sentences; ``internal``:
-    how many files of git's databases changed, which are not in ``changed``.
+    If ``conflicts`` is not empty, nothing has changed, unless the request said ``leave_conflicting``.
+
+    ``how`` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). ``into`` is
+    the branch or directory. ``said`` describes in sentences what happened to git histories. ``internal`` counts the changed files
+    in git's databases, which ``changed`` does not include.
     """
 
     how: str
@@ -161,10 +168,10 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     internal: int = 0
 
 
-class DeedsReply(Reply, frozen=True, kw_only=True, tag="deeds"):
+class UndoLogReply(Reply, frozen=True, kw_only=True, tag="deeds"):
     """What was undone, or what can be, the last first."""
 
-    deeds: list[Deed]
+    entries: list[UndoEntry] = msgspec.field(name="deeds")
 
 
 class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):
@@ -185,10 +192,12 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
 
 
 class ViewReply(Reply, frozen=True, kw_only=True, tag="view.ok"):
-    """With it come a descriptor of a mount that is nowhere yet, and of the user namespace to enter first, where it needs one."""
+    """The reply to ViewOpen. It carries a descriptor of a detached mount, and one of the user namespace to enter first if it
+    needs one.
+    """
 
-    io: str  # how data gets to programs
-    joined: bool  # other runs use that connection as well
+    io: str  # how file data reaches programs
+    joined: bool  # whether other runs share this connection
 
 
 class FileReply(Reply, frozen=True, kw_only=True, tag="file"):
@@ -200,16 +209,19 @@ class FilesReply(Reply, frozen=True, kw_only=True, tag="files"):
 
 
 class FileOpened(Reply, frozen=True, kw_only=True, tag="file.opened"):
-    """``handle``: what further requests of this conversation name it by, 0 where there is nothing further. ``data``: its
-    beginning, where that was asked for (base64 in JSON)."""
+    """An opened file.
+
+    ``handle`` identifies it in further requests of this conversation; 0 means that nothing more can be read. ``data`` is the
+    beginning of its content, if requested (base64 in JSON).
+    """
 
     handle: int
-    file: FileInfo | None = None  # None: there is none yet
+    file: FileInfo | None = None  # None: the file does not exist yet
     data: bytes = b""
 
 
 class FilesCounted(Reply, frozen=True, kw_only=True, tag="file.counted"):
-    """Whatever is no directory; ``size_bytes`` counts regular files."""
+    """The number of files that are not directories, and the total size of the regular files in bytes."""
 
     files: int
     size_bytes: int
@@ -220,18 +232,19 @@ class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
 
 
 class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):
-    """``why``: for what reason it is not the kind that was asked for; ``place``: the directory of its files, with memory of those
-    that are too large for it. ``native_snapshots``: reflink or none. Sizes count what is allocated; blocks that objects share
-    count for each.
+    """Where and how the daemon keeps contents.
 
-    ``garbage_...``: what nothing refers to, freed in the next quiet moment, part of the whole. ``reserve_bytes``: taken in
-    advance so that with a full disk files can be removed.
+    ``why`` says why this is not the kind that was requested. ``place`` is the directory of its files; for the memory backstore,
+    of the files that are too large for memory. ``native_snapshots`` is reflink or none. Sizes count allocated blocks; blocks that
+    several objects share are counted for each of them. ``garbage_...`` count objects that nothing refers to; the daemon frees
+    them when it is idle, and the totals include them. ``reserve_bytes`` is space reserved so that files can still be removed on a
+    full disk.
     """
 
     kind: str
     why: str
     place: str
-    filesystem: str  # its type, such as btrfs
+    filesystem: str  # type of the file system, such as btrfs
     native_snapshots: str
     objects: int
     size_bytes: int
@@ -240,22 +253,24 @@ class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):
     garbage_objects: int
     garbage_bytes: int
     reserve_bytes: int
-    free_bytes: int  # of that file system
+    free_bytes: int  # free space of that file system
     total_bytes: int
 
 
 class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
-    """``usage``: branches, snapshots, objects and bytes held. ``resources``: what the daemon itself takes, such as rss_bytes.
+    """The state of the daemon.
 
-    ``session_why``: why that session, in words; ``backstore_why`` likewise, where it is not the one asked for.
-    ``cap_backstore``: its kind and abilities, as capabilities have them. ``fd_forwarding``: off, or shim where real descriptors
-    are given out.
+    ``usage`` counts branches, snapshots, objects and bytes. ``session_why`` says why the daemon uses this kind of session;
+    ``backstore_why`` says why the backstore is not the requested one. ``cap_backstore`` is the backstore's kind and abilities, as
+    in capabilities. ``fd_forwarding`` is off, or shim if the daemon gives out real descriptors.
 
-    ``resources``, where they are known: rss_bytes, descriptors, connections, nodes, handles, inodes, processes, database_bytes,
-    disk_free_bytes and disk_total_bytes (of the file system with the contents), garbage_objects (to be freed), notifications
-    (that the kernel has not taken yet), requests (answered so far), slow_requests, and lag_us: how long at most the event loop
-    let somebody wait within the last minute. ``slow``: the last of them, the newest last. ``audit``: the audit trail is written.
-    ``metrics``: where they are served, "" for nowhere. ``damage``: what was found to be lost or damaged, or was set aside.
+    ``resources`` is what the daemon itself uses, as far as it is known: rss_bytes, descriptors, connections, nodes, handles,
+    inodes, processes, database_bytes, disk_free_bytes and disk_total_bytes (of the file system with the contents),
+    garbage_objects (to be freed), notifications (not yet accepted by the kernel), requests (answered so far), slow_requests, and
+    lag_us (the longest delay of the event loop within the last minute).
+
+    ``slow`` lists recent slow requests, newest last. ``audit`` says whether the audit trail is written. ``metrics`` is the
+    address where metrics are served, or "". ``damage`` lists content that was lost, damaged or set aside.
     """
 
     daemon: str
@@ -276,7 +291,7 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     cap_backstore: str = ""
     backstore_why: str = ""
     fd_forwarding: str = "off"
-    connections: list[Connection] = []
+    connections: list[KernelConnection] = []
     pending_commit: PendingCommit | None = None
     slow: list[SlowRequest] = []
     audit: bool = False
@@ -285,8 +300,11 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
 
 
 class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
-    """What there was within ``span_ns``. Reads, opens and look-ups that the kernel answers by itself are not seen, nor what it
-    reads and writes past the daemon (--io passthrough, forwarded descriptors)."""
+    """The requests within ``span_ns``.
+
+    The daemon does not see reads, opens and look-ups that the kernel answers from its caches, nor reads and writes that bypass it
+    (--io passthrough, forwarded descriptors).
+    """
 
     span_ns: int
     operations: list[OperationLoad]
@@ -297,29 +315,38 @@ class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
 
 
 class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):
-    """``enabled``: entries are being added (`agentfsd policy set audit.enabled yes`)."""
+    """Entries of the audit trail. ``enabled`` says whether entries are being added (`agentfsd policy set audit.enabled yes`)."""
 
     enabled: bool
     entries: list[AuditEntry]
 
 
 class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
-    """A descriptor comes along. ``source``: own, the branch's own content, which this descriptor follows; lower, the unmodified
-    file below (read-only), or snapshot (likewise): such a descriptor does not show what is changed later."""
+    """The reply that carries a real descriptor.
+
+    ``source`` is own (the branch's own content, so the descriptor sees later changes), lower (the unmodified file below,
+    read-only), or snapshot (read-only). A lower or snapshot descriptor does not show later changes.
+    """
 
     source: Literal["own", "lower", "snapshot"]
     file: FileInfo
 
 
 class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
-    """How real descriptors are given out.
+    """How the daemon gives out real descriptors.
 
-    ``settings``, as text: enabled (on, off); eager_upperization (on: also who only reads gets the branch's own content, copied up
-    for this; off: the lower's file); max_copy_bytes (what may be copied for this where blocks cannot be shared);
-    require_reflink (on: nothing is copied); min_read_bytes (below that a program that only reads is left with the mount);
-    allow (programs, by path or name, with * and ?, separated by spaces; empty: every one).
-    ``possible``: whether this daemon can, and ``why`` not, "" when it can. ``socket``: where the preloaded library asks.
-    ``open``: files that descriptors were given out of and somebody still has open.
+    ``settings`` are texts:
+
+    - enabled: on or off.
+    - eager_upperization: on copies a file into the branch even if a program only reads it; off gives that program the lower's
+      file.
+    - max_copy_bytes: the most that may be copied for this if blocks cannot be shared.
+    - require_reflink: on forbids copying.
+    - min_read_bytes: a smaller file that a program only reads stays with the mount.
+    - allow: programs, by path or name, with * and ?, separated by spaces; empty allows all.
+
+    ``possible`` says whether this daemon can forward descriptors, and ``why`` says why not. ``socket`` is where the preloaded
+    library connects. ``open`` counts files whose forwarded descriptors are still open.
     """
 
     settings: dict[str, str]

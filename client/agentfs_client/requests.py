@@ -1,20 +1,26 @@
-"""Every request that a client can make. A branch left out means the caller's own: the one it is bound to, else "main"."""
+"""Every request that a client can make. If a request names no branch, it means the caller's own: the one it is bound to, else
+"main".
+"""
 
 from typing import Literal
+
+import msgspec
 
 from agentfs_client.message import PROTOCOL_VERSION, Message, tagged
 
 
 class Request(Message, frozen=True, kw_only=True):
-    """``version`` may be left out; a request of another version is refused. First in a socket's conversation: hello."""
+    """Base of all requests. ``version`` may be omitted; the daemon refuses other versions. On the socket the first request is
+    hello.
+    """
 
     version: int = PROTOCOL_VERSION
 
 
 class LongRequest(Request, frozen=True, kw_only=True):
-    """One that may take long. On the socket it is given up when the client closes its end before the reply.
+    """A request that may take long. On the socket the daemon abandons it if the client closes its end before the reply.
 
-    ``progress``: any number of Progress may come before the reply; on the socket only.
+    With ``progress``, any number of Progress messages may precede the reply; on the socket only.
     """
 
     progress: bool = False
@@ -33,22 +39,24 @@ class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
 
 
 class BackstoreStatus(Request, frozen=True, kw_only=True, tag="backstore.status"):
-    """Where contents are kept, and how much of them there is; of all branches, so not for a bound caller."""
+    """Ask where contents are kept and how much. The answer covers all branches, so a bound caller may not ask."""
 
 
 class Top(Request, frozen=True, kw_only=True, tag="top"):
-    """What requests from the mount's users there are within the next ``seconds``, 0.05 to 60, after which the reply comes; for a
-    bound caller those to its own branch."""
+    """Observe the requests to the mount for ``seconds``, 0.05 to 60, after which the reply is sent. A bound caller sees only its
+    own branch.
+    """
 
     seconds: float = 1.0
 
 
 class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
-    """Who changed what. ``branch`` None: every branch, for a bound caller its own; the name of one that is gone will do.
+    """Ask who changed what.
 
-    ``path``: a glob pattern (``**`` for any depth; without a slash it is about base names). ``after``: the id of an entry: the
-    first that follow it; else the last that there are. At most ``limit``, 1 to 10,000; they come in order. Both times are
-    included; 0: none.
+    ``branch`` None means every branch, or for a bound caller its own; the name of a deleted branch is valid. ``path`` is a glob
+    pattern: ``**`` matches any depth, and a pattern without a slash matches base names. With ``after``, the id of an entry, the
+    reply has the first entries after it; else the last ones. ``limit`` is 1 to 10,000. Entries are in order. Both times are
+    inclusive; 0 means no limit.
     """
 
     branch: str | None = None
@@ -62,10 +70,14 @@ class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
 
 
 class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
-    """``temporary``: it goes with the conversation, or at the daemon's next start, unless it is renamed or kept before."""
+    """Create a branch.
+
+    A ``temporary`` branch is deleted at the end of the conversation or at the daemon's next start, unless it was renamed or kept
+    before.
+    """
 
     name: str
-    source: str | None = None  # any ref; None: main as it is now
+    source: str | None = None  # any ref; None: the present state of main
     temporary: bool = False
 
 
@@ -87,18 +99,21 @@ class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):
 
 
 class Discard(Request, frozen=True, kw_only=True, tag="discard"):
-    """``keep``: undo can bring it back; else its room is free at once."""
+    """Delete a branch with its changes. With ``keep``, undo can bring it back; else its space is freed at once."""
 
     ref: str
     keep: bool = True
 
 
 class BranchBind(Request, frozen=True, kw_only=True, tag="branch.bind"):
-    """``brood``: whatever else the asking process starts, or becomes the parent of, is bound as well."""
+    """Bind a process to a branch.
+
+    ``descendants``: bind what the asking process starts from now on, and what is reparented to it, as well.
+    """
 
     pid: int
     branch: str
-    brood: bool = False
+    descendants: bool = msgspec.field(default=False, name="brood")
 
 
 class BranchUnbind(Request, frozen=True, kw_only=True, tag="branch.unbind"):
@@ -110,9 +125,10 @@ class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
 
 
 class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
-    """Asks for a mount that shows one branch, to be put into a namespace; it comes along with the reply. Over the socket only.
+    """Ask for a detached mount that shows one branch, to attach in a namespace. The reply carries it. Over the socket only.
 
-    ``io``: how data gets to programs (auto, zero-message, passthrough, cached), where nobody has such a mount yet.
+    ``io`` is how file data reaches programs (auto, zero-message, passthrough, cached). It applies only if no such mount exists
+    yet.
     """
 
     branch: str
@@ -120,11 +136,14 @@ class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
-    """``around_run``: taken by itself before or after a command, and subject to retention; so is one that has a tag and no name.
-    ``keep``: no retention takes it. ``temporary``: as of a branch."""
+    """Take a snapshot.
+
+    ``around_run``: it is taken automatically before or after a command, so retention may delete it; this also holds for a
+    snapshot with a tag and without a name. ``keep``: retention must not delete it. ``temporary``: as for BranchCreate.
+    """
 
     branch: str | None = None
-    name: str | None = None  # None: one is made up
+    name: str | None = None  # None: the daemon chooses a name
     tag: str = ""
     around_run: bool = False
     keep: bool = False
@@ -132,11 +151,11 @@ class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
 
 
 class TemporaryKeep(Request, frozen=True, kw_only=True, tag="temporary.keep"):
-    """What this conversation has made for the time being stays."""
+    """Make the temporary branches and snapshots of this conversation permanent."""
 
 
 class SnapshotList(Request, frozen=True, kw_only=True, tag="snapshot.list"):
-    branch: str | None = None  # None: all of them, or for a bound caller those of its branch
+    branch: str | None = None  # None: all; for a bound caller those of its branch
 
 
 class SnapshotShow(Request, frozen=True, kw_only=True, tag="snapshot.show"):
@@ -148,11 +167,13 @@ class SnapshotDelete(Request, frozen=True, kw_only=True, tag="snapshot.delete"):
 
 
 class Diff(Request, frozen=True, kw_only=True, tag="diff"):
-    """Both left out: the lower against the caller's branch. Only b: the lower against b; with ``own`` what b was made from.
+    """Ask for the changes between two refs.
 
-    ``paths``, relative to the root, are files or directories (with all below them) to keep to; ``raw_paths`` are such as
-    need not be UTF-8 (base64 in JSON). A rename counts by either of its names. ``histories``: tell what was committed with git;
-    ``internal``: also the files of git's databases, unless ``paths`` say what to keep to.
+    Without ``a`` and ``b``: from the lower to the caller's branch. With ``b`` alone: from the lower to ``b``, or with ``own``
+    from what ``b`` was created from. ``paths``, relative to the root, limit the result to files or directories and everything
+    below; ``raw_paths`` are the same for names that are not UTF-8 (base64 in JSON). A renamed file matches by either name.
+    ``histories``: describe git commits. Without ``internal``, the files of git's databases are omitted, unless ``paths`` limit
+    the result.
     """
 
     a: str | None = None
@@ -165,8 +186,10 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
 
 
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
-    """Like diff, with patches in git's format, or with ``stat_only`` just what they count. ``context_lines`` around a change.
-    ``internal`` as in diff."""
+    """Ask for changes like Diff, with patches in git's format, or with ``stat_only`` only with the counts.
+
+    ``context_lines`` is the number of lines around a change. ``internal`` is as in Diff.
+    """
 
     a: str | None = None
     b: str | None = None
@@ -178,9 +201,10 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
 
 
 class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
-    """Which files differ, each by itself: directories are not told, and what was moved is gone here and new there.
+    """Ask which files differ, each by its path. Directories are omitted, and a renamed file is deleted at one path and added at
+    the other.
 
-    ``a`` and ``b`` as in diff. ``count``: also how many are the same, for which all of ``a`` is walked.
+    ``a`` and ``b`` are as in Diff. ``count``: also count equal files, which means walking all of ``a``.
     """
 
     a: str | None = None
@@ -193,7 +217,7 @@ class Log(Request, frozen=True, kw_only=True, tag="log"):
 
 
 class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
-    """``paths`` and ``raw_paths`` as in diff: only these go back; none: everything, at once."""
+    """Restore a branch. ``paths`` and ``raw_paths`` as in Diff limit it; without them everything is restored at once."""
 
     ref: str
     branch: str | None = None
@@ -202,13 +226,15 @@ class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
 
 
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
-    """Merges the refs ``sources``, in order, into the branch ``target``, all of them or none; with ``leave_conflicting`` those
-    that have no conflicts.
+    """Merge the refs ``sources``, in order, into the branch ``target``: all of them or none.
 
-    ``favor``: whose side wins where both changed the same (union: both, line by line); "" makes that a conflict.
-    ``whole_files``: two changes to one file are a conflict, whatever the lines. ``markers``: text conflicts are written into
-    the files. ``histories``: how git's histories come together where they have parted: a merge commit, their commits again, one
-    commit, or side by side as branches ``agentfsd/NAME/BRANCH``, and then nothing else is merged.
+    With ``leave_conflicting``, sources with conflicts are left out, and the others are merged.
+
+    ``favor`` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
+    ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
+    files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
+    one commit, or side by side as branches ``agentfsd/NAME/BRANCH``; in the last case nothing else is merged.
+    Without ``hooks`` a file that would run on the person's side is a conflict.
     """
 
     sources: list[str]
@@ -218,14 +244,16 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     markers: bool = False
     leave_conflicting: bool = False
     dry_run: bool = False
+    hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
-    """Applies a branch to the branch that it was made from, or to the lower when that is what it was made from.
+    """Apply a branch to the branch or the lower that it was created from.
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
-    ``as_branches``: nothing but its git branches, as ``agentfsd/NAME/BRANCH`` beside those that are there.
+    ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones. Without ``hooks`` files
+    that would run on the person's side, such as git's hooks, are conflicts.
     """
 
     branch: str | None = None
@@ -234,17 +262,18 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     force: bool = False
     merge: bool = False
     dry_run: bool = False
+    hooks: bool = False
     as_branches: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):
-    """Finishes a commit into the lower that was interrupted, or with ``abort`` takes it back."""
+    """Finish an interrupted commit into the lower, or undo it with ``abort``."""
 
     abort: bool = False
 
 
 class Undo(Request, frozen=True, kw_only=True, tag="undo"):
-    """Takes back the last restore, merge, commit to a branch, or discard."""
+    """Undo the last restore, merge, commit to a branch, or discard."""
 
 
 class UndoList(Request, frozen=True, kw_only=True, tag="undo.list"):
@@ -252,7 +281,7 @@ class UndoList(Request, frozen=True, kw_only=True, tag="undo.list"):
 
 
 class Prune(Request, frozen=True, kw_only=True, tag="prune"):
-    """Deletes snapshots; left out, what `policy` says. ``max_count`` counts for each branch; 0 is no limit."""
+    """Delete snapshots. An omitted limit is that of the policy. ``max_count`` applies to each branch; 0 means no limit."""
 
     branch: str | None = None
     max_count: int | None = None
@@ -263,7 +292,7 @@ class Prune(Request, frozen=True, kw_only=True, tag="prune"):
 
 
 class CollectGarbage(LongRequest, frozen=True, kw_only=True, tag="gc"):
-    """Frees what nothing refers to now, not in the next quiet moment. ``forget_undo``: also what is only kept for undo."""
+    """Free unreferenced objects now instead of when the daemon is idle. ``forget_undo``: also free what is only kept for undo."""
 
     forget_undo: bool = False
 
@@ -278,23 +307,26 @@ class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
 
 
 class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
-    """``scrub``: the contents of snapshots are read, too, and compared with their checksums."""
+    """Check the stored state. ``scrub``: also read the contents of snapshots and compare their checksums."""
 
     scrub: bool = False
 
 
 class Events(Request, frozen=True, kw_only=True, tag="events"):
-    """What happens in a branch from now on; on the socket only. EventsOk comes at once, then Event after Event until the
-    client closes its end, or Done when the branch has gone. ``branch`` None: every branch, for a bound caller its own."""
+    """Subscribe to the events of a branch; on the socket only.
+
+    The daemon sends EventsOk at once, then Events until the client closes its end, or Done if the branch is deleted. ``branch``
+    None means every branch, or for a bound caller its own.
+    """
 
     branch: str | None = None
 
 
 class FileRequest(Request, frozen=True, kw_only=True):
-    """Something about one path, done as the caller may do it on the mount.
+    """A request about one path, performed with the caller's permissions on the mount.
 
-    ``branch``: any ref; a snapshot can only be read. ``path`` is relative to the root, "" the root itself; ``raw_path`` in its
-    place need not be UTF-8 (base64 in JSON). Symlinks are followed as long as they stay beneath the root.
+    ``branch`` is any ref; a snapshot can only be read. ``path`` is relative to the root, which is "". ``raw_path`` replaces it
+    for names that are not UTF-8 (base64 in JSON). Symlinks are followed as long as they stay beneath the root.
     """
 
     branch: str | None = None
@@ -303,44 +335,47 @@ class FileRequest(Request, frozen=True, kw_only=True):
 
 
 class HandleRequest(Request, frozen=True, kw_only=True):
-    """Something about a file that this conversation has open; ``handle`` as FileOpened gave it."""
+    """A request about a file that this conversation has open. ``handle`` is the one in FileOpened."""
 
     handle: int
 
 
-class FileStat(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
-    """``follow``: about what a symlink at the end leads to, not about the link."""
+class StatFile(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
+    """Ask for a file's attributes. ``follow``: of the target of a symlink, instead of the link itself."""
 
     follow: bool = True
 
 
 class FileList(FileRequest, frozen=True, kw_only=True, tag="file.list"):
-    """What is in a directory, sorted by name. ``names_only``: of each only what kind it is, a symlink's own included; of a large
-    directory that comes several times as fast."""
+    """List a directory, sorted by name. With ``names_only``, entries have only their kind, which is symlink for a symlink; this
+    is several times faster in large directories.
+    """
 
     names_only: bool = False
 
 
 class FileOpen(FileRequest, frozen=True, kw_only=True, tag="file.open"):
-    """Opens a file for reading. Up to ``read_bytes`` of its beginning come with the reply; a file that ends there is not kept
-    open, and the handle is 0."""
+    """Open a file for reading.
+
+    The reply holds up to ``read_bytes`` of its beginning. If the file is no longer than that, it is not kept open, and the handle
+    is 0.
+    """
 
     read_bytes: int = 0
 
 
 class FileRead(HandleRequest, frozen=True, kw_only=True, tag="file.read"):
-    """At most MAX_DATA_BYTES at a time; less than ``size`` only at the end of the file."""
+    """Read at most MAX_DATA_BYTES. The reply is shorter than ``size`` only at the end of the file."""
 
     offset: int
     size: int
 
 
 class FileCreate(FileRequest, frozen=True, kw_only=True, tag="file.create"):
-    """Begins to write a file, of which nobody sees anything before file.commit; closing the handle, or the end of the
-    conversation, discards it.
+    """Begin to write a file. Nobody sees it before file.commit; closing the handle or ending the conversation discards it.
 
-    ``mode`` create: EEXIST where there is something; append: what is written goes to the end of what there is then.
-    ``permissions``: of a file that is new, less the caller's umask.
+    ``mode`` create: EEXIST if the path exists. append: at file.commit the data are appended to the file as it is then.
+    ``permissions`` are those of a new file, reduced by the caller's umask.
     """
 
     mode: Literal["create", "overwrite", "append"] = "overwrite"
@@ -348,13 +383,13 @@ class FileCreate(FileRequest, frozen=True, kw_only=True, tag="file.create"):
 
 
 class FileWrite(HandleRequest, frozen=True, kw_only=True, tag="file.write"):
-    """More of a file that file.create began (base64 in JSON); at most MAX_DATA_BYTES."""
+    """Add data to a file that file.create began (base64 in JSON); at most MAX_DATA_BYTES."""
 
     data: bytes
 
 
 class FileCommit(HandleRequest, frozen=True, kw_only=True, tag="file.commit"):
-    """The last of it, and all takes effect at once; the handle is closed, also when this is refused."""
+    """Send the last data and make all of it visible at once. The handle is closed even if this is refused."""
 
     data: bytes = b""
 
@@ -364,15 +399,15 @@ class FileClose(HandleRequest, frozen=True, kw_only=True, tag="file.close"):
 
 
 class FileMkdir(FileRequest, frozen=True, kw_only=True, tag="file.mkdir"):
-    permissions: int = 0o777  # less the caller's umask
+    permissions: int = 0o777  # reduced by the caller's umask
 
 
 class FileCount(FileRequest, frozen=True, kw_only=True, tag="file.count"):
-    """How many files a branch or snapshot has beneath a directory, and how long they are together: all of it is walked."""
+    """Count the files beneath a directory of a branch or snapshot, and add up their sizes. The daemon walks the whole tree."""
 
 
 class FileRename(FileRequest, frozen=True, kw_only=True, tag="file.rename"):
-    """``path`` becomes ``to`` in the same branch, as rename(2) has it; ``replace`` False: EEXIST where there is something."""
+    """Rename ``path`` to ``to`` in the same branch, like rename(2). With ``replace`` False: EEXIST if ``to`` exists."""
 
     to: str = ""
     raw_to: bytes = b""
@@ -380,18 +415,20 @@ class FileRename(FileRequest, frozen=True, kw_only=True, tag="file.rename"):
 
 
 class FileDelete(FileRequest, frozen=True, kw_only=True, tag="file.delete"):
-    """A directory that is not empty only with ``recursive``; that is given up when the client goes away, and some is left."""
+    """Delete a file or directory. A directory that is not empty needs ``recursive``; if the client disconnects meanwhile, the
+    daemon stops and leaves the rest.
+    """
 
     recursive: bool = False
 
 
 class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
-    """Opens a file as open(2) does, and a real descriptor of its content comes with the reply: what is read and written with
-    that goes to the backing file system and never to the daemon. On the socket only.
+    """Open a file like open(2). The reply carries a real descriptor of its content; reads and writes with it go to the backing
+    file system and bypass the daemon. On the socket only.
 
-    ``flags``: of open(2), such as os.O_RDWR | os.O_CREAT. ``permissions``: of a file that is new, less the caller's umask.
-    ``require_reflink``: refused where content would have to be copied for this, however short it is. ``no_copy``: nothing becomes
-    the branch's own for this: whoever reads gets what there is. A refusal of a descriptor only has the code "not-forwarded".
+    ``flags`` are those of open(2), such as os.O_RDWR | os.O_CREAT. ``permissions`` are those of a new file, reduced by the
+    caller's umask. ``require_reflink``: refuse if content would have to be copied, however short. ``no_copy``: copy nothing into
+    the branch; a reader gets the present content. If only the descriptor is refused, the code is "not-forwarded".
     """
 
     flags: int = 0
@@ -401,35 +438,40 @@ class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
 
 
 class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
-    """A real descriptor for what another one, which comes with the request, stands for: a descriptor of the mount, or one that
-    fd.open gave. The new one has its own offset, and the other's access mode. On the socket only."""
+    """Ask for a real descriptor of the file behind another one, which the request carries. On the socket only.
+
+    That one belongs to the mount, or came from fd.open. The new descriptor has its own offset and the same access mode.
+    """
 
     require_reflink: bool = False
     no_copy: bool = False
 
 
 class FdSync(Request, frozen=True, kw_only=True, tag="fd.sync"):
-    """fsync(2) for a real descriptor, which comes with the request: also the file's name and attributes survive the loss of power
-    then. (Its own fsync is about content alone.)"""
+    """Sync a real descriptor, which the request carries, so that the file's name and attributes survive a power failure, too.
+    (fsync of the descriptor itself only covers the content.)
+    """
 
     data_only: bool = False
 
 
 class InterposeGet(Request, frozen=True, kw_only=True, tag="interpose.get"):
-    """How real descriptors are given out, and whether they can be."""
+    """Ask how real descriptors are given out, and whether that is possible."""
 
 
 class InterposeSet(Request, frozen=True, kw_only=True, tag="interpose.set"):
-    """One setting: enabled, eager_upperization, max_copy_bytes, require_reflink, min_read_bytes, allow. See InterposeReply."""
+    """Change one setting: enabled, eager_upperization, max_copy_bytes, require_reflink, min_read_bytes or allow. See
+    InterposeReply.
+    """
 
     name: str
     value: str
 
 
 class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
-    """Asks the daemon to unmount and end; *force* also while the mount is in use."""
+    """Ask the daemon to unmount and end; with *force* even while the mount is in use."""
 
     force: bool = False
 
 
-REQUEST_TYPES = tagged(Request)  # every one of the above: defining a message with a tag is all that it takes
+REQUEST_TYPES = tagged(Request)  # all of the above: every subclass with a tag is included

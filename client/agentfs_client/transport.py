@@ -1,4 +1,4 @@
-"""How messages get to a daemon and back: through the control file of its mount, or its Unix socket. Knows no message."""
+"""Carry messages to a daemon and back, through the control file of its mount or its Unix socket. This module knows no message."""
 
 import array
 import errno
@@ -15,40 +15,42 @@ from agentfs_client.errors import DaemonGoneError, ProtocolError, gone
 
 CONTROL_FILE = ".agentfs/control"
 _READ_BYTES = 1 << 17
-_ROOM = socket.CMSG_SPACE(4 * 4)  # for some descriptors; the kernel closes what does not fit
+_ROOM = socket.CMSG_SPACE(4 * 4)  # space for four descriptors; the kernel closes those that do not fit
 
 
 class Transport(Protocol):
     @property
     def carries_descriptors(self) -> bool:
-        """Whether descriptors can go with a request and come with a reply."""
+        """Whether a request and a reply can carry descriptors."""
         ...
 
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
-        """Sends one request, and descriptors with it, and returns its (first) reply."""
+        """Send one request with its descriptors, and return its first reply."""
         ...
 
     def further(self) -> bytes:
-        """The next reply to the same request, where it has several."""
+        """Return the next reply to the same request, if the request has several."""
         ...
 
     def take_descriptors(self) -> list[int]:
-        """Those that came with the last reply, close-on-exec; the caller's from now on. What nobody takes is closed."""
+        """Return the close-on-exec descriptors that came with the last reply. The caller closes them; the transport closes those
+        that nobody takes.
+        """
         ...
 
     def has_ended(self) -> bool:
-        """Whether the other end is known to have gone. Asks nobody."""
+        """Whether the other end is known to be gone. Sends nothing."""
         ...
 
     def hang_up(self) -> None:
-        """Has another thread's exchange end, where that can be done."""
+        """End the exchange of another thread, if the transport can do that."""
         ...
 
     def close(self) -> None: ...
 
 
 class FileTransport:
-    """The control file: one write, then reads until the reply ends."""
+    """The control file: one write per request, then reads until the reply ends."""
 
     carries_descriptors = False
 
@@ -78,7 +80,7 @@ class FileTransport:
         return self._fd < 0
 
     def hang_up(self) -> None:
-        """A read that waits for the kernel is ended by its answer alone."""
+        """Do nothing: only the kernel's answer ends a read that waits for it."""
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -87,7 +89,7 @@ class FileTransport:
 
 
 class SocketTransport:
-    """The daemon's Unix socket: messages behind their length. Descriptors come with the first bytes of a message."""
+    """The daemon's Unix socket. Each message follows its length; descriptors arrive with the first bytes of a message."""
 
     carries_descriptors = True
 
@@ -121,7 +123,7 @@ class SocketTransport:
         return hung_up(self._socket)
 
     def hang_up(self) -> None:
-        with suppress(OSError):  # it was closed already
+        with suppress(OSError):  # already closed
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
@@ -140,7 +142,9 @@ class SocketTransport:
 
 
 def receive(connection: socket.socket, size: int, descriptors: list[int]) -> bytes:
-    """Some bytes, at most *size*; descriptors that come along are added to *descriptors*, close-on-exec from the beginning."""
+    """Receive at most *size* bytes. Append descriptors that come with them to *descriptors*; they are close-on-exec from the
+    start.
+    """
     part, ancillary, _, _ = connection.recvmsg(size, _ROOM, socket.MSG_CMSG_CLOEXEC)
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -151,13 +155,13 @@ def receive(connection: socket.socket, size: int, descriptors: list[int]) -> byt
 
 
 def close_all(descriptors: list[int]) -> None:
-    """Leaves the list empty."""
+    """Close the descriptors and empty the list."""
     while descriptors:
         os.close(descriptors.pop())
 
 
 def hung_up(connection: socket.socket) -> bool:
-    """Whether the daemon's end, or this one, is closed. A reply that another thread waits for does not count."""
+    """Tell whether either end of the connection is closed. A reply that another thread waits for does not count as closed."""
     if connection.fileno() < 0:
         return True
     poll = select.poll()
@@ -166,7 +170,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def unanswered(path: str, exc: OSError) -> DaemonGoneError:
-    """Nobody listens at that socket."""
+    """Return the exception for a socket where nobody listens."""
     number, why = exc.errno or errno.EIO, exc.strerror or exc
     return DaemonGoneError(number, "no-daemon", f"nobody answers at {path}: {why}", "`agentfsd mount` starts a daemon")
 
@@ -180,7 +184,7 @@ def no_further_reply() -> ProtocolError:
 
 
 def reply_length(header: bytes) -> int:
-    """Of the reply behind *header*, in bytes."""
+    """Return the length in bytes of the reply that follows *header*."""
     length = wire.frame_length(header)
     if length > wire.MAX_REPLY_BYTES:
         raise ProtocolError(errno.EPROTO, "bad-frame", f"the daemon announced a reply of {length} bytes")

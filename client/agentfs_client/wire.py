@@ -1,7 +1,7 @@
-"""Every message between clients and the daemon, in one place and versioned. The daemon imports this, never the other way.
+"""Every message between clients and the daemon, versioned, under one name. The daemon imports this module, never the reverse.
 
-A message is msgpack; one whose first byte is ``{`` is JSON and is answered in JSON. On the control file one write is one
-request, and the reply is read from the same descriptor. On the socket each message follows its length, four bytes, little
+A message is msgpack. A message whose first byte is ``{`` is JSON, and its answer is JSON. On the control file one write is one
+request, and the reply is read from the same descriptor. On the socket each message follows its length in four bytes, little
 endian. Source: the control plane of the AgentFS specification.
 """
 
@@ -22,7 +22,7 @@ from agentfs_client.requests import REQUEST_TYPES, Request
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_REPLY_BYTES = 1 << 30
-MAX_DATA_BYTES = 512 << 10  # of a file's content in one message; base64 of it fits a request, too
+MAX_DATA_BYTES = 512 << 10  # most file content in one message; its base64 form still fits into a request
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(NAME_PATTERN)
@@ -30,7 +30,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def valid_name(name: str) -> bool:
-    """Whether a branch or snapshot may be called so."""
+    """Tell whether *name* is allowed for a branch or snapshot."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -42,7 +42,7 @@ _reply_json = msgspec.json.Decoder(_ANY_REPLY)
 
 
 class _Claim(msgspec.Struct, frozen=True):
-    """All that is asked of a message which may be of another version."""
+    """The only field that a message of another version must have."""
 
     version: int = PROTOCOL_VERSION
 
@@ -56,13 +56,17 @@ def is_json(body: bytes) -> bool:
 
 
 def decode_request(body: bytes) -> Request:
-    """msgspec.DecodeError (ValidationError for wrong fields) for anything else than a request."""
+    """Decode a request.
+
+    Raises:
+        msgspec.DecodeError: the body is not a request; ValidationError if its fields are wrong.
+    """
     request: Request = _request_json.decode(body) if is_json(body) else _request_msgpack.decode(body)
     return request
 
 
 def claimed_version(body: bytes) -> int:
-    """The version of a message that cannot be read otherwise; ours when it names none."""
+    """Return the version of a message that cannot be decoded; the present version if it names none."""
     try:
         claim: _Claim = _claim_json.decode(body) if is_json(body) else _claim_msgpack.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -76,7 +80,7 @@ def decode_reply(body: bytes) -> Reply:
 
 
 def encode(message: Message, *, json: bool = False) -> bytes:
-    """JSON ends with a newline, so that a shell's ``read`` returns."""
+    """Encode a message. JSON ends with a newline, so that ``read`` in a shell returns."""
     return msgspec.json.encode(message) + b"\n" if json else msgspec.msgpack.encode(message)
 
 
@@ -85,7 +89,7 @@ def frame(body: bytes) -> bytes:
 
 
 def frame_length(header: bytes) -> int:
-    """The length that a four-byte header announces."""
+    """Return the length in a four-byte header."""
     length: int = _LENGTH.unpack(header)[0]
     return length
 

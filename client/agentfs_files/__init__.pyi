@@ -1,8 +1,8 @@
 """Every public name and where it is; `__init__.py` loads them from here, and type checkers read it."""
 
 from .aio.async_filesystem import AsyncFilesystem as AsyncFilesystem
-from .archive.view import ArchiveEntry as ArchiveEntry
-from .archive.view import ArchiveView as ArchiveView
+from .archive.archive_view import ArchiveEntry as ArchiveEntry
+from .archive.archive_view import ArchiveView as ArchiveView
 from .backends.base_filesystem import BaseFilesystem as BaseFilesystem
 from .backends.branch import BranchFilesystem as BranchFilesystem
 from .backends.host import HostFilesystem as HostFilesystem

@@ -1,7 +1,7 @@
-"""The files of a branch or snapshot over a conversation with the daemon: for who cannot see them through the mount.
+"""The files of a branch or snapshot over a conversation with the daemon, for processes that do not see them through the mount.
 
-Paths are relative to the root, "" is the root. What is wrong with a file is a standard exception (FileNotFoundError,
-PermissionError, ...) or PathEscapeError; what is wrong with the request or the daemon is an AgentFSError.
+Paths are relative to the root, which is "". A problem with a file raises a standard exception (FileNotFoundError,
+PermissionError, ...) or PathEscapeError; a problem with the request or the daemon raises AgentFSError.
 """
 
 import errno
@@ -17,42 +17,44 @@ from agentfs_client.errors import AgentFSError
 from agentfs_files.filesystem.file_results import WriteMode
 from agentfs_files.filesystem.virtual_paths import escapes, refusal
 
-_PART_BYTES = 128 << 10  # of which some are in memory at a time, in several forms
+_PART_BYTES = 128 << 10  # bytes per request; several are in memory at a time
 
 _R = TypeVar("_R", bound=wire.Reply)
 
 
 class RemoteFiles:
-    """*ref*: a branch, or a snapshot, which can only be read; None: the caller's branch."""
+    """The files of a ref. *ref* is a branch or a snapshot, which can only be read; None means the caller's branch."""
 
     def __init__(self, client: ControlClient, ref: str | None = None) -> None:
         self.client, self._ref = client, ref
 
     def stat(self, path: str, *, follow: bool = True) -> wire.FileInfo:
-        request = wire.FileStat(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
+        request = wire.StatFile(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
         return _ask(self.client, request, wire.FileReply, path).file
 
     def list(self, path: str, *, names_only: bool = False) -> list[wire.FileInfo]:
-        """What is in a directory, sorted; ``path`` of each is its name."""
+        """Return the entries of a directory, sorted. ``path`` of each is its name."""
         request = wire.FileList(branch=self._ref, raw_path=os.fsencode(path), names_only=names_only)
         return _ask(self.client, request, wire.FilesReply, path).files
 
     def count(self, path: str = "") -> wire.FilesCounted:
-        """Takes as long as there are files beneath a directory."""
+        """Count the files beneath a directory. Takes time for each file."""
         return _ask(self.client, wire.FileCount(branch=self._ref, raw_path=os.fsencode(path)), wire.FilesCounted, path)
 
     def open(self, path: str) -> "RemoteSource":
-        """For reading. A small file has come with the answer."""
+        """Open a file for reading. The reply already holds all of a small file."""
         request = wire.FileOpen(branch=self._ref, raw_path=os.fsencode(path), read_bytes=_PART_BYTES)
         return RemoteSource(self.client, path, _ask(self.client, request, wire.FileOpened, path))
 
     def create(self, path: str, mode: WriteMode = "overwrite", permissions: int = 0o666) -> "RemoteSink":
-        """For writing; see RemoteSink."""
+        """Create a file for writing; see RemoteSink."""
         request = wire.FileCreate(branch=self._ref, raw_path=os.fsencode(path), mode=mode, permissions=permissions)
         return RemoteSink(self.client, path, _ask(self.client, request, wire.FileOpened, path).handle)
 
     def open_fd(self, path: str, flags: int, permissions: int = 0o666, *, no_copy: bool = False) -> OpenedFd:
-        """A real descriptor, the caller's; NotForwardedError where the daemon gives none. See wire.FdOpen."""
+        """Return a real descriptor, which the caller closes. Raises NotForwardedError if the daemon gives none. See
+        wire.FdOpen.
+        """
         with _about(path):
             return self.client.open_fd(path, flags, branch=self._ref, permissions=permissions, no_copy=no_copy)
 
@@ -65,23 +67,23 @@ class RemoteFiles:
         _ask(self.client, request, wire.Done, path)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """A directory that is not empty only with *recursive*."""
+        """Delete a file or directory. A directory that is not empty needs *recursive*."""
         request = wire.FileDelete(branch=self._ref, raw_path=os.fsencode(path), recursive=recursive)
         _ask(self.client, request, wire.Done, path)
 
 
 class RemoteSource:
-    """A file that the daemon has open for us, or all of a small one. It follows its file as a descriptor does."""
+    """A file that the daemon keeps open for us, or all of a small one. Like a descriptor, it stays with its file."""
 
     def __init__(self, client: ControlClient, path: str, opened: wire.FileOpened) -> None:
         assert opened.file is not None
         self.size = opened.file.size
         self._client, self._path, self._handle = client, path, opened.handle
-        self._part, self._part_at = opened.data, 0  # what was read last, and where in the file it begins
+        self._part, self._part_at = opened.data, 0  # the data that was read last, and its offset in the file
         self._position = 0
 
     def read(self, size: int) -> bytes:
-        """*size* bytes, fewer only at the end of the file."""
+        """Return *size* bytes; fewer only at the end of the file."""
         parts = bytearray()
         while len(parts) < size and (found := self._next(size - len(parts))):
             parts += found
@@ -106,7 +108,7 @@ class RemoteSource:
 
 
 class RemoteSink:
-    """Bytes that become a file, or its end, as a whole with commit(); with discard(), or when the conversation ends, nothing."""
+    """A file that is being written. commit() makes it visible at once; discard(), or the end of the conversation, drops it."""
 
     def __init__(self, client: ControlClient, path: str, handle: int) -> None:
         self._client, self._path, self._handle = client, path, handle
@@ -117,7 +119,7 @@ class RemoteSink:
         self._send()
 
     def _send(self) -> None:
-        """All but what goes with the commit."""
+        """Send everything except the part that the commit will carry."""
         while len(self._kept) > _PART_BYTES:
             part = bytes(self._kept[:_PART_BYTES])
             _ask(self._client, wire.FileWrite(handle=self._handle, data=part), wire.Done, self._path)
@@ -133,7 +135,7 @@ class RemoteSink:
 
 
 def _close(client: ControlClient, handle: int) -> None:
-    """What the daemon has open goes with the conversation anyway."""
+    """Close a handle; errors do not matter, since the daemon closes it at the end of the conversation."""
     if not handle or not client.is_usable:
         return
     try:
@@ -149,13 +151,13 @@ def _ask(client: ControlClient, request: wire.Request, expected: type[_R], path:
 
 @contextmanager
 def _about(path: str) -> Iterator[None]:
-    """What the daemon says of a file, as standard exceptions about its path."""
+    """Turn the daemon's errors about a file into standard exceptions with its path."""
     try:
         yield
     except AgentFSError as exc:
         if exc.code == "path-escape":
             raise escapes(path) from None
         if exc.errno is not None and exc.code == errno.errorcode.get(exc.errno):
-            too_long = exc.errno == errno.ENAMETOOLONG  # nothing of that name can be there
+            too_long = exc.errno == errno.ENAMETOOLONG  # no file can have this name
             raise refusal(errno.ENOENT if too_long else exc.errno, path) from exc
         raise

@@ -1,4 +1,4 @@
-"""A directory tree of this machine: the system calls that Python lacks, and opening, walking and copying by descriptor.
+"""Directory trees of this machine: system calls that Python lacks, and opening, walking and copying by descriptor.
 
-It is the lowest package: the daemon and both client packages use it, and it imports none of them.
+This is the lowest package: the daemon and both client packages use it, and it imports none of them.
 """

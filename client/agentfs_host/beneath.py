@@ -1,4 +1,4 @@
-"""Opening and renaming what lies beneath a directory without leaving it: openat2(2), or name by name where that is refused."""
+"""Open and rename files beneath a directory without leaving it, by openat2(2), or name by name where that call is refused."""
 
 import errno
 import os
@@ -8,14 +8,17 @@ from agentfs_host import syscalls
 from agentfs_host.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
 
 _NO_SUCH_FLAG = (errno.EINVAL, errno.ENOSYS)
-_NO_CALL = (errno.ENOSYS, errno.EPERM)  # EPERM: a sandbox that does not know openat2
-_PATH_BYTES = 4096  # PATH_MAX, with the zero at the end
-_MOST_LINKS = 40  # as the kernel
+_NO_CALL = (errno.ENOSYS, errno.EPERM)  # EPERM: a sandbox whose filter does not know openat2
+_PATH_BYTES = 4096  # PATH_MAX, including the terminating zero
+_MOST_LINKS = 40  # the kernel's own limit
 
 
 class Beneath:
-    """A directory and what is in it, by relative paths ("" is the directory itself). Symlinks are followed as long as they stay
-    beneath it; one that leads out is EXDEV. Descriptors that are returned belong to the caller."""
+    """A directory and everything in it, by relative paths ("" is the directory itself).
+
+    Symlinks are followed as long as they stay beneath the directory; one that leads out raises EXDEV. The caller closes the
+    descriptors that are returned.
+    """
 
     def __init__(self, root: str, fd: int | None = None) -> None:
         self._root = root
@@ -31,7 +34,17 @@ class Beneath:
             os.close(self._fd)
 
     def open(self, path: str, flags: int, *, follow: bool = True, permissions: int = 0) -> int:
-        """A descriptor; OSError with the kernel's errno. *follow* is about the last name only, *permissions* about a new file."""
+        """Open a path and return a descriptor.
+
+        Args:
+            path: path relative to the directory.
+            flags: flags of open(2).
+            follow: whether to follow a symlink in the last name.
+            permissions: permission bits of a new file.
+
+        Raises:
+            OSError: with the kernel's errno.
+        """
         if self._fd < 0:
             raise RuntimeError("the file system has been closed")
         if len(path) >= _PATH_BYTES // 4 and len(os.fsencode(path)) >= _PATH_BYTES and "/" in path[len(path) // 2 :]:
@@ -48,7 +61,7 @@ class Beneath:
         return self._name_by_name(path, flags, follow, permissions)
 
     def behind(self, path: str) -> str:
-        """What a symlink leads to, followed to its end even where nothing is there; *path* itself where that is no symlink."""
+        """Return the path that a symlink finally leads to, even if nothing exists there; *path* itself if it is not a symlink."""
         for _ in range(_MOST_LINKS):
             try:
                 fd = self.open(path, os.O_PATH, follow=False)
@@ -71,7 +84,7 @@ class Beneath:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
 
     def _open_far(self, path: str, flags: int, follow: bool, permissions: int) -> int:
-        """Where the path is longer than the kernel takes at once: the first half of it, and the rest from there."""
+        """Open a path that is longer than the kernel accepts: first one half of it, then the rest from there."""
         middle = path.index("/", len(path) // 2)
         above = Beneath(os.path.join(self._root, path[:middle]), self.open(path[:middle], os.O_PATH | os.O_DIRECTORY))
         try:
@@ -80,7 +93,12 @@ class Beneath:
             above.close()
 
     def move(self, source: str, destination: str) -> None:
-        """FileExistsError where *destination* is something already; OSError EXDEV also where a parent leads out."""
+        """Rename a file to a name that is free.
+
+        Raises:
+            FileExistsError: *destination* exists.
+            OSError: EXDEV also if a parent directory leads out.
+        """
         (old_parent, old_name), (new_parent, new_name) = os.path.split(source), os.path.split(destination)
         old = self.open(old_parent, os.O_PATH | os.O_DIRECTORY)
         try:
@@ -100,7 +118,7 @@ class Beneath:
             raise OSError(exc.errno, exc.strerror, path) from None
 
     def _inside_after_all(self, path: str, flags: int, permissions: int) -> int:
-        """An absolute symlink may lead back inside. The kernel then takes the path that it leads to, and no symlink any more."""
+        """Open an absolute symlink that leads back inside. Resolve it here and give the kernel a path without symlinks."""
         root = os.path.realpath(self._root)
         parent, name = os.path.split(os.path.join(root, path))
         real = (
@@ -114,7 +132,7 @@ class Beneath:
             raise OSError(exc.errno, exc.strerror, path) from None
 
     def _name_by_name(self, path: str, flags: int, follow: bool, permissions: int) -> int:
-        """No symlink is followed then, which is ELOOP: whether it would stay inside cannot be told without a race."""
+        """Open name by name. Refuse every symlink with ELOOP: without openat2 its target cannot be checked without a race."""
         names = path.split("/") if path else ["."]
         if ".." in names:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
@@ -127,14 +145,14 @@ class Beneath:
             last = os.open(names[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, permissions, dir_fd=fd)
         finally:
             os.close(fd)
-        if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only O_PATH opens one
+        if follow and stat.S_ISLNK(os.fstat(last).st_mode):  # only an open with O_PATH reaches a symlink here
             os.close(last)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         return last
 
 
 def _rename(old_fd: int, name: str, new_fd: int, new_name: str) -> None:
-    """Rename to a name that is free."""
+    """Rename to a name that does not exist."""
     try:
         syscalls.rename(old_fd, os.fsencode(name), new_fd, os.fsencode(new_name), syscalls.NOREPLACE)
         return

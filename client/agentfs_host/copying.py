@@ -1,6 +1,6 @@
-"""Copying a whole file's content as cheaply as the file systems allow: reflink, else in the kernel, else by hand.
+"""Copy a file's content as cheaply as the file systems allow: by reflink, else in the kernel, else by reading and writing.
 
-Holes stay holes. It knows descriptors only; times, names and undoing are the caller's business.
+Holes stay holes. This module only knows descriptors. The caller handles times, names and undoing.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from agentfs_host.extents import extents
 _FICLONE = 0x40049409
 _CHUNK = 64 << 20
 _HAND_CHUNK = 1 << 20
-NO_REFLINK = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # from there to here it will not work next time either
-NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)  # a swap file, one without copy-on-write
+NO_REFLINK = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY)  # these will recur for this pair of file systems
+NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY)  # such as a swap file or a file without copy-on-write
 
 
 def share(source_fd: int, target_fd: int) -> None:
@@ -40,7 +40,7 @@ def share_or_copy(source_fd: int, target_fd: int) -> None:
 
 
 def can_share(source_directory: str, target_directory: str) -> bool:
-    """Try, with files that never have a name, whether files of two directories can share blocks."""
+    """Tell whether files of two directories can share blocks. Tries it with two nameless files."""
     unnamed = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
     try:
         with (
@@ -58,7 +58,7 @@ def reflink_error(directory: str) -> str:
     """Return why files of a directory cannot share blocks, as two temporary ones show; "" when they can."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as source, tempfile.TemporaryFile(dir=directory) as target:
-            with contextlib.suppress(OSError):  # on a full disk an empty file has to do
+            with contextlib.suppress(OSError):  # on a full disk, try with an empty file
                 source.write(bytes(mmap.PAGESIZE))
             share(source.fileno(), target.fileno())
     except OSError as exc:
@@ -67,7 +67,7 @@ def reflink_error(directory: str) -> str:
 
 
 def _go_on() -> None:
-    """Do nothing between two parts."""
+    """Do nothing between two parts of a copy."""
 
 
 def copy_content(
@@ -148,7 +148,7 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: boo
             if exc.errno not in (*NO_REFLINK, *NOT_THIS_FILE):
                 raise
             done = 0
-        if done == 0:  # it also says 0 where it cannot (files of /proc), or the source was cut meanwhile
+        if done == 0:  # it also returns 0 for files it cannot copy (/proc), and for a source that was truncated meanwhile
             done = copy_part(source_fd, target_fd, offset, offset, end - offset, share=False)
             if done == 0:
                 return
@@ -157,7 +157,7 @@ def _copy_range(source_fd: int, target_fd: int, start: int, end: int, share: boo
 
 
 def touch_atime(fd: int) -> bool:
-    """Have the kernel move the access time of a file that is open with O_NOATIME; utime() would move ctime as well."""
+    """Have the kernel update the access time of a file that is open with O_NOATIME; utime() would change ctime as well."""
     before = os.fstat(fd).st_atime_ns
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_NOATIME)
@@ -169,7 +169,7 @@ def touch_atime(fd: int) -> bool:
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> int:
-    """Write at an offset and return the bytes written: fewer than asked when the room ran out midway.
+    """Write at an offset and return the bytes written. The result is less than asked if the disk becomes full midway.
 
     Raises:
         OSError: nothing could be written.

@@ -1,23 +1,23 @@
-"""Going down a directory tree name by name, for code that reads or writes all of it, however deep it is."""
+"""Walk down a directory tree name by name, at any depth, for code that reads or writes all of it."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_WAY = 200  # descriptors kept for the way to one directory
+_OPEN_WAY = 200  # most descriptors kept open for the path to one directory
 
 
 class Descent:
     """Directories beneath one root, by path (b"" is the root). No step follows a symlink.
 
-    The way to the last directory stays open. A descriptor that fd() returns is good until the next call. The root's descriptor
-    stays the caller's. A context manager, which closes what it opened.
+    The descriptors on the path to the last directory stay open. A descriptor that fd() returns is valid until the next call. The
+    caller closes the root's descriptor. As a context manager, it closes what it opened.
     """
 
     def __init__(self, root_fd: int) -> None:
         self._root_fd = root_fd
-        self._way: list[tuple[bytes, int]] = []  # (name, descriptor; -1 when it was closed for there being too many)
+        self._way: list[tuple[bytes, int]] = []  # (name, descriptor); -1 for one that was closed because too many were open
 
     def fd(self, path: bytes) -> int:
         """Return a descriptor of the directory at *path*."""
@@ -35,16 +35,16 @@ class Descent:
         return self._way[-1][1] if self._way else self._root_fd
 
     def where(self, path: bytes) -> bytes:
-        """Return a path for calls that take no descriptor of a directory; they must not follow its last name."""
+        """Return a path for calls that take no directory descriptor. Such a call must not follow its last name."""
         directory, _, name = path.rpartition(b"/")
         return b"/proc/self/fd/%d/%s" % (self.fd(directory), name or b".")
 
     def forget(self) -> None:
-        """Open every directory anew from here on: names may have moved."""
+        """Open every directory again from now on, because names may have changed."""
         self._close_after(0)
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close every descriptor that this object opened."""
         self._close_after(0)
 
     def _close_oldest(self) -> None:
@@ -68,7 +68,7 @@ class Descent:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Descent]:
-    """Open a directory that is there, to go down from it."""
+    """Yield a Descent from an existing directory."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with Descent(fd) as descent:

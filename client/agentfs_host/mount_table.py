@@ -1,6 +1,6 @@
-"""The kernel's mount table, read: what is mounted where, and whether an agentfsd mount still has its daemon.
+"""Read the kernel's mount table: what is mounted where, and whether an agentfsd mount still has its daemon.
 
-It must never look at what lies inside a mount: one whose daemon hangs would take the caller with it.
+This module must never access anything inside a mount: if the daemon of that mount hangs, the caller would hang as well.
 """
 
 import errno
@@ -19,14 +19,14 @@ class Mounted:
 
     mountpoint: str
     fstype: str
-    device: int  # as st_dev of the root directory
-    root: str  # what part of the file system is shown; "/" for all of it
-    options: frozenset[str]  # of the mount and of its file system, such as ro, nosuid, allow_other
-    source: str = ""  # whatever was named as that when it was mounted
+    device: int  # st_dev of the root directory
+    root: str  # the directory of the file system that is mounted; "/" for all of it
+    options: frozenset[str]  # options of the mount and of its file system, such as ro, nosuid, allow_other
+    source: str = ""  # the source that was given when it was mounted
 
 
 def mount_table(pid: int | str = "self") -> list[Mounted]:
-    """The mounts a process sees, in the order they were made."""
+    """Return the mounts that a process sees, in the order in which they were made."""
     found = []
     with open(f"/proc/{pid}/mountinfo", "rb") as file:
         for line in file:
@@ -41,13 +41,13 @@ def mount_table(pid: int | str = "self") -> list[Mounted]:
 
 
 def mount_at(path: str) -> Mounted | None:
-    """The topmost mount exactly at a resolved path."""
+    """Return the topmost mount exactly at a resolved path."""
     matching = [mounted for mounted in mount_table() if mounted.mountpoint == path]
     return matching[-1] if matching else None
 
 
 def mount_of(path: str) -> Mounted | None:
-    """The mount that a resolved path lies in, by names alone."""
+    """Return the mount that contains a resolved path, judging by names alone."""
     best: Mounted | None = None
     for mounted in mount_table():
         if is_within(path, mounted.mountpoint) and (best is None or len(mounted.mountpoint) >= len(best.mountpoint)):
@@ -56,9 +56,11 @@ def mount_of(path: str) -> Mounted | None:
 
 
 def is_dead(mounted: Mounted) -> bool:
-    """True for an agentfsd mount whose daemon has died. What stat(2) would show may still be in the kernel's cache.
+    """Tell whether a mount belongs to an agentfsd daemon that has died. Does not use stat(2), which the kernel may answer from
+    its cache.
 
-    One that does not answer hangs, and is not dead; who asks it waits beyond any signal, so a thread of its own does.
+    A daemon that does not answer counts as hanging and not as dead. The check then waits, and no signal interrupts it, so it runs
+    in its own thread.
     """
     if mounted.fstype != FSTYPE:
         return False
@@ -78,19 +80,21 @@ def _is_unconnected(mountpoint: str) -> bool:
 
 
 def resolved(path: str) -> str:
-    """realpath(3) that asks no agentfsd mount named exactly for its own root: its daemon may hang."""
+    """Return realpath(3) of a path, without a request to the root of an agentfsd mount that the path names exactly: its daemon
+    may hang.
+    """
     absolute = os.path.abspath(path)
     mounted = mount_at(absolute) if ".." not in path.split("/") else None
     return absolute if mounted is not None and mounted.fstype == FSTYPE else os.path.realpath(path)
 
 
 def is_within(path: str, directory: str) -> bool:
-    """True when *path* is *directory* or lies beneath it (both absolute and resolved)."""
+    """Tell whether *path* is *directory* or lies beneath it. Both must be absolute and resolved."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def unescape(field: bytes) -> str:
-    """Undoes the octal escapes of proc_pid_mountinfo(5); every escape is one byte."""
+    """Undo the octal escapes of proc_pid_mountinfo(5). Each escape is one byte."""
     return os.fsdecode(field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field)
 
 

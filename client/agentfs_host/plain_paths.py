@@ -1,4 +1,6 @@
-"""Opening a directory beneath another by a plain path, following no symlink: openat2(2), or name by name on older kernels."""
+"""Open a directory beneath another by a plain path without following symlinks: by openat2(2), or on older kernels
+name by name.
+"""
 
 import errno
 import os
@@ -12,18 +14,18 @@ _NO_CALL = (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG, errno.EAGAIN)  # EPER
 
 
 def is_plain(path: bytes) -> bool:
-    """Tell whether a path is names and single slashes only. It then leads downwards, and there is no other way to write it."""
+    """Tell whether a path consists of names and single slashes only. Such a path leads downwards and has only one spelling."""
     return b"\0" not in path and NOT_NAMES.isdisjoint(path.split(b"/"))
 
 
 def directory_beneath(root_fd: int, path: bytes) -> int:
-    """Open the directory at a plain *path*; no symlink is followed in any part of it.
+    """Open the directory at a plain *path* and follow no symlink in any part of it.
 
     Returns:
         An O_PATH descriptor, which the caller closes.
 
     Raises:
-        OSError: ENOTDIR where a part is a symlink or no directory: that is what it has become for somebody who names it.
+        OSError: ENOTDIR if a part is a symlink or not a directory.
     """
     try:
         return syscalls.openat2(root_fd, path, _HOW)

@@ -1,4 +1,4 @@
-"""Waiting until directories and file systems are on the disk, and finding out who else has a file open."""
+"""Wait until directories and file systems are on disk, and find out whether anybody else has a file open."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ _F_SETLEASE = 1024  # fcntl(2)
 
 
 def sync_directory(path: str, dir_fd: int | None = None) -> None:
-    """Wait until the names of new files in a directory would survive a loss of power. See fsync(2)."""
+    """Wait until the names of new files in a directory would survive a power failure. See fsync(2)."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(fd)
@@ -27,15 +27,15 @@ def sync_mount(mountpoint: str) -> None:
 
 
 def is_open_elsewhere(fd: int) -> bool:
-    """Tell by a write lease whether a file is open or mapped through any other open than this one.
+    """Tell by a write lease whether a file is open or mapped through any other open file description.
 
-    Whoever opens the file in that instant has SIGIO sent to this process: ignore that signal.
+    If a process opens the file during the check, the kernel sends SIGIO to this process, which must ignore that signal.
 
     Args:
-        fd: open for writing, too.
+        fd: a descriptor that is open for writing.
 
     Returns:
-        True also where the file system knows no leases.
+        True also if the file system does not support leases.
     """
     try:
         fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_WRLCK)

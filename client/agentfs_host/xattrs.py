@@ -39,7 +39,7 @@ def read_all(where: bytes | int, *, follow: bool) -> dict[bytes, bytes]:
 
 
 def copy_permitted(source_fd: int, target_fd: int) -> None:
-    """Give a file the extended attributes of another, as far as that is permitted; what else it has goes."""
+    """Copy the extended attributes of one file to another, as far as permitted, and remove all others from the target."""
     try:
         wanted, present = names(source_fd, follow=True), names(target_fd, follow=True)
     except OSError:

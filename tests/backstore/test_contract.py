@@ -13,7 +13,7 @@ import pytest
 from agentfs_host import copying
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.backstore.memfd import MemoryBackstore
-from agentfsd.errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Backstore, ContentFile
 
 KIB = 1 << 10

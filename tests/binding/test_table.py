@@ -207,7 +207,7 @@ def test_an_orphan_that_never_asked_is_listed(table: Bindings, children: list[Ch
     os.kill(orphan, signal.SIGKILL)
 
 
-def test_the_brood_of_a_process_is_bound_and_itself_is_not(table: Bindings, children: list[Child]) -> None:
+def test_descendants_of_a_process_are_bound_and_itself_is_not(table: Bindings, children: list[Child]) -> None:
     child = Child(FORKS)
     children.append(child)
     table.bind_children(child.pid, "one")

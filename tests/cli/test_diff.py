@@ -19,7 +19,7 @@ from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import diff_views, patch_colours
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 PLAIN = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")

@@ -31,7 +31,7 @@ from agentfs_host import mount_table
 from agentfsd.cli.commands import cmd_top
 from agentfsd.cli.main import main
 from agentfsd.control import status_text
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import ABSENT, FileAttributes, Put
 from agentfsd.lower.host_lower import HostLower
@@ -219,7 +219,7 @@ def test_top_never_shows_more_than_the_screen_holds(width: int, height: int) -> 
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().rstrip("\n").splitlines()
     assert len(lines) <= height
-    assert lines[-1].startswith("q ends this")
+    assert lines[-1].startswith("q quits")
     for needed in ("operation ", "branch ", "command ", "op-0 ", "agent-0 ", "cc1 "):
         assert any(needed in row for row in lines), needed
     assert sum(row.startswith("+") for row in lines) == 3

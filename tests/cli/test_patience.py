@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agentfsd.cli.connect import daemon_start
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.process.readiness import Readiness
 from agentfsd.state.state_directory import StateDirectory
 

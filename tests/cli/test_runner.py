@@ -84,7 +84,7 @@ def test_a_refused_binding_leaves_the_command_unstarted(tmp_path: Path) -> None:
 def test_missing_working_directory_is_one_sentence() -> None:
     done = outcome(
         """
-        from agentfsd.errors import Refusal
+        from agentfsd.domain_errors import Refusal
         try:
             run(["true"], cwd="/no/such/dir")
         except Refusal as exc:

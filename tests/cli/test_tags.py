@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from tests.mounted import Mounted
 from tests.overlays import Opened
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentfs_files.archive.view import ArchiveEntry, ArchiveView
+from agentfs_files.archive.archive_view import ArchiveEntry, ArchiveView
 from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.in_memory import InMemoryFilesystem

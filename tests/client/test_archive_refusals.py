@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_files.archive.archive_view import ArchiveView
 from agentfs_files.archive.unpack import Archive
-from agentfs_files.archive.view import ArchiveView
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.host_import import check_case
 from agentfs_files.backends.in_memory import InMemoryFilesystem

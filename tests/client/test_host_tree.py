@@ -9,8 +9,8 @@ import pytest
 from agentfs_host import syscalls, xattrs
 from agentfs_host.beneath import Beneath
 from agentfs_host.descent import Descent, opened
-from agentfs_host.removal import remove_tree
 from agentfs_host.syscalls import EXCHANGE, NOREPLACE, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, OpenHow
+from agentfs_host.tree_removal import remove_tree
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [

@@ -96,22 +96,22 @@ def root(lower: Path, opened: Opened) -> Iterator[Conversation]:
 
 
 WRONG: dict[str, tuple[str, wire.Request]] = {
-    "missing": ("ENOENT", wire.FileStat(path="missing")),
-    "below-file": ("ENOTDIR", wire.FileStat(path="file/x")),
-    "no-branch": ("no-such-branch or snapshot", wire.FileStat(branch="nowhere")),
-    "absolute": ("bad-path", wire.FileStat(path="/etc")),
-    "zero-byte": ("bad-path", wire.FileStat(raw_path=b"a\0b")),
-    "above": ("path-escape", wire.FileStat(path="../x")),
-    "above-by-name": ("path-escape", wire.FileStat(path="sub/../../x")),
-    "long-name": ("ENAMETOOLONG", wire.FileStat(path="x" * 256)),
-    "long-path": ("ENAMETOOLONG", wire.FileStat(path="x/" * 3000)),
-    "link-out": ("path-escape", wire.FileStat(path="out")),
+    "missing": ("ENOENT", wire.StatFile(path="missing")),
+    "below-file": ("ENOTDIR", wire.StatFile(path="file/x")),
+    "no-branch": ("no-such-branch or snapshot", wire.StatFile(branch="nowhere")),
+    "absolute": ("bad-path", wire.StatFile(path="/etc")),
+    "zero-byte": ("bad-path", wire.StatFile(raw_path=b"a\0b")),
+    "above": ("path-escape", wire.StatFile(path="../x")),
+    "above-by-name": ("path-escape", wire.StatFile(path="sub/../../x")),
+    "long-name": ("ENAMETOOLONG", wire.StatFile(path="x" * 256)),
+    "long-path": ("ENAMETOOLONG", wire.StatFile(path="x/" * 3000)),
+    "link-out": ("path-escape", wire.StatFile(path="out")),
     "link-to-etc": ("path-escape", wire.FileOpen(path="etc")),
-    "link-above-mount": ("path-escape", wire.FileStat(path="above/passwd")),
-    "loop": ("ELOOP", wire.FileStat(path="loop")),
-    "dangling": ("ENOENT", wire.FileStat(path="dangling")),
+    "link-above-mount": ("path-escape", wire.StatFile(path="above/passwd")),
+    "loop": ("ELOOP", wire.StatFile(path="loop")),
+    "dangling": ("ENOENT", wire.StatFile(path="dangling")),
     "file-as-directory": ("ENOTDIR", wire.FileDelete(path="file/")),
-    "link-as-directory": ("ENOTDIR", wire.FileStat(path="link/.")),
+    "link-as-directory": ("ENOTDIR", wire.StatFile(path="link/.")),
     "list-file": ("ENOTDIR", wire.FileList(path="file")),
     "open-directory": ("EISDIR", wire.FileOpen(path="sub")),
     "open-fifo": ("not-a-file", wire.FileOpen(path="pipe")),
@@ -166,7 +166,7 @@ def test_symlinks_lead_anywhere_beneath_the_root(root: Conversation, lower: Path
     assert root.read("link") == b"content"
     assert root.read("back/inner") == b"inner"
     assert root.read("back/../file") == b"content"
-    assert root.ask(wire.FileStat(path="etc", follow=False), wire.FileReply).file.kind == "symlink"
+    assert root.ask(wire.StatFile(path="etc", follow=False), wire.FileReply).file.kind == "symlink"
     shown = {found.path: (found.kind, found.is_link) for found in root.ask(wire.FileList(), wire.FilesReply).files}
     assert shown["link"] == ("file", True)
     assert shown["back"] == ("directory", True)
@@ -174,7 +174,7 @@ def test_symlinks_lead_anywhere_beneath_the_root(root: Conversation, lower: Path
     assert shown["pipe"] == ("other", False)
     names = {found.path: (found.kind, found.is_link) for found in root.ask(wire.FileList(names_only=True), wire.FilesReply).files}
     assert names == {path: ("symlink", True) if is_link else (kind, False) for path, (kind, is_link) in shown.items()}
-    assert root.ask(wire.FileStat(path="link"), wire.FileReply).file.target == "sub/../file"
+    assert root.ask(wire.StatFile(path="link"), wire.FileReply).file.target == "sub/../file"
     root.write("dangling", b"through")
     assert root.read("sub/new") == b"through"
     assert (lower / "dangling").is_symlink()
@@ -281,7 +281,7 @@ def test_overwriting_keeps_owner_mode_and_attributes(root: Conversation, lower: 
     os.chown(lower / "file", USER, GROUP)
     (lower / "file").chmod(0o4751)
     os.setxattr(lower / "file", "user.note", b"kept")
-    was = root.ask(wire.FileStat(path="file"), wire.FileReply).file
+    was = root.ask(wire.StatFile(path="file"), wire.FileReply).file
     now = root.write("file", b"new")
     assert (now.uid, now.gid, now.ino) == (USER, GROUP, was.ino)
     assert stat.S_IMODE(now.mode) == 0o4751  # root keeps it, as on any file system
@@ -305,10 +305,10 @@ def test_a_bound_process_keeps_to_its_branch(root: Conversation, opened: Opened)
     staged = root.ask(wire.FileCreate(path="f", branch="other"), wire.FileOpened).handle
     root.bindings.bind(os.getpid(), opened.overlay.refs.branch("mine").id)
     assert root.read("f") == b"mine"
-    assert root.ask(wire.FileStat(path="f", branch="mine-1"), wire.FileReply).file.size == 4
+    assert root.ask(wire.StatFile(path="f", branch="mine-1"), wire.FileReply).file.size == 4
     for ref in ("main", "other", "other-1"):
         for kind in (
-            wire.FileStat,
+            wire.StatFile,
             wire.FileList,
             wire.FileOpen,
             wire.FileCreate,
@@ -421,8 +421,8 @@ def test_a_user_may_do_what_permissions_allow(user: Conversation, lower: Path) -
         os.chown(lower / name, uid, gid)
         (lower / name).chmod(mode)
     assert user.refused(wire.FileOpen(path="secret")) == "EACCES"
-    assert user.refused(wire.FileStat(path="closed/x")) == "EACCES"
-    assert user.refused(wire.FileStat(path="closed/../file")) == "EACCES"
+    assert user.refused(wire.StatFile(path="closed/x")) == "EACCES"
+    assert user.refused(wire.StatFile(path="closed/../file")) == "EACCES"
     assert user.refused(wire.FileCreate(path="new")) == "EACCES"
     assert user.refused(wire.FileMkdir(path="new")) == "EACCES"
     assert user.refused(wire.FileCreate(path="sub/inner")) == "EACCES"
@@ -460,7 +460,7 @@ def test_a_file_lends_no_group_to_who_is_not_in_it(user: Conversation, lower: Pa
 def test_a_stranger_may_do_nothing(opened: Opened) -> None:
     mine = Conversation(opened, USER, GROUP)
     mine.peer = Peer(Caller(os.getpid(), USER + 1, GROUP))
-    assert mine.refused(wire.FileStat()) == "not-owner"
+    assert mine.refused(wire.StatFile()) == "not-owner"
     mine.close()
 
 

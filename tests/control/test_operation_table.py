@@ -7,7 +7,7 @@ from agentfsd.control import audit_notes
 from agentfsd.control.authorization import Claim
 from agentfsd.control.operation_table import OPERATIONS
 from agentfsd.control.peer import Peer
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.types import Caller
 from tests.overlays import Opened
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentfsd.core import copyup, data, directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
 from tests.overlays import Opened
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentfsd.core import copyup, data, tree_diff
 from agentfsd.core.tree import Inode
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.types import PathChange
 from tests.overlays import Opened
 

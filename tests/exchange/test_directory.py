@@ -7,8 +7,8 @@ import pytest
 
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.equal_trees import make_equal
-from agentfs_host.removal import remove_tree
-from agentfsd.errors import Refusal
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
 from tests.exchange.trees import copy_tree, unlike
 

@@ -14,7 +14,7 @@ import pytest
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.equal_trees import make_equal
 from agentfs_files.trees.tree_source import Chunks, TreeEntry
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
 from agentfsd.exchange.record import ENTRIES, ChangedPaths, Recorder

@@ -13,7 +13,7 @@ import pytest
 from agentfs_files.archive.pack import write_archive
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.equal_trees import make_equal
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.unarchive import opened_archive
 from tests.compare import describe
 from tests.exchange.trees import unlike

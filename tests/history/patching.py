@@ -12,7 +12,7 @@ from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode, join
 from agentfsd.history import compare, patch
-from agentfsd.history.compare import FilePatch
+from agentfsd.history.compare import PairPatch
 from agentfsd.history.paths import parse
 from agentfsd.types import PathChange
 from tests.overlays import OWNER, Opened
@@ -110,7 +110,7 @@ def compared(
     *paths: bytes,
     stat_only: bool = False,
     context_lines: int = 3,
-) -> list[FilePatch]:
+) -> list[PairPatch]:
     """What leads from the lower to main."""
     old, new = opened.overlay.trees.side(None), opened.overlay.trees.side("main")
     if changes is None:
@@ -122,7 +122,7 @@ def compared(
     return outcome.patches
 
 
-def text_of(found: list[FilePatch]) -> bytes:
+def text_of(found: list[PairPatch]) -> bytes:
     return b"".join(file.patch for file in found)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from agentfsd.core import directory_entries, inode_attributes, tree_diff
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.history.merge import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.history.replay import run

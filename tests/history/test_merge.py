@@ -9,7 +9,7 @@ import pytest
 
 from agentfsd.core import directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.history.merge import Rules
 from tests.history.replay import Repository, replay, run
 from tests.overlays import Opened

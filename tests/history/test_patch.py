@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentfsd.core import directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import among, parse
 from agentfsd.types import PathChange

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import syscalls
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.lower.host_lower import HostLower
@@ -594,7 +594,7 @@ import os, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 from pathlib import Path
 import pytest
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from tests.lower.test_writer import Workspace, attributes, put, DIRECTORY
 from agentfsd.lower.commit_plan import *
 workspace = Workspace(Path(sys.argv[1]))

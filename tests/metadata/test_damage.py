@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import clean_copy, database, inspection, page_checksums
 from agentfsd.metadata.operation_journal import OperationJournal, read_chain, read_header
 from agentfsd.metadata.row_store import Store

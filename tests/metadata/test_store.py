@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import row_store, schema
 from agentfsd.metadata.row_store import Store
 

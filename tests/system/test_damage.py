@@ -29,7 +29,7 @@ from agentfsd.cli.checkup.offline_fsck import Wanted, check_state
 from agentfsd.cli.command_base import Failure
 from agentfsd.core import content_checksums, data
 from agentfsd.core.overlay import Overlay
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import checksum_rows
 from agentfsd.metadata.row_store import Store

@@ -1,4 +1,4 @@
-"""What this machine offers to agentfsd, found by trying it; each finding says what its absence costs and what mends it.
+"""Finds out by trial what this machine offers to agentfsd. Each finding says what its absence costs and what mends it.
 
 It must never rely on version numbers where a trial is possible, and it leaves nothing behind.
 """
@@ -20,6 +20,8 @@ import msgspec
 
 from agentfs_client import interpose
 from agentfs_host import copying, syncing
+from agentfsd.backstore.backstore_kind import BackstoreKind
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT
 from agentfsd.cli.checkup import remedies
 from agentfsd.cli.sandbox import confinement, namespace_trial
 from agentfsd.fuse.native.fuse_protocol import OLDEST_MINOR
@@ -43,19 +45,28 @@ _NAMESPACE_SETTINGS = (  # name, the value that forbids, one that permits
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One capability. ``needed``: without it nothing can be mounted."""
+    """One capability of the machine.
+
+    Attributes:
+        name: A short name.
+        found: The machine has it.
+        detail: What the trial showed.
+        cost: What its absence costs.
+        remedy: A command or setting that mends its absence; "" if there is none.
+        needed: Without it, nothing can be mounted.
+    """
 
     name: str
     found: bool
     detail: str
-    cost: str  # what its absence costs
-    remedy: str  # a command or setting; "" when there is none
+    cost: str
+    remedy: str
     needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FuseOffer:
-    """What the kernel's FUSE_INIT request said."""
+    """What the kernel's FUSE_INIT request offered."""
 
     version: str
     passthrough: bool
@@ -80,7 +91,7 @@ def survey(state_parent: str) -> list[Finding]:
         _allow_other(),
         _reflink(state_parent),
         _backstore(state_parent),
-        _ramdisk(),
+        *(_needs_root(kind) for kind in BACKSTORES.values() if kind.needs_root),
         _forwarding(state_parent),
         _library(),
         _git(),
@@ -133,22 +144,22 @@ def _kernel_has_fuse() -> bool:
 
 
 def _mount_right() -> Finding:
-    """An ordinary user mounts by a program that is root for a moment, which takes all that is asked for here."""
+    """Check whether this process can mount. An ordinary user needs fusermount3 to be setuid root."""
     path = shutil.which("fusermount3")
     cost = "nobody without CAP_SYS_ADMIN can mount"
     if path is None:
         return Finding("fusermount3", has_sys_admin(), "not installed" + _NOT_NEEDED * has_sys_admin(), cost,
                        remedies.install("fusermount3"), not has_sys_admin())  # fmt: skip
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    version_line = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     reason, remedy = _fusermount_obstacle(path)
-    detail = f"{path} {said.rpartition(' ')[2]}{f', {reason}' if reason else ''}"
+    detail = f"{path} {version_line.rpartition(' ')[2]}{f', {reason}' if reason else ''}"
     if has_sys_admin():
         return Finding("fusermount3", True, detail + _NOT_NEEDED * bool(reason), cost, "")
     return Finding("fusermount3", not reason, detail, cost, remedy, True)
 
 
 def _fusermount_obstacle(path: str) -> tuple[str, str]:
-    """Why it gets no privilege, and what mends that; "" for both when it does."""
+    """Say why fusermount3 does not become root, and what mends that; "" for both if it does."""
     if not os.stat(path).st_mode & stat.S_ISUID:
         return "not setuid root", remedies.as_root(f"chmod u+s {path}")
     if _status("NoNewPrivs") == "1":
@@ -163,10 +174,10 @@ def _fusermount_obstacle(path: str) -> tuple[str, str]:
 
 
 def _mount_table() -> Finding:
-    found = os.path.lexists(_MTAB)
-    detail = f"{_MTAB} is there" if found else f"{_MTAB} is missing" + _NOT_NEEDED * has_sys_admin()
+    exists = os.path.lexists(_MTAB)
+    detail = f"{_MTAB} is there" if exists else f"{_MTAB} is missing" + _NOT_NEEDED * has_sys_admin()
     return Finding(
-        "mount table", found or has_sys_admin(), detail,
+        "mount table", exists or has_sys_admin(), detail,
         "an ordinary user cannot unmount: fusermount3 looks there", remedies.as_root(f"ln -s ../proc/self/mounts {_MTAB}"),
     )  # fmt: skip
 
@@ -185,14 +196,14 @@ def _protocol(offer: FuseOffer | None) -> Finding:
     if offer is None:
         return Finding(
             "fuse protocol", False, "could not be asked (needs /dev/fuse and a private mount namespace)",
-            "its fast paths cannot be foretold; mounting may still work", "",
+            "it is unknown which fast paths there are; mounting may still work", "",
         )  # fmt: skip
     detail = f"{offer.version}, zero-message open {'offered' if offer.no_open else 'not offered'}"
     return Finding("fuse protocol", True, detail, "", "")
 
 
 def _session(offer: FuseOffer | None) -> Finding:
-    """What `--session auto` and `run --io auto` will take."""
+    """Say what `--session auto` and `run --io auto` will choose."""
     if offer is None:
         return Finding("session", False, "native is tried first, pyfuse3 where that fails", "", "")
     minor = int(offer.version.partition(".")[2])
@@ -227,7 +238,7 @@ def _namespaces() -> Finding:
 
 
 def _remedy_for_namespaces() -> str:
-    """What forbids user namespaces, where the kernel says so; else it is a container's filter of system calls, if anything."""
+    """Return the settings that permit user namespaces; if no setting forbids them, a container's system call filter may."""
     wrong = []
     for key, bad, good in _NAMESPACE_SETTINGS:
         try:
@@ -278,20 +289,21 @@ def _reflink(parent: str) -> Finding:
 
 
 def _backstore(parent: str) -> Finding:
-    """What `cap.backstore` of a mount will be."""
+    """Say what the capability `cap.backstore` of a mount will be."""
     how = "none" if copying.reflink_error(_existing(parent)) else "reflink"
-    return Finding("backstore", True, f"hostfs(native-snapshots={how}) in {parent}", "", "")
+    return Finding("backstore", True, f"{DEFAULT.name}(native-snapshots={how}) in {parent}", "", "")
 
 
-def _ramdisk() -> Finding:
+def _needs_root(kind: BackstoreKind) -> Finding:
+    stand_in = BACKSTORES[kind.stand_in].help
     return Finding(
-        "ramdisk", has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
-        "--backstore ramdisk keeps contents in the daemon's memory, which goes when that is killed", remedies.gain_sys_admin(),
+        kind.name, has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
+        f"--backstore {kind.name} keeps contents in {stand_in}, which goes when that is killed", remedies.gain_sys_admin(),
     )  # fmt: skip
 
 
 def _forwarding(parent: str) -> Finding:
-    """cap.fd_forwarding of a mount whose state is kept there, once it is switched on."""
+    """Say what the capability `cap.fd_forwarding` of a mount will be once forwarding is on."""
     reason = _giving_error(_existing(parent))
     return Finding(
         "fd forwarding",
@@ -315,11 +327,11 @@ def _giving_error(directory: str) -> str:
 
 
 def _library() -> Finding:
-    found = interpose.library() is not None
-    detail = "there" if found else "this installation was made without a C compiler"
+    exists = interpose.library() is not None
+    detail = "there" if exists else "this installation was made without a C compiler"
     again = remedies.pip("--force-reinstall --no-deps --no-binary agentfsd agentfsd")
     cost = "'run --interpose' is refused (agentfs_client.open gives Python programs the same)"
-    return Finding("preloaded library", found, detail, cost, f"{remedies.install('compiler')} && {again}")
+    return Finding("preloaded library", exists, detail, cost, f"{remedies.install('compiler')} && {again}")
 
 
 def _git() -> Finding:
@@ -372,7 +384,7 @@ def _status(field: str) -> str:
 
 
 def _fuse_offer() -> FuseOffer | None:
-    """Mounts in a private namespace of a child process and reads the kernel's first request; gone with the child."""
+    """Mount in a private namespace of a child process and read the kernel's first request. The mount ends with the child."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

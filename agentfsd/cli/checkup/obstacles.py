@@ -1,4 +1,4 @@
-"""What is in the way of mounting here today, though the machine could: no room, no right to the state directory, dead mounts.
+"""Finds what prevents mounting at present on a machine that could: a full disk, an unwritable state directory, dead mounts.
 
 It must never wait for a mount, nor leave anything behind.
 """
@@ -18,15 +18,15 @@ from agentfsd.cli.checkup import remedies
 from agentfsd.cli.checkup.capabilities import Finding
 from agentfsd.control import status_text
 from agentfsd.daemon import state_contents
-from agentfsd.errors import NO_ROOM
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.state import state_directory
 
-_PATIENCE_S = 2.0  # with a daemon that is asked how it is
+_PATIENCE_S = 2.0  # the limit for a daemon's answer
 _ELSEWHERE = "agentfsd mount --state DIR, on a disk that can be written"
 
 
 def survey(state_parent: str) -> list[Finding]:
-    """*state_parent*: where state directories are made unless somebody says otherwise."""
+    """Return the findings. *state_parent*: the directory in which state directories are created by default."""
     return [_state(state_parent), _dead_mounts(), _damage(state_parent)]
 
 
@@ -43,16 +43,16 @@ def _state(parent: str) -> Finding:
         if exc.errno in NO_ROOM:
             return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
         return Finding("state directory", False, f"{there}: {exc.strerror}", cost, _gain_right(there, exc.errno), True)
-    found = os.statvfs(there)
-    if free_space.is_full(found):
+    space = os.statvfs(there)
+    if free_space.is_full(space):
         return Finding("state directory", False, f"no room is left in {there}", cost, _make_room(there), True)
     return Finding(
-        "state directory", True, f"{status_text.size(free_space.free_bytes(found))} are free in {there}", cost, "", True
+        "state directory", True, f"{status_text.size(free_space.free_bytes(space))} are free in {there}", cost, "", True
     )
 
 
 def _make_room(path: str) -> str:
-    """What takes it is somebody's to judge; the command shows where it is."""
+    """Return a command that shows what fills the disk; the user must choose what to remove."""
     mounted = mount_table.mount_of(os.path.realpath(path))
     place = shlex.quote(mounted.mountpoint if mounted is not None else path)
     return f"remove what is not needed (du -xh -d 3 {place} | sort -h | tail shows what is large), or {_ELSEWHERE}"
@@ -66,7 +66,7 @@ def _gain_right(path: str, code: int | None) -> str:
 
 
 def _dead_mounts() -> Finding:
-    """Those that a killed daemon has left to us."""
+    """Find the mounts whose daemon was killed."""
     ours = [mounted for mounted in mount_table.mount_table() if mounted.fstype == mount_table.FSTYPE]
     dead = [mounted.mountpoint for mounted in ours if mount_table.is_dead(mounted)]
     shown = " ".join(shlex.quote(path) for path in dead)
@@ -82,46 +82,46 @@ def _dead_mounts() -> Finding:
 
 
 def _damage(parent: str) -> Finding:
-    """Of what is kept there, and by daemons that live."""
+    """Find damage in the state directories, also in those of live daemons."""
     live = _live_states()
     there = {entry.path for entry in os.scandir(parent) if entry.is_dir()} if os.path.isdir(parent) else set()
-    found, remedies_of = [], []
+    problems, commands = [], []
     for path in sorted(live | there):
-        said = _said_of(state_directory.StateDirectory(path), is_live=path in live)
-        if said:
-            found.append(f"{path}: {said}")
-            remedies_of.append(f"agentfsd fsck --state {shlex.quote(path)}")
+        problem = _said_of(state_directory.StateDirectory(path), is_live=path in live)
+        if problem:
+            problems.append(f"{path}: {problem}")
+            commands.append(f"agentfsd fsck --state {shlex.quote(path)}")
     cost = "files are lost or older than they were, or contents are kept that no name leads to"
-    remedy = "; ".join(remedies_of) + (" (unmount first)" if any(path in live for path in there) and remedies_of else "")
-    return Finding("damage", not found, "; ".join(found) or "none", cost, remedy)
+    remedy = "; ".join(commands) + (" (unmount first)" if any(path in live for path in there) and commands else "")
+    return Finding("damage", not problems, "; ".join(problems) or "none", cost, remedy)
 
 
 def _live_states() -> set[str]:
     try:
         return {record.state for record in registry.live_daemons()}
-    except PermissionError:  # where daemons are noted is somebody else's
+    except PermissionError:  # the registry of daemons belongs to another user
         return set()
 
 
 def _said_of(state: state_directory.StateDirectory, *, is_live: bool) -> str:
-    """What is wrong, "" for nothing. What a daemon is using is not looked into: it is asked."""
-    said = []
+    """Say what is wrong with a state, "" for nothing. A live daemon is asked; its files are not read."""
+    problems = []
     try:
         if is_live:
             return ", ".join(_told_by_daemon(state))
         inspected = state_contents.inspect(state)
         lost = state_contents.count_lost(state, inspected)
-        said += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
+        problems += [*inspected.damage, *([f"{lost} content{'' if lost == 1 else 's'} of files lost"] if lost else [])]
         place = os.path.join(state.objects, SET_ASIDE)
         aside = len(os.listdir(place)) if os.path.isdir(place) else 0
-        said += [f"{aside} contents were set aside"] if aside else []
+        problems += [f"{aside} contents were set aside"] if aside else []
     except OSError as exc:
-        said.append(exc.strerror or str(exc))
-    return ", ".join(said)
+        problems.append(exc.strerror or str(exc))
+    return ", ".join(problems)
 
 
 def _told_by_daemon(state: state_directory.StateDirectory) -> list[str]:
-    """Nothing when it does not answer soon."""
+    """Ask the daemon for damage; return nothing if it does not answer soon."""
     record = state.last_record()
     try:
         with ControlClient.connect(record.socket if record is not None else state.socket, _PATIENCE_S) as daemon:

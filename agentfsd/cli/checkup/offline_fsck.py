@@ -1,4 +1,4 @@
-"""fsck of a state directory that is not mounted: looks before it opens anything, and repairs what it is told to."""
+"""Checks and repairs a state directory that is not mounted. It inspects the files before it opens the database."""
 
 import logging
 import os
@@ -24,38 +24,51 @@ Say = Callable[[str], object]
 
 
 class Wanted:
-    """What the options say."""
+    """The options of `fsck --state`."""
 
     def __init__(self, *, repair: bool, from_copy: bool, scrub: bool, discard: bool) -> None:
         self.repair, self.from_copy, self.scrub, self.discard = repair or from_copy, from_copy, scrub, discard
 
 
 def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tell, note: Say) -> list[str]:
-    """Problems that are left; *note* is called with what else there is to say."""
-    place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
+    """Check a state directory, and repair it if *wanted* says so.
+
+    Args:
+        state: The state directory.
+        wanted: The options.
+        tell: Called with (done, total, what) as the work goes on.
+        note: Called with each sentence for the user that names no problem.
+
+    Returns:
+        A sentence about each problem that is left.
+
+    Raises:
+        Failure: It is no state directory, or cannot be repaired as wanted.
+    """
+    place = state.on_volume(ramdisk.KIND.name) if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
     if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
     with state_directory.locked(state):
-        found = state_contents.inspect(place)
-        if found.damage and not wanted.repair:
+        findings = state_contents.inspect(place)
+        if findings.damage and not wanted.repair:
             note(_what_can_be_done(path))
-            return found.damage
-        if inspection.is_blank(path) and not found.damage and not wanted.from_copy:
+            return findings.damage
+        if inspection.is_blank(path) and not findings.damage and not wanted.from_copy:
             note("nothing was ever kept in it")
             return []
         if wanted.repair:
-            _prepare(path, wanted, found, note)
-        return _check(place, _lower_of(state, path, found), wanted, tell, note)
+            _prepare(path, wanted, findings, note)
+        return _check(place, _lower_of(state, path, findings), wanted, tell, note)
 
 
 def _what_can_be_done(path: str) -> str:
-    """What loses less comes first."""
-    said = "nothing was changed; what comes after that was not checked"
+    """Say which options can repair the state; the one that loses less comes first."""
+    advice = "nothing was changed; what comes after that was not checked"
     if not _why_unusable(path):
-        said += ". --repair goes on with what is there, and keeps the rest"
-        return said + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
-    return f"{said}. --repair cannot go on with it; {_going_back(path)}"
+        advice += ". --repair goes on with what is there, and keeps the rest"
+        return advice + ("; " + _going_back(path) if clean_copy.made_at(path) is not None else "")
+    return f"{advice}. --repair cannot go on with it; {_going_back(path)}"
 
 
 def _going_back(path: str) -> str:
@@ -69,9 +82,9 @@ def _when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
-    """What is there is kept, before anything is changed."""
-    if not wanted.from_copy and not found.damage:
+def _prepare(path: str, wanted: Wanted, findings: Findings, note: Say) -> None:
+    """Keep a copy of the damaged metadata, then go back to the clean copy if that is wanted."""
+    if not wanted.from_copy and not findings.damage:
         return
     if wanted.from_copy:
         copy = inspection.inspect(path + clean_copy.COPY) if clean_copy.made_at(path) is not None else None
@@ -81,7 +94,7 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
     elif why := _why_unusable(path):
         raise Failure(f"{path} cannot be used as it is: {why}", f"nothing was changed; {_going_back(path)}")
     note(f"the metadata as it was is kept in {clean_copy.keep_damaged(path)}")
-    for sentence in found.damage:
+    for sentence in findings.damage:
         note(sentence)
     if wanted.from_copy:
         note(_what_goes(path))
@@ -89,36 +102,36 @@ def _prepare(path: str, wanted: Wanted, found: Findings, note: Say) -> None:
 
 
 def _why_unusable(path: str) -> str:
-    """Why SQLite itself cannot go on with what is there, "" when it can."""
+    """Say why SQLite cannot use the database, or "" if it can."""
     if inspection.is_blank(path):
         return "it is empty" if os.path.exists(path) else "it is missing"
     try:
-        said = check_rows.read_first_problem(path)
+        problem = check_rows.read_first_problem(path)
     except sqlite3.DatabaseError as exc:
-        said = str(exc)
-    return "" if said == "ok" else inspection.plain(said)
+        problem = str(exc)
+    return "" if problem == "ok" else inspection.plain(problem)
 
 
 def _what_goes(path: str) -> str:
-    """What the copy lacks, as far as the damaged database can still be read."""
+    """Say what the copy lacks, as far as the damaged database can still be read."""
     at = clean_copy.made_at(path)
     assert at is not None
-    said = f"the state is that of {_when(at)}: what was changed since is not in it"
+    sentence = f"the state is that of {_when(at)}: what was changed since is not in it"
     try:
         now, then = _names(path), _names(path + clean_copy.COPY)
     except sqlite3.DatabaseError:
-        return f"{said}; which branches and snapshots were made since cannot be read any more"
+        return f"{sentence}; which branches and snapshots were made since cannot be read any more"
     gone = [escape.printable(now[key]) for key in now if key not in then]
-    return f"{said}, nor are {', '.join(gone)}" if gone else said
+    return f"{sentence}, nor are {', '.join(gone)}" if gone else sentence
 
 
 def _names(path: str) -> dict[tuple[str, str], str]:
-    """What branches and snapshots are called, each with its kind, by kind and id."""
+    """Map (kind, id) of each branch and snapshot to its kind and name."""
     return {(kind, ref_id): f"{kind} {name}" for (kind, ref_id), name in check_rows.read_ref_names(path).items()}
 
 
-def _lower_of(state: state_directory.StateDirectory, path: str, found: Findings) -> str:
-    lower = found.lower or inspection.inspect(path).lower
+def _lower_of(state: state_directory.StateDirectory, path: str, findings: Findings) -> str:
+    lower = findings.lower or inspection.inspect(path).lower
     record = state.last_record()
     if not lower and record is not None:
         lower = record.lower
@@ -128,7 +141,7 @@ def _lower_of(state: state_directory.StateDirectory, path: str, found: Findings)
 def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wanted, tell: Tell, note: Say) -> list[str]:
     lower, backstore = HostLower(lower_path), HostBackstore(place.objects)
     store = Store.open(place.metadata, lower_path, mends=wanted.repair)
-    logging.getLogger("agentfsd").addHandler(logging.NullHandler())  # what would be logged is told by note()
+    logging.getLogger("agentfsd").addHandler(logging.NullHandler())  # note() tells the user what the log would say
     try:
         before = len(backstore.aside())
         overlay = Overlay(store, lower, backstore)
@@ -157,7 +170,7 @@ def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wante
 
 
 def _take_back(overlay: Overlay, note: Say) -> None:
-    """What was set aside, and a row refers to, is that file's content again."""
+    """Put contents that were set aside back to the files whose rows refer to them."""
     back = {number for number in overlay.recovered.lost if overlay.backstore.take_back(number)}
     overlay.recovered.lost -= back
     if back:

@@ -1,6 +1,6 @@
-"""The command that mends what is missing, as this machine's distribution and this user have to type it.
+"""The commands that install or permit what is missing, for this machine's distribution and this user.
 
-It must never run one. It imports nothing but the standard library: it is also asked where nothing else is installed.
+It never runs them. It imports only the standard library, because it must work where nothing else is installed.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ OS_RELEASE = "/etc/os-release"
 _CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
 
 _INSTALL = {"debian": "apt-get install -y", "fedora": "dnf install -y", "arch": "pacman -S --needed --noconfirm"}
-_PACKAGES = {  # what is wanted: its packages, by family
+_PACKAGES = {  # for each need, its packages by family
     "fusermount3": {"debian": "fuse3", "fedora": "fuse3", "arch": "fuse3"},
     "pyfuse3": {
         "debian": "libfuse3-dev pkg-config gcc libc6-dev python3-dev",
@@ -25,7 +25,7 @@ _PACKAGES = {  # what is wanted: its packages, by family
 
 
 def family() -> str:
-    """debian, fedora or arch, also for what derives from them; "" for any other."""
+    """Return the distribution's family: debian, fedora, arch, or "" for any other."""
     fields = {}
     try:
         with open(OS_RELEASE) as file:
@@ -39,14 +39,14 @@ def family() -> str:
 
 
 def install(*wanted: str) -> str:
-    """The command that installs the packages of all *wanted*; elsewhere Debian's names, to look for one's own by."""
+    """Return the command that installs packages; for unknown distributions, a sentence with Debian's names of them."""
     here = family()
     packages = " ".join(dict.fromkeys(" ".join(_PACKAGES[name][here or "debian"] for name in wanted).split()))
     return as_root(f"{_INSTALL[here]} {packages}") if here else f"install what Debian calls {packages}"
 
 
 def pip(what: str) -> str:
-    """The command that installs a Python package where agentfsd is."""
+    """Return the command that installs a Python package into agentfsd's environment."""
     has_pip = importlib.util.find_spec("pip") is not None
     return f"{shlex.quote(sys.executable)} -m pip install {what}" if has_pip else f"pip install {what}"
 
@@ -56,7 +56,7 @@ def as_root(command: str) -> str:
 
 
 def in_container() -> bool:
-    """As far as container engines leave a mark."""
+    """Say whether this is a container, as far as container engines leave a mark."""
     return any(os.path.exists(mark) for mark in _CONTAINER_MARKS)
 
 

@@ -1,4 +1,4 @@
-"""audit: who changed what, and when."""
+"""The command `audit`, which shows the audit trail."""
 
 import datetime
 import sys
@@ -11,7 +11,7 @@ from agentfs_client import wire
 from agentfsd.cli.command_base import Failure, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 from agentfsd.core.policy_settings import parse_age
-from agentfsd.errors import invalid
+from agentfsd.domain_errors import invalid
 
 if TYPE_CHECKING:
     pass
@@ -24,37 +24,42 @@ _MOST_ENTRIES = 10_000
 @click.argument("branch", required=False)
 @mount_option
 @click.option(
-    "--since", metavar="AGE", help="Not older than this: 90 (seconds), 15m, 1h, 2d; or than a time: 9:30, '2026-11-21 09:30'."
+    "--since",
+    metavar="AGE",
+    help="Only entries since then: an age (90 seconds, 15m, 1h, 2d) or a time (9:30, '2026-11-21 09:30').",
 )
-@click.option("--until", metavar="AGE", help="Not newer than this, likewise.")
-@click.option("--pid", type=click.IntRange(min=1), help="Of that process.")
-@click.option("--path", "pattern", metavar="GLOB", help="Of paths that match; a pattern without a slash is about base names.")
+@click.option("--until", metavar="AGE", help="Only entries until then: an age or a time.")
+@click.option("--pid", type=click.IntRange(min=1), help="Only changes by this process.")
+@click.option("--path", "pattern", metavar="GLOB", help="Only paths that match; a pattern without a slash matches base names.")
 @click.option(
     "--op",
     "kind",
     metavar="KIND",
-    help="Of one kind: created, modified, deleted, renamed, attributes, snapshot, merge, bound, policy, refused, ...",
+    help="Only one kind: created, modified, deleted, renamed, attributes, snapshot, merge, bound, policy, refused, ...",
 )
 @click.option("-n", "--limit", type=click.IntRange(1, _MOST_ENTRIES), default=1000, show_default=True,
-              help="At most the last so many.")  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on; Ctrl-C ends this.")
+              help="Show at most this many entries, the newest.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Then show new entries as they come, until Ctrl-C.")
 @json_option
 def audit(
     branch: str | None, named: str | None, since: str | None, until: str | None, pid: int | None, pattern: str | None,
     kind: str | None, limit: int, follow: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Who changed what, in one branch or in all: when, which user and process, what, where.
+    """Show who changed what, and when.
 
-    Entries are kept with the state, up to 16 MiB (`agentfsd policy set audit.max_bytes 64M`, `audit.enabled no`), across
-    restarts. Where some are missing (after `kill -9` of the daemon the last second, with a full disk), a line says so. A file
-    that is written all the time is one entry a second for each process. Requests that change no branch are there too: policy,
-    interpose, prune, gc, unmount, and refused for what somebody may not ask for.
+    Each line names the time, the user, the process, the kind of change, the branch and the path. Without BRANCH, it covers all
+    branches. It also shows requests that change no branch: policy, interpose, prune, gc, unmount, and refused requests.
 
-    It does not see who reads, nor what reaches the daemon late or from nobody: what is written through a mapping or past the
-    daemon (--io passthrough, forwarded descriptors) is one entry when it ends, for whoever opened the file; what others change
-    in the directory below is none. A command names itself as it likes; a process of which nothing can be found out has no number.
+    The daemon keeps the entries with the state, across restarts, up to 16 MiB: `agentfsd policy set audit.max_bytes 64M`
+    changes the limit, `audit.enabled no` ends the trail. If entries are missing, a line says so: after `kill -9` of the daemon
+    the last second, or entries for which the disk had no room. A file that a process writes all the time gets one entry a
+    second.
 
-    --json is one document; with --follow one object on a line.
+    The trail does not show reads, nor changes that others make in the real directory. Writes through a mapping, or past the
+    daemon (--io passthrough, forwarded descriptors), become one entry when they end, for the process that opened the file.
+    Processes choose their own command names. A process that the daemon cannot identify is shown without a number.
+
+    --json prints one document; with --follow, one object on each line.
 
     \b
     Example:
@@ -67,30 +72,34 @@ def audit(
     with client(named) as daemon:
 
         def ask(after: int, most: int) -> list[wire.AuditEntry]:
-            found = daemon.audit(
+            reply = daemon.audit(
                 branch, since_ns=since_ns, until_ns=until_ns, pid=pid or 0, path=pattern or "", kind=kind or "", after=after,
                 limit=most,
             )  # fmt: skip
-            if not found.enabled:
+            if not reply.enabled:
                 raise Failure("no audit trail is written", "`agentfsd policy set audit.enabled yes` begins one")
-            return found.entries
+            return reply.entries
 
-        found = ask(0, limit)
+        entries = ask(0, limit)
         if as_json and not follow:
-            printing.as_json([plain(entry) for entry in found])
+            printing.as_json([plain(entry) for entry in entries])
             return
-        _show(found, as_json)
-        last = found[-1].id if found else 0
+        _show(entries, as_json)
+        last = entries[-1].id if entries else 0
         while follow:
             sys.stdout.flush()
             time.sleep(_FOLLOW_EVERY_S)
-            found = ask(last, _MOST_ENTRIES if last else limit)
-            _show(found, as_json)
-            last = found[-1].id if found else last
+            entries = ask(last, _MOST_ENTRIES if last else limit)
+            _show(entries, as_json)
+            last = entries[-1].id if entries else last
 
 
 def _moment_ns(words: str | None) -> int:
-    """An age, a time of today or a date, as what the clock showed then; 0 for none. Refusal."""
+    """Return the time that an age, a time of today or a date means, in nanoseconds since the epoch; 0 for none.
+
+    Raises:
+        Refusal: It is none of these.
+    """
     if not words:
         return 0
     if ":" not in words and "-" not in words:
@@ -115,7 +124,7 @@ def _show(entries: list[wire.AuditEntry], as_json: bool) -> None:
 
 
 def _line(entry: wire.AuditEntry) -> str:
-    from agentfsd.telemetry.audit_database import KILLED, LOST, UNREADABLE  # here, or every command would load SQLite
+    from agentfsd.telemetry.audit_database import KILLED, LOST, UNREADABLE  # imported here, or every command would load SQLite
 
     if entry.kind == LOST:
         gaps = {KILLED: "the daemon was killed: its last second may be missing", UNREADABLE: "what was older could not be read"}

@@ -1,8 +1,9 @@
-"""backstore status: where contents are kept."""
+"""The command `backstore`, which shows where contents are kept."""
 
 import click
 
 from agentfs_client import wire
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 from agentfsd.control import status_text
@@ -10,7 +11,7 @@ from agentfsd.control import status_text
 
 @click.group(cls=Group)
 def backstore() -> None:
-    """Where the contents of changed files are kept.
+    """Show where the contents of changed files are kept.
 
     \b
     Example:
@@ -22,9 +23,9 @@ def backstore() -> None:
 @mount_option
 @json_option
 def status(named: str | None, as_json: bool) -> None:
-    """What kind of backstore a mount has, what it holds, and how much room is left.
+    """Show the kind of the backstore, its contents and its free space.
 
-    Blocks that files share (reflinks) count for each of them.
+    Blocks that files share (reflinks) are counted for each file.
 
     \b
     Example:
@@ -32,28 +33,29 @@ def status(named: str | None, as_json: bool) -> None:
       agentfsd backstore status --json -m ~/work
     """
     with client(named) as daemon:
-        found = daemon.backstore_status()
+        reply = daemon.backstore_status()
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(reply))
     else:
-        printing.table(["backstore", "what it is"], _rows(found))
+        printing.table(["backstore", "what it is"], _rows(reply))
 
 
-def _rows(found: wire.BackstoreReply) -> list[tuple[str, str]]:
+def _rows(reply: wire.BackstoreReply) -> list[tuple[str, str]]:
     rows = [
-        ("kind", found.kind),
-        ("place", found.place),
-        ("file system", found.filesystem),
-        ("native snapshots", found.native_snapshots),
-        ("contents", _amount(found.objects, found.size_bytes)),
-        ("spilled to disk", _amount(found.spilled_objects, found.spilled_bytes)),
-        ("to be freed", _amount(found.garbage_objects, found.garbage_bytes)),
-        ("reserve", status_text.size(found.reserve_bytes)),
-        ("free", f"{status_text.size(found.free_bytes)} of {status_text.size(found.total_bytes)}"),
+        ("kind", reply.kind),
+        ("place", reply.place),
+        ("file system", reply.filesystem),
+        ("native snapshots", reply.native_snapshots),
+        ("contents", _amount(reply.objects, reply.size_bytes)),
+        ("spilled to disk", _amount(reply.spilled_objects, reply.spilled_bytes)),
+        ("to be freed", _amount(reply.garbage_objects, reply.garbage_bytes)),
+        ("reserve", status_text.size(reply.reserve_bytes)),
+        ("free", f"{status_text.size(reply.free_bytes)} of {status_text.size(reply.total_bytes)}"),
     ]
-    if found.why:
-        rows.insert(1, ("why", found.why))
-    return [row for row in rows if row[0] != "spilled to disk" or found.kind == "memory"]
+    if reply.why:
+        rows.insert(1, ("why", reply.why))
+    spills = reply.kind in BACKSTORES and BACKSTORES[reply.kind].spills
+    return [row for row in rows if row[0] != "spilled to disk" or spills]
 
 
 def _amount(files: int, size_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""bind, unbind and bindings: put running processes into branches."""
+"""The commands `bind`, `unbind` and `bindings`, which put running processes into branches."""
 
 import click
 
@@ -12,7 +12,9 @@ from agentfsd.cli.output import printing
 @click.argument("branch", shell_complete=shell_completion.branches)
 @mount_option
 def bind(pid: int, branch: str, named: str | None) -> None:
-    """Show a branch to a running process, and to its children from now on.
+    """Bind a running process to a branch.
+
+    The process PID, and the children that it starts from now on, see BRANCH.
 
     \b
     Example:
@@ -27,7 +29,7 @@ def bind(pid: int, branch: str, named: str | None) -> None:
 @click.argument("pid", type=int)
 @mount_option
 def unbind(pid: int, named: str | None) -> None:
-    """Take a binding away: the process sees main again.
+    """Remove a process's binding: it sees main again.
 
     \b
     Example:
@@ -35,26 +37,28 @@ def unbind(pid: int, named: str | None) -> None:
     """
     with client(named) as daemon:
         daemon.unbind(pid)
-    printing.say(f"process {pid} is bound no more")
+    printing.say(f"process {pid} is no longer bound")
 
 
 @click.command()
 @mount_option
 @json_option
 def bindings(named: str | None, as_json: bool) -> None:
-    """List the processes that are in a branch, also by inheritance.
+    """List the processes that are in a branch.
+
+    The list includes processes that have inherited the branch from their parent.
 
     \b
     Example:
       agentfsd bindings
     """
     with client(named) as daemon:
-        found = daemon.bindings()
+        bound = daemon.bindings()
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(bound))
         return
     rows = [
         (str(b.pid), b.branch, "itself" if b.explicit else "inherited", printing.when(b.since_ns), printing.printable(b.command))
-        for b in found
+        for b in bound
     ]
     printing.table(("pid", "branch", "bound", "since", "command"), rows)

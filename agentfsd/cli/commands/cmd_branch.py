@@ -1,4 +1,4 @@
-"""branch: make, list, rename and delete branches."""
+"""The command `branch`, which creates, lists, renames and deletes branches."""
 
 import click
 
@@ -10,7 +10,7 @@ from agentfsd.cli.output import printing
 
 @click.group(cls=Group)
 def branch() -> None:
-    """Make, list and remove branches.
+    """Create, list, rename and delete branches.
 
     \b
     Example:
@@ -19,11 +19,13 @@ def branch() -> None:
     """
 
 
-def _show(found: list[wire.Branch], as_json: bool) -> None:
+def _show(branches: list[wire.Branch], as_json: bool) -> None:
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(branches))
         return
-    rows = [(b.name, str(b.changed), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id) for b in found]
+    rows = [
+        (b.name, str(b.changed), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id) for b in branches
+    ]
     printing.table(("branch", "changes", "processes", "from", "created", "id"), rows)
 
 
@@ -34,11 +36,13 @@ def _show(found: list[wire.Branch], as_json: bool) -> None:
     "source",
     metavar="REF",
     shell_complete=shell_completion.refs,
-    help="A branch or snapshot to start from; else main as it is now.",
+    help="The branch or snapshot to start from; by default main.",
 )
 @mount_option
 def create(name: str, source: str | None, named: str | None) -> None:
-    """Make a branch. Instant, whatever the size.
+    """Create a branch.
+
+    This takes no time, however large the workspace is.
 
     \b
     Example:
@@ -69,18 +73,20 @@ def list_(named: str | None, as_json: bool) -> None:
 @mount_option
 @json_option
 def show(ref: str | None, named: str | None, as_json: bool) -> None:
-    """Show one branch; without REF the one you are in.
+    """Show one branch.
+
+    Without REF, it shows the branch that you are in.
 
     \b
     Example:
       agentfsd branch show fix-1
     """
     with client(named) as daemon:
-        found = daemon.show_branch(ref)
+        info = daemon.show_branch(ref)
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(info))
     else:
-        _show([found], False)
+        _show([info], False)
 
 
 @branch.command()
@@ -88,7 +94,9 @@ def show(ref: str | None, named: str | None, as_json: bool) -> None:
 @click.argument("new_name")
 @mount_option
 def rename(ref: str, new_name: str, named: str | None) -> None:
-    """Give a branch another name; processes in it stay in it.
+    """Give a branch another name.
+
+    Processes in the branch stay in it.
 
     \b
     Example:
@@ -96,14 +104,16 @@ def rename(ref: str, new_name: str, named: str | None) -> None:
     """
     with client(named) as daemon:
         daemon.rename_branch(ref, new_name)
-    printing.say(f"branch {ref} is {new_name} now")
+    printing.say(f"branch {ref} is now {new_name}")
 
 
 @branch.command()
 @click.argument("ref", shell_complete=shell_completion.branches)
 @mount_option
 def delete(ref: str, named: str | None) -> None:
-    """Remove a branch that holds no changes (see discard for one that does).
+    """Delete a branch that holds no changes.
+
+    `agentfsd discard` deletes a branch with its changes.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""completion: print the script by which a shell completes the commands."""
+"""The command `completion`, which prints the script for completion in a shell."""
 
 import click
 
@@ -9,7 +9,9 @@ from agentfsd.cli.shell_completion import SCRIPTS, script
 @click.command()
 @click.argument("shell", type=click.Choice(sorted(SCRIPTS)))
 def completion(shell: str) -> None:
-    """Print the script that completes commands, branches and snapshots in SHELL. Packages have it installed already.
+    """Print the completion script for a shell.
+
+    With it, SHELL completes commands, branches, snapshots and mounts. Packages install the script.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""doctor: what this machine can do, and what mends what it cannot."""
+"""The command `doctor`, which checks what this machine can do."""
 
 import os
 
@@ -14,7 +14,10 @@ from agentfsd.state import state_directory
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """What this machine can do, what each missing thing costs, and the command that mends it.
+    """Check what this machine can do.
+
+    For each thing that is missing, it says what does not work without it, and which command mends it. The exit code is 1 if
+    nothing can be mounted.
 
     \b
     Example:
@@ -22,7 +25,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """
     from agentfsd.cli.checkup import (
         capabilities,
-        obstacles,  # here, or every Tab would wait for them
+        obstacles,  # imported here, or each completion with Tab would wait for them
     )
 
     states = os.path.dirname(state_directory.default_state("/").path)

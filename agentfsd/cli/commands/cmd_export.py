@@ -1,5 +1,7 @@
-"""export: a branch or snapshot as a directory, a ZIP archive or git commits. The client does all of it, with the caller's own
-rights."""
+"""The command `export`, which writes a branch or snapshot as a directory, a ZIP archive or git commits.
+
+The command does all of it itself, not the daemon, so that it has the caller's own rights.
+"""
 
 import errno
 import os
@@ -19,7 +21,7 @@ from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
 from agentfsd.cli.transfer.command_refs import fixed, interruptible, resolve, snapshot_path
 from agentfsd.cli.transfer.lost_attributes import report_lost
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange.place import new_directory, new_file
 
 
@@ -27,23 +29,29 @@ from agentfsd.exchange.place import new_directory, new_file
 @click.argument(
     "arguments", nargs=-1, metavar="[REF TARGET | --git REPO [REF...]]", shell_complete=shell_completion.refs_or_files
 )
-@click.option("--git", "repository", metavar="REPO", help="To git: a bare repository (made when missing), or any URL.")
-@click.option("--push", "url", metavar="URL", help="With --git PATH: then push to that remote as well.")
-@click.option("--full", is_flag=True, help="With --git: look at every file, not only at what a snapshot changed.")
-@click.option("--force", is_flag=True, help="Replace what is there: TARGET, or branches of REPO with other commits.")
+@click.option(
+    "--git",
+    "repository",
+    metavar="REPO",
+    help="Export to git: the path of a bare repository (created if it is missing), or a URL.",
+)
+@click.option("--push", "url", metavar="URL", help="With --git PATH: also push to this remote.")
+@click.option("--full", is_flag=True, help="With --git: read every file, not only those that a snapshot changed.")
+@click.option("--force", is_flag=True, help="Replace TARGET, or branches of REPO that hold other commits.")
 @mount_option
 def export(
     arguments: tuple[str, ...], repository: str | None, url: str | None, full: bool, force: bool, named: str | None
 ) -> None:
-    """Write a branch or snapshot as a directory, as a ZIP, or as git history.
+    """Write a branch or snapshot to a directory, a ZIP or git.
 
-    TARGET is a new or empty directory, or a file that ends in .zip. Modes, owners, times, extended attributes, links and holes
-    are kept, in a ZIP beside what every reader of ZIPs knows. A branch is exported as it is at the beginning.
+    TARGET is a new or empty directory, or a file that ends in .zip. The export keeps modes, owners, times, extended attributes,
+    links and holes; a ZIP has them in fields of our own, which other programs ignore. A branch is exported as it is at the
+    beginning.
 
-    With --git each snapshot becomes a commit with its author, time and tag; the branches become git's branches, and each
-    snapshot's name a tag. Without REF all of them. What is in REPO already is not written again. What git cannot hold goes
-    into refs/notes/agentfs beside; directories named .git are left out. Files that changed in the lower since an earlier
-    export are found with --full.
+    With --git, each snapshot becomes a commit with its author, time and tag. Branches become git branches, and names of
+    snapshots become git tags. Without REF, all branches and snapshots are exported. Commits that REPO already has are not
+    written again. Attributes that git cannot hold go into refs/notes/agentfs. Directories named .git are left out. Use --full
+    if files changed in the real directory since an earlier export.
 
     \b
     Example:
@@ -65,20 +73,20 @@ def export(
 
 
 def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, force: bool) -> None:
-    found = resolve(daemon, ref)
+    state = resolve(daemon, ref)
     is_archive = target.lower().endswith(".zip")
     if not is_archive:
         _check_target(mount, target)
-    with progress(f"exporting {found.name}") as step, fixed(mount, found) as snapshot:
+    with progress(f"exporting {state.name}") as step, fixed(mount, state) as snapshot:
         path = snapshot_path(mount, snapshot.name)
         with Directory(path) as source:
             write = _write_archive if is_archive else _write_directory
             report_lost(write(source, target, force, step, count(path) if is_shown() else 0))
-    printing.say(f"{found.name} exported to {target}")
+    printing.say(f"{state.name} exported to {target}")
 
 
 def _write_archive(source: TreeSource, target: str, force: bool, step: Step, total: int) -> list[str]:
-    from agentfs_files.archive.pack import write_archive  # what loads slowly is loaded by those who need it
+    from agentfs_files.archive.pack import write_archive  # imported here, as it loads slowly
 
     with new_file(target, replace=force) as file:
         write_archive(source, file, step, total)
@@ -91,7 +99,7 @@ def _write_directory(source: TreeSource, target: str, force: bool, step: Step, t
 
 
 def _check_target(mount: locate.Mount, target: str) -> None:
-    """What the overlay rests upon must not be moved away."""
+    """Refuse a target that holds the mount, the lower or the state, as the export moves an old target away."""
     resolved = os.path.realpath(target)
     state = mount.record.state if mount.record is not None else ""
     for path, what in ((mount.mountpoint, "the mount"), (mount.lower, "the lower"), (state, "the state directory")):

@@ -1,4 +1,4 @@
-"""fsck: check that everything stored is sound, and repair it when told to."""
+"""The command `fsck`, which checks that everything stored is sound, and repairs it on request."""
 
 import os
 
@@ -12,21 +12,21 @@ from agentfsd.state import state_directory
 @click.command()
 @mount_option
 @click.option("--state", metavar="DIR", help="Check a state directory that is not mounted.")
-@click.option("--scrub", is_flag=True, help="Read the contents of snapshots, too, and compare them with their checksums.")
-@click.option("--repair", is_flag=True, help="Go on with what is there (with --state). Nothing is thrown away.")
-@click.option("--from-copy", is_flag=True, help="Go back to the metadata of the last clean start (with --state).")
-@click.option("--discard", is_flag=True, help="Remove contents that were set aside (with --state).")
+@click.option("--scrub", is_flag=True, help="Also read the contents of snapshots and compare them with their checksums.")
+@click.option("--repair", is_flag=True, help="Repair the state with what can be read (with --state). Nothing is deleted.")
+@click.option("--from-copy", is_flag=True, help="Put the metadata back to the last clean start (with --state).")
+@click.option("--discard", is_flag=True, help="Delete the contents that were set aside (with --state).")
 @json_option
 @click.pass_context
 def fsck(
     ctx: click.Context, named: str | None, state: str | None, scrub: bool, repair: bool, from_copy: bool, discard: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Check that everything stored is sound. Repairs nothing unless told to.
+    """Check that everything stored is sound.
 
-    A state directory that is not mounted is first put in order as a mount would do it: what a kill left half-done goes. A damaged
-    one is left as it is. --repair goes on with what can be read. It keeps the damaged metadata in STATE/damaged-TIME, and sets
-    contents aside that no name leads to.
+    It repairs nothing unless you ask for it. A state directory that is not mounted is first recovered as a mount would do it:
+    work that a kill left half done is removed. A damaged state is left as it is. --repair keeps whatever can be read. It moves
+    the damaged metadata to STATE/damaged-TIME, and sets aside contents that belong to no file.
 
     \b
     Example:
@@ -36,7 +36,7 @@ def fsck(
       agentfsd fsck --state ~/.local/state/agentfsd/project-0123456789ab --repair
     """
     if state is not None:
-        from agentfsd.cli.checkup.offline_fsck import Wanted, check_state  # most of what there is: else every Tab would wait
+        from agentfsd.cli.checkup.offline_fsck import Wanted, check_state  # imported here, as it loads most of the daemon
 
         wanted = Wanted(repair=repair, from_copy=from_copy, scrub=scrub, discard=discard)
         with progress_bar.of_steps() as tell:

@@ -1,4 +1,7 @@
-"""import: a directory, a ZIP archive or git commits as branches. The client does all of it, with the caller's own rights."""
+"""The command `import`, which makes branches of a directory, a ZIP archive or git commits.
+
+The command does all of it itself, not the daemon, so that it has the caller's own rights.
+"""
 
 import os
 
@@ -21,7 +24,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """Bytes, or with K, M, G, T."""
+    """Parse a number of bytes, with K, M, G or T as units."""
     number = value.rstrip("KMGTkmgt")
     unit = value[len(number) :].upper()
     if not number.isdecimal() or unit not in _UNITS:
@@ -31,26 +34,28 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 @click.command("import")
 @click.argument("arguments", nargs=-1, metavar="[SOURCE | --git REPO [REF]]", shell_complete=shell_completion.files)
-@click.option("-b", "--branch", metavar="BRANCH", help="The branch to make. With --git and without: all branches.")
-@click.option("--git", "repository", metavar="REPO", help="From git: a path or any URL; REF is a branch, tag or commit.")
+@click.option("-b", "--branch", metavar="BRANCH", help="The branch to make. With --git, by default all branches are imported.")
+@click.option("--git", "repository", metavar="REPO", help="Import from git: a path or a URL; REF is a branch, tag or commit.")
 @click.option(
     "--from",
     "base",
     metavar="REF",
     shell_complete=shell_completion.refs,
-    help="What the branch starts from; else main as it is now.",
+    help="The branch or snapshot from which the new branch starts; by default main.",
 )
-@click.option("--max-size", callback=_size, default="16G", show_default=True, help="How much a ZIP may take.")
+@click.option("--max-size", callback=_size, default="16G", show_default=True, help="The most that a ZIP may hold, unpacked.")
 @mount_option
 def import_(
     arguments: tuple[str, ...], branch: str | None, repository: str | None, base: str | None, max_size: int, named: str | None
 ) -> None:
-    """Make a branch whose content is that of a directory, a ZIP, or a commit.
+    """Make a branch of a directory, a ZIP or a git commit.
 
-    Only what differs from what the branch starts from is stored. A ZIP is checked as a whole before anything is written.
+    The branch stores only files that differ from the state it starts from. A ZIP is checked as a whole before anything is
+    written.
 
-    With --git and without REF and BRANCH every branch comes with its history: each commit that was a snapshot is one again.
-    Names that are taken get a number; what came earlier does not come again. From other commits, .git is left alone.
+    With --git, without REF and BRANCH, every git branch is imported with its history: each commit that was made of a snapshot
+    becomes a snapshot again. A name that is taken gets a number. Commits of earlier imports are skipped. The branch keeps its
+    own .git.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""interpose: whether programs get real descriptors of the files of a mount, and how."""
+"""The command `interpose`, which decides whether and how programs get real descriptors of a mount's files."""
 
 import click
 
@@ -11,11 +11,11 @@ from agentfsd.handoff.forwarding_settings import SETTINGS
 
 @click.group(cls=Group)
 def interpose() -> None:
-    """Give programs real descriptors of the files of a mount.
+    """Give programs real descriptors of a mount's files.
 
-    What a program reads and writes with one does not pass through the daemon.
-    `agentfsd run --interpose` gives them to any program, `agentfs_client.open` to one in Python. Off until somebody says so:
-    what holds one reads and writes the branch's content without being asked again.
+    A program with a real descriptor reads and writes past the daemon. `agentfsd run --interpose` gives such descriptors to any
+    program, `agentfs_client.open` to Python programs. This is off by default, because a process that holds a descriptor can
+    read and write the branch's content without any further check.
 
     \b
     Example:
@@ -28,31 +28,33 @@ def interpose() -> None:
 @mount_option
 @json_option
 def get(named: str | None, as_json: bool) -> None:
-    """Every setting with its value, and whether descriptors can be given out here.
+    """Show the settings, and whether descriptors are possible.
 
     \b
     Example:
       agentfsd interpose get --json
     """
     with client(named) as daemon:
-        found = daemon.interpose()
+        reply = daemon.interpose()
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(reply))
         return
-    printing.table(("setting", "value"), sorted(found.settings.items()))
+    printing.table(("setting", "value"), sorted(reply.settings.items()))
     printing.say()
-    printing.say(_summary(found))
+    printing.say(_summary(reply))
 
 
-def _summary(found: wire.InterposeReply) -> str:
-    if not found.possible:
-        return f"nothing is given out: {found.why}"
-    if found.settings.get("enabled") != "on":
+def _summary(reply: wire.InterposeReply) -> str:
+    if not reply.possible:
+        return f"nothing is given out: {reply.why}"
+    if reply.settings.get("enabled") != "on":
         return "nothing is given out; `agentfsd interpose set enabled=on` changes that"
-    return f"descriptors are given out, at present of {printing.plural(found.open, 'file')}"
+    return f"descriptors are given out, at present of {printing.plural(reply.open, 'file')}"
 
 
-_SET_HELP = f"""Change settings, from now on and for good. NAME VALUE does as well for a single one.
+_SET_HELP = f"""Change settings.
+
+They take effect at once and are kept with the overlay. For a single setting, NAME VALUE works as well.
 
 {describe_settings(SETTINGS.values())}
 
@@ -74,10 +76,10 @@ def set_(settings: tuple[str, ...], named: str | None) -> None:
             if name not in known:
                 raise click.UsageError(f"there is no setting named {name!r}; there are {', '.join(known)}")
         for name, value in wanted:
-            found = daemon.set_interpose(name, value)
-            printing.say(f"{name} is {found.settings[name] or 'empty'} now")
-    if not found.possible:
-        printing.note(f"nothing is given out here all the same: {found.why}")
+            reply = daemon.set_interpose(name, value)
+            printing.say(f"{name} is {reply.settings[name] or 'empty'} now")
+    if not reply.possible:
+        printing.note(f"nothing is given out here all the same: {reply.why}")
 
 
 def _pairs(settings: tuple[str, ...]) -> list[tuple[str, str]]:

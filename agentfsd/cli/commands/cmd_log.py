@@ -1,4 +1,4 @@
-"""log: the history of all branches, or of one."""
+"""The command `log`, which draws the history of all branches, or of one."""
 
 import click
 
@@ -14,7 +14,9 @@ from agentfsd.control import status_text
 @mount_option
 @json_option
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
-    """The history: every snapshot and branch as a graph, newest first; with REF, what led to that.
+    """Show the history of branches and snapshots as a graph.
+
+    The newest state comes first. With REF, it shows only the snapshots that led to REF.
 
     \b
     Example:
@@ -28,23 +30,23 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
         printing.as_json(plain(snapshots))
         return
     known = {snapshot.id for snapshot in snapshots}
-    shown = [found for found in branches if found.name == ref or (ref is None and (found.changed or found.last in known))]
+    shown = [branch for branch in branches if branch.name == ref or (ref is None and (branch.changed or branch.last in known))]
     for line in history_graph.draw(_nodes(snapshots, shown)):
         printing.say(line)
 
 
-def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
-    """Newest first, each before its parents; a branch's state now stands at the top of its history."""
-    newest_branches = sorted(branches, key=lambda found: found.id, reverse=True)
-    nodes = [history_graph.GraphNode(found.id, [found.last], _branch_text(found), "o") for found in newest_branches]
-    waiting = {found.id: found for found in snapshots}
+def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
+    """Order the states for the graph: the newest first, each before its parents, each branch above its snapshots."""
+    newest_branches = sorted(branches, key=lambda branch: branch.id, reverse=True)
+    nodes = [history_graph.GraphNode(branch.id, [branch.last], _branch_text(branch), "o") for branch in newest_branches]
+    waiting = {snapshot.id: snapshot for snapshot in snapshots}
     children: dict[str, int] = {}
-    for found in snapshots:
-        for parent in _parents(found):
+    for snapshot in snapshots:
+        for parent in _parents(snapshot):
             children[parent] = children.get(parent, 0) + 1
     while waiting:
-        free = [found for found in waiting.values() if not children.get(found.id)] or list(waiting.values())
-        newest = max(free, key=lambda found: found.created_ns)
+        free = [snapshot for snapshot in waiting.values() if not children.get(snapshot.id)] or list(waiting.values())
+        newest = max(free, key=lambda snapshot: snapshot.created_ns)
         del waiting[newest.id]
         for parent in _parents(newest):
             children[parent] = children.get(parent, 0) - 1
@@ -52,19 +54,21 @@ def _nodes(snapshots: list[wire.Snapshot], branches: list[wire.Branch]) -> list[
     return nodes
 
 
-def _parents(found: wire.Snapshot) -> list[str]:
-    """The one before it, and those that were merged; each once."""
-    return list(dict.fromkeys((found.parent, *found.merged)))
+def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
+    """Return the ids of the previous snapshot and of the merged ones, each once."""
+    return list(dict.fromkeys((snapshot.parent, *snapshot.merged)))
 
 
-def _branch_text(found: wire.Branch) -> str:
-    return f"branch {found.name}: {printing.plural(found.changed, 'change')} since {found.base or 'the lower'}"
+def _branch_text(branch: wire.Branch) -> str:
+    return f"branch {branch.name}: {printing.plural(branch.changed, 'change')} since {branch.base or 'the lower'}"
 
 
-def _snapshot_text(found: wire.Snapshot) -> str:
-    by = f" by {found.author} ({found.author_pid})" if found.author else ""
-    tag = f" [{printing.printable(found.tag)}]" if found.tag else ""
+def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:
+    by = f" by {snapshot.author} ({snapshot.author_pid})" if snapshot.author else ""
+    tag = f" [{printing.printable(snapshot.tag)}]" if snapshot.tag else ""
     amount = (
-        f"{printing.plural(found.file_count, 'file')}, {status_text.size(found.bytes_changed)}" if found.file_count >= 0 else ""
+        f"{printing.plural(snapshot.file_count, 'file')}, {status_text.size(snapshot.bytes_changed)}"
+        if snapshot.file_count >= 0
+        else ""
     )
-    return f"{found.name}{tag}  {printing.when(found.created_ns)}  {amount}{printing.printable(by)}"
+    return f"{snapshot.name}{tag}  {printing.when(snapshot.created_ns)}  {amount}{printing.printable(by)}"

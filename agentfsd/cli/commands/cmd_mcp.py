@@ -1,4 +1,4 @@
-"""mcp."""
+"""The command `mcp`, which serves a branch to an MCP client."""
 
 import importlib.util
 import sys
@@ -16,35 +16,40 @@ from agentfsd.cli.output import printing
 
 @click.command()
 @click.option(
-    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Which branch; else the one you are in."
+    "-b",
+    "--branch",
+    metavar="BRANCH",
+    shell_complete=shell_completion.branches,
+    help="The branch; by default the one you are in.",
 )
-@click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
+@click.option("--new", is_flag=True, help="Make the branch; it must not exist yet.")
 @click.option(
     "--from",
     "source",
     metavar="REF",
     shell_complete=shell_completion.refs,
-    help="What a new branch starts from; else main as it is now.",
+    help="The branch or snapshot from which a new branch starts; by default main.",
 )
 @click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
 @click.option("--snapshot", "each", is_flag=True, help="Take a snapshot of the branch before each tool that changes something.")
 @mount_option
 def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each: bool, named: str | None) -> None:
-    """Serve a branch to an MCP client (Claude Code, Claude Desktop, an editor) on standard input and output.
+    """Serve a branch to an MCP client on stdin and stdout.
 
-    The tools are those of MCP's reference file system server, and snapshot, restore, diff, list_snapshots, glob and grep. Paths
-    may be absolute, beneath the mount point, or relative to it. Several of these can run at once, in one branch or several.
-    It ends when the client closes its input, or with SIGTERM.
+    Such clients are Claude Code, Claude Desktop and editors. The tools are those of MCP's reference file system server, and
+    snapshot, restore, diff, list_snapshots, glob and grep. Paths are absolute, below the mount point, or relative to it.
+    Several servers can run at once, in one branch or in several. A server ends when the client closes its input, or with
+    SIGTERM.
 
     \b
     Example:
       claude mcp add work -- agentfsd mcp -m ~/work -b fix-1
     \b
-    What a client's configuration takes (names of files and programs in full):
+    The entry in a client's configuration (give paths in full):
       {"mcpServers": {"work": {"command": "agentfsd", "args": ["mcp", "-m", "/home/me/work", "-b", "fix-1"]}}}
     """
     if importlib.util.find_spec("mcp") is None:
-        raise Failure("the package mcp is missing, which speaks the protocol", "pip install 'agentfsd[mcp]'")
+        raise Failure("the package mcp, which speaks the protocol, is missing", "pip install 'agentfsd[mcp]'")
     from agentfs_files.backends.branch import BranchFilesystem
     from agentfs_files.integrations.mcp.server import run
 
@@ -70,4 +75,4 @@ def _branch(daemon: ControlClient, branch: str | None, new: bool, source: str | 
     try:
         return daemon.show_branch(branch)
     except NotFoundError as exc:
-        raise Failure(exc.message, f"--new makes it: agentfsd mcp -b {branch} --new") from exc
+        raise Failure(exc.message, f"--new creates it: agentfsd mcp -b {branch} --new") from exc

@@ -27,6 +27,7 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
     help="lines: changes to different lines of a file come together; files: they never do; union: both, also of the same lines.",
 )  # fmt: skip
 @click.option("--markers", is_flag=True, help="Write text conflicts into the files, between markers, instead of refusing.")
+@click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
 @click.option("--all-or-nothing", is_flag=True, help="Merge no branch when one of several has a conflict.")
 @click.option(
     "--rebase", "histories", flag_value="rebase", help="Where git histories have parted, make SRC's commits again on DST's."
@@ -42,7 +43,7 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
-    markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, dry_run: bool,
+    markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
     named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch (DST, --into, or else the one you are in). One with a conflict is left out as a
@@ -64,7 +65,7 @@ def merge(
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         result = daemon.merge(
             sources, target, favor=side or favor, whole_files=whole_files, markers=markers, leave_conflicting=not all_or_nothing,
-            dry_run=dry_run, histories=histories or "merge", on_progress=on_progress,
+            dry_run=dry_run, hooks=hooks, histories=histories or "merge", on_progress=on_progress,
         )  # fmt: skip
     merge_report.show(result, f"merged {', '.join(result.merged)}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:
@@ -78,6 +79,7 @@ def merge(
 @click.option("--dry-run", is_flag=True, help="Change nothing; show what would be written, and what moved meanwhile.")
 @click.option("--merge", "merging", is_flag=True, help="Where the target changed meanwhile, merge three-way.")
 @click.option("--force", is_flag=True, help="Where the target changed meanwhile, overwrite that.")
+@click.option("--hooks", is_flag=True, help="Take along files that run on your side, such as git's hooks.")
 @click.option(
     "--as-branches", is_flag=True, help="Bring its git branches alone, as agentfsd/BRANCH/NAME; files and index stay as they are."
 )
@@ -87,13 +89,14 @@ def merge(
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, as_branches: bool, resume: bool,
-    abort: bool, named: str | None, as_json: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, as_branches: bool, hooks: bool,
+    resume: bool, abort: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch (or only PATHs of it) to the branch that it was made from; into the real directory when that is what
     it was made from.
 
-    Nothing is written when a path changed there meanwhile: such paths are listed. Into the real directory every file is
+    Nothing is written when a path changed there meanwhile, or would run something on your side (git's hooks and configuration,
+    settings of editors and agents, setuid bits): such paths are listed. Into the real directory every file is
     replaced at once, and a commit that is killed is finished by --resume or taken back by --abort.
 
     \b
@@ -113,12 +116,20 @@ def commit(
         else:
             wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
             result = daemon.commit(
-                branch, wanted, force=force, merge=merging, dry_run=dry_run, as_branches=as_branches, on_progress=on_progress
+                branch,
+                wanted,
+                force=force,
+                merge=merging,
+                dry_run=dry_run,
+                as_branches=as_branches,
+                hooks=hooks,
+                on_progress=on_progress,
             )
             said = f"committed {branch or daemon.hello.branch}"
     merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
+            merge_report.advise_executed(result)
             printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
             if any(conflict.kind == "history" for conflict in result.conflicts):
                 settled = f"agentfsd commit {branch or daemon.hello.branch}"

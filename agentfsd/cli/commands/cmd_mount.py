@@ -1,4 +1,4 @@
-"""mount: mount an overlay."""
+"""The command `mount`, which mounts an overlay."""
 
 import contextlib
 import os
@@ -7,48 +7,49 @@ import click
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT, describe
 from agentfsd.cli.connect import daemon_start
 from agentfsd.cli.connect.daemon_end import await_end
 from agentfsd.cli.output import printing
 from agentfsd.state import state_directory
-from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
+from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKind
 
 
 @click.command()
 @click.argument("lower", type=click.Path())
 @click.argument("mountpoint", type=click.Path())
-@click.option("--state", metavar="DIR", help="Where branches and snapshots are kept; by default one place for each LOWER.")
-@click.option("--backstore", type=click.Choice(["hostfs", "memory", "ramdisk"]), default="hostfs", show_default=True,
-              help="Where contents go: files in the state directory, the daemon's memory, or a tmpfs, which a daemon that is "
-              "killed leaves to the next one (root; else memory).")  # fmt: skip
+@click.option("--state", metavar="DIR", help="The directory that keeps branches and snapshots; by default each LOWER has one.")
+@click.option("--backstore", type=click.Choice(list(BACKSTORES)), default=DEFAULT.name, show_default=True,
+              help=f"Where contents are kept. {describe()}.")  # fmt: skip
 @click.option("--native-snapshots/--no-native-snapshots", default=True, show_default=True,
-              help="Share blocks (reflinks) where the file system can; else copy.")  # fmt: skip
+              help="Share blocks (reflinks) where the file system can, or always copy.")  # fmt: skip
 @click.option("--ramdisk-size", metavar="MIB", type=click.IntRange(min=16), default=1024, show_default=True,
-              help="Ramdisk backstore: what fits in it; memory is taken as it is filled.")  # fmt: skip
+              help="Ramdisk backstore: its size. It takes memory only as it fills.")  # fmt: skip
 @click.option("--memory-limit", metavar="MIB", type=click.IntRange(min=1), default=512, show_default=True,
-              help="Memory backstore: above this, contents go to disk.")  # fmt: skip
+              help="Memory backstore: beyond this total, contents go to disk.")  # fmt: skip
 @click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
-              help="Memory backstore: a larger file goes to disk.")  # fmt: skip
-@click.option("--allow-other", is_flag=True, help="Other users may enter; permissions are checked.")
+              help="Memory backstore: files larger than this go to disk.")  # fmt: skip
+@click.option("--allow-other", is_flag=True, help="Let other users enter the mount; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
-              help="Options of mount(8): ro, noexec, noatime; root may say suid,dev, too (default: nosuid,nodev).")  # fmt: skip
+              help="Options of mount(8): ro, noexec, noatime; root may give suid and dev (default: nosuid,nodev).")  # fmt: skip
 @click.option("--session", type=click.Choice(["auto", "pyfuse3", "native"]), default="auto", show_default=True,
-              help="What speaks with the kernel; auto takes native and falls back by itself.")  # fmt: skip
-@click.option("--settings", metavar="FILE", help="Lines NAME = VALUE, read at the start and at SIGHUP: the names of `policy`, "
-              "those of `interpose` after interpose., and log.level.")  # fmt: skip
+              help="What speaks with the kernel; auto tries native, then pyfuse3.")  # fmt: skip
+@click.option("--settings", metavar="FILE", help="A file of lines NAME = VALUE, read at the start and at SIGHUP: settings of "
+              "`policy`, settings of `interpose` with the prefix interpose., and log.level.")  # fmt: skip
 @click.option("--metrics", metavar="ADDRESS", default="",
               help="Serve Prometheus metrics at unix:/PATH or 127.0.0.1:PORT (needs agentfsd[metrics]).")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-              envvar="AGENTFS_LOG_FORMAT", show_envvar=True, help="Of the daemon's log, STATE/daemon.log.")  # fmt: skip
-@click.option("--foreground", is_flag=True, help="Stay, and log to the terminal or the journal.")
+              envvar="AGENTFS_LOG_FORMAT", show_envvar=True, help="Format of the daemon's log, STATE/daemon.log.")  # fmt: skip
+@click.option("--foreground", is_flag=True, help="Stay in the foreground, and log to the terminal or the journal.")
 def mount(
-    lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
+    lower: str, mountpoint: str, state: str | None, backstore: str, native_snapshots: bool, ramdisk_size: int,
     memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
     settings: str | None, metrics: str, log_format: LogFormat, foreground: bool,
 ) -> None:  # fmt: skip
-    """Mount an overlay of the directory LOWER on MOUNTPOINT. LOWER itself is never written.
+    """Mount an overlay of LOWER on MOUNTPOINT.
 
-    Returns when the mount is ready. MOUNTPOINT may be LOWER itself, or lie inside it.
+    Writes to the mount never change LOWER. The command returns when the mount is ready. MOUNTPOINT may be LOWER itself, or lie
+    inside it.
 
     \b
     Example:
@@ -76,7 +77,7 @@ def mount(
 
 
 def _end_idle_one_step(state: state_directory.StateDirectory) -> None:
-    """A one-step overlay of the same workspace that only waits for its time to be up makes way."""
+    """End the idle daemon of a one-step overlay of the same workspace, which would hold the state until its time is up."""
     record = state.last_record()
     if record is not None and record.hidden and record.alive():
         with contextlib.suppress(AgentFSError), ControlClient.connect(record.socket) as daemon:

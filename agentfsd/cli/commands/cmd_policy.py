@@ -1,4 +1,4 @@
-"""policy: show and change the settings of an overlay."""
+"""The command `policy`, which shows and changes the settings of an overlay."""
 
 import click
 
@@ -13,7 +13,8 @@ from agentfsd.core.policy_settings import SETTINGS
 def policy() -> None:
     """Show and change the settings of an overlay.
 
-    They say which snapshots are kept, which mode and access list a copied-up file gets, and what the audit trail records.
+    The settings decide which snapshots are kept, which mode and access list a copied-up file gets, and what the audit trail
+    records.
 
     \b
     Example:
@@ -24,18 +25,18 @@ def policy() -> None:
 
 
 def _show_policy(daemon: ControlClient, as_json: bool) -> None:
-    found = daemon.policy()
+    settings = daemon.policy()
     if as_json:
-        printing.as_json(found)
+        printing.as_json(settings)
     else:
-        printing.table(("setting", "value"), sorted(found.items()))
+        printing.table(("setting", "value"), sorted(settings.items()))
 
 
 @policy.command("show")
 @mount_option
 @json_option
 def show_policy(named: str | None, as_json: bool) -> None:
-    """Every setting with its value.
+    """Show every setting with its value.
 
     \b
     Example:
@@ -45,11 +46,13 @@ def show_policy(named: str | None, as_json: bool) -> None:
         _show_policy(daemon, as_json)
 
 
-_SET_HELP = f"""Change one setting; it is kept with the overlay.
+_SET_HELP = f"""Change one setting.
+
+It takes effect at once and is kept with the overlay.
 
 {describe_settings(SETTINGS.values())}
 
-A directory in which only names change keeps its mode and list.
+A directory in which only names change keeps its mode and its access list.
 
 \b
 Example:
@@ -65,5 +68,5 @@ Example:
 @mount_option
 def set_policy(name: str, value: str, named: str | None) -> None:
     with client(named) as daemon:
-        found = daemon.set_policy(name, value)
-    printing.say(f"{name} is {found[name]} now")
+        settings = daemon.set_policy(name, value)
+    printing.say(f"{name} is now {settings[name]}")

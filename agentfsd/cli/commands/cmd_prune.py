@@ -1,4 +1,4 @@
-"""prune and gc: delete snapshots, and free the space of what nothing refers to."""
+"""The commands `prune` and `gc`, which delete snapshots and free unused space."""
 
 import click
 
@@ -10,21 +10,22 @@ from agentfsd.control import status_text
 
 
 @click.command()
-@click.option("-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Only those of one branch.")
+@click.option("-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Only snapshots of this branch.")
 @click.option("--max-count", type=click.IntRange(0), help="Keep the newest N of each branch; 0: all.")
-@click.option("--max-age", metavar="AGE", help="Keep what is younger, such as 12h or 30d; 0: all.")
-@click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep those with a tag.")
-@click.option("--keep-named/--no-keep-named", default=None, help="Keep those that somebody named.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--max-age", metavar="AGE", help="Keep snapshots younger than this, such as 12h or 30d; 0: all.")
+@click.option("--keep-tagged/--no-keep-tagged", default=None, help="Keep snapshots with a tag.")
+@click.option("--keep-named/--no-keep-named", default=None, help="Keep snapshots that somebody has named.")
+@click.option("--dry-run", is_flag=True, help="Only show which snapshots would be deleted.")
 @mount_option
 @json_option
 def prune(
     branch: str | None, max_count: int | None, max_age: str | None, keep_tagged: bool | None, keep_named: bool | None,
     dry_run: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Delete snapshots that are too many or too old; what is not said here, `agentfsd policy` says.
+    """Delete snapshots that are too many or too old.
 
-    What `snapshot create --keep` took always stays.
+    For options that are not given, the settings of `agentfsd policy` hold. Snapshots that were taken with `snapshot create
+    --keep` always stay.
 
     \b
     Example:
@@ -32,20 +33,22 @@ def prune(
       agentfsd policy set retention.max_age 30d && agentfsd prune
     """
     with client(named) as daemon:
-        found = daemon.prune(
+        pruned = daemon.prune(
             branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
         )
-    show_snapshots(found, as_json)
+    show_snapshots(pruned, as_json)
     if not as_json:
-        printing.say(f"{printing.plural(len(found), 'snapshot')} {'would go' if dry_run else 'deleted'}")
+        printing.say(f"{printing.plural(len(pruned), 'snapshot')} {'would go' if dry_run else 'deleted'}")
 
 
 @click.command()
-@click.option("--forget-undo", is_flag=True, help="Also what is kept for `agentfsd undo` alone.")
+@click.option("--forget-undo", is_flag=True, help="Also free what is kept only for `agentfsd undo`.")
 @mount_option
 @json_option
 def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
-    """Free what nothing refers to any more now, rather than in the next quiet moment.
+    """Free the space of contents that nothing refers to.
+
+    The daemon does this by itself when it is idle. This command does it now.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""restore, undo and discard: go back to an earlier state of a branch."""
+"""The commands `restore`, `undo` and `discard`, which bring back an earlier state of a branch."""
 
 import click
 
@@ -12,14 +12,19 @@ from agentfsd.cli.output import printing, progress_bar
 @click.argument("ref", shell_complete=shell_completion.refs)
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=bytes))
 @click.option(
-    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Which branch; else the one you are in."
+    "-b",
+    "--branch",
+    metavar="BRANCH",
+    shell_complete=shell_completion.branches,
+    help="The branch; by default the one you are in.",
 )
 @mount_option
 def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str | None) -> None:
-    """Put a branch back to a snapshot, also for the processes inside it; or only PATHs (files, or directories with all below).
+    """Put a branch, or only PATHs, back to a snapshot.
 
-    The whole is instant. Files that are open keep the content they had; everything looked up from now on is the snapshot's.
-    `agentfsd undo` takes it back. A tag means the newest snapshot with it: of BRANCH first.
+    PATHs are files, or directories with everything below them. Restoring a whole branch takes no time. Processes inside the
+    branch see the snapshot too; only files that are open keep their content. `agentfsd undo` undoes it. A tag as REF means the
+    newest snapshot with this tag, first of BRANCH, then of any branch.
 
     \b
     Example:
@@ -30,18 +35,19 @@ def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str |
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon, progress_bar.of_daemon() as on_progress:
         wanted = [mount_finder.in_workspace(mount, path) for path in paths]
-        said = daemon.restore(ref, branch, wanted, on_progress=on_progress)
-    printing.say(said)
+        message = daemon.restore(ref, branch, wanted, on_progress=on_progress)
+    printing.say(message)
 
 
 @click.command()
-@click.option("--list", "listing", is_flag=True, help="Only show what could be undone, the last first.")
+@click.option("--list", "listing", is_flag=True, help="Only show what can be undone, the newest first.")
 @mount_option
 @json_option
 def undo(listing: bool, named: str | None, as_json: bool) -> None:
-    """Take back the last restore, merge, commit to a branch, or discard; again, the one before it.
+    """Undo the last restore, merge, commit or discard.
 
-    What a branch held until now is kept in a snapshot. A commit into the real directory is not undone by this.
+    Another `undo` undoes the one before it. The branch's state until now is kept in a snapshot. A commit into the real
+    directory cannot be undone.
 
     \b
     Example:
@@ -49,23 +55,24 @@ def undo(listing: bool, named: str | None, as_json: bool) -> None:
       agentfsd undo --list
     """
     with client(named) as daemon:
-        found = daemon.undoable() if listing else [daemon.undo()]
+        entries = daemon.undoable() if listing else [daemon.undo()]
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(entries))
     elif listing:
-        printing.table(("what", "branch", "before it"), [(deed.kind, deed.branch, deed.snapshot) for deed in found])
+        printing.table(("what", "branch", "before it"), [(entry.kind, entry.branch, entry.snapshot) for entry in entries])
     else:
-        printing.say(f"undone: {found[0].kind} of {found[0].branch}")
+        printing.say(f"undone: {entries[0].kind} of {entries[0].branch}")
 
 
 @click.command()
 @click.argument("branches", metavar="BRANCH...", nargs=-1, required=True, shell_complete=shell_completion.branches)
-@click.option("--forget", is_flag=True, help="Free its room at once: no undo.")
+@click.option("--forget", is_flag=True, help="Free the space at once; undo is then impossible.")
 @mount_option
 def discard(branches: tuple[str, ...], forget: bool, named: str | None) -> None:
-    """Throw branches away with everything they changed (main: back to the bare lower). `agentfsd undo` brings one back.
+    """Throw branches away with all their changes.
 
-    Nothing is thrown away when one of them is not there.
+    `discard main` puts main back to the real directory. `agentfsd undo` brings a branch back. If one of the branches does not
+    exist, nothing is thrown away.
 
     \b
     Example:

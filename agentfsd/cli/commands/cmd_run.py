@@ -1,4 +1,4 @@
-"""run and shell: a command in a branch, at the workspace's own path."""
+"""The commands `run` and `shell`, which start a program in a branch, at the workspace's own path."""
 
 import contextlib
 import errno
@@ -22,7 +22,8 @@ from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
+from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME
 
@@ -42,7 +43,7 @@ _branch_options = (
         "--branch",
         metavar="BRANCH",
         shell_complete=shell_completion.branches,
-        help="Which branch; else a fresh one with a made-up name.",
+        help="The branch; by default a new one with a generated name.",
     ),
     click.option("--new", is_flag=True, help="Make the branch; refuse one that exists."),
     click.option(
@@ -50,26 +51,27 @@ _branch_options = (
         "source",
         metavar="REF",
         shell_complete=shell_completion.refs,
-        help="What a new branch starts from; else main as it is now.",
+        help="The branch or snapshot from which a new branch starts; by default main.",
     ),
     click.option(
         "--io",
         type=click.Choice(["auto", "zero-message", "passthrough", "cached"]),
         default="auto",
         show_default=True,
-        help="How files get to the command, see ARCHITECTURE.md: without asking the daemon; past it; through it.",
+        help="How file data reaches the command. zero-message: the kernel opens files without asking the daemon; "
+        "passthrough: the kernel reads and writes past the daemon; cached: through the daemon.",
     ),
-    click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after."),
+    click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after the command."),
     click.option(
         "--no-namespace",
         is_flag=True,
-        help="Rely on the view by process, without a private mount namespace; sudo works for root only then.",
+        help="Use no private mount namespace: the daemon tells processes apart by their ids. sudo then works for root only.",
     ),
     click.option(
         "--interpose",
         "forwarded",
         is_flag=True,
-        help="Preload a library that gets the real descriptors of files: they are then read and written past the daemon.",
+        help="Preload a library that gets real descriptors of files: programs then read and write past the daemon.",
     ),
 )
 
@@ -90,10 +92,11 @@ def run(
     ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
     forwarded: bool, asked: Asked, named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run COMMAND in a branch: it and its children see that branch, at the workspace's own path and at its real one.
+    """Run a command in a branch.
 
-    Outside any mount, the current directory is overlaid for that command alone; it stays as it is. Signals, terminal and
-    exit code pass through. With --confine strict it changes nothing outside of the branch.
+    COMMAND and its children see the branch at the mount point and at the path of the real directory. Outside any mount, an
+    overlay of the current directory is made for this command alone; the directory itself does not change. Signals, terminal
+    and exit code pass through. With --confine strict, COMMAND cannot change anything outside of the branch.
 
     \b
     Example:
@@ -113,7 +116,9 @@ def run(
 @mount_option
 @click.pass_context
 def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) -> None:
-    """Open $SHELL in a branch. AGENTFS_BRANCH holds its name, for your prompt.
+    """Open $SHELL in a branch.
+
+    AGENTFS_BRANCH holds the branch's name, for your prompt.
 
     \b
     Example:
@@ -127,7 +132,19 @@ def _in_branch(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
     around: bool = False, forwarded: bool = False, asked: Asked | None = None,
 ) -> int:  # fmt: skip
-    """*io*: as the option has it, or "none" for no private namespace. *around*: with a snapshot before and after."""
+    """Run a command in a branch and return its exit code.
+
+    Args:
+        branch: The branch; None: a new one with a generated name.
+        new: Make the branch.
+        source: The ref from which a new branch starts.
+        io: The value of --io, or "none" for no private mount namespace.
+        named: The value of -m.
+        command: The program and its arguments.
+        around: Take a snapshot before and after.
+        forwarded: Preload the library that gets real descriptors.
+        asked: The options of confinement.
+    """
     directory = _current_directory()
     mount, daemon = converse(lambda: _find(named, directory))
     with refusals(), daemon:
@@ -142,7 +159,7 @@ def _in_branch(
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, brood=True),
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True),
             None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
         )  # fmt: skip
         if around:
@@ -155,21 +172,21 @@ def _in_branch(
 
 
 def _preloaded(daemon: ControlClient) -> dict[str, str]:
-    """The variables by which the command gets real descriptors."""
+    """Return the environment variables that make the command get real descriptors. Failure where that is impossible."""
     library = interpose.library()
     if library is None:
         raise Failure(
-            "the library for --interpose is not part of this installation",
+            "this installation lacks the library for --interpose",
             "install gcc; then scripts/install in a checkout, else pip install --force-reinstall --no-binary agentfsd agentfsd",
         )
     if not {" ", ":"}.isdisjoint(library):
         raise Failure(f"the library lies at {library}, which LD_PRELOAD cannot name", "install it where no name has a space")
-    found = daemon.interpose()
-    if not found.possible:
-        raise Failure(f"there are no real descriptors here: {found.why}", "leave out --interpose; the mount serves all files")
-    if found.settings["enabled"] != "on":
+    reply = daemon.interpose()
+    if not reply.possible:
+        raise Failure(f"there are no real descriptors here: {reply.why}", "leave out --interpose; the mount serves all files")
+    if reply.settings["enabled"] != "on":
         raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled=on")
-    return interpose.environment(os.environ, library, found.socket, int(found.settings["min_read_bytes"]))
+    return interpose.environment(os.environ, library, reply.socket, int(reply.settings["min_read_bytes"]))
 
 
 def _shown_command(command: Sequence[str]) -> str:
@@ -184,12 +201,12 @@ def _current_directory() -> str:
 
 
 def _find(named: str | None, directory: str) -> locate.Mount:
-    """The mount that was named or is around; where there is none, the current directory gets a one-step overlay."""
+    """Return the mount that is named or shows *directory*; if there is none, a one-step overlay of *directory*."""
     if named is not None or os.environ.get("AGENTFS_MOUNT"):
         return mount_finder.find(named, revive=True)
-    found = mount_finder.around(directory, registry.live_daemons(), revive=True)
-    if found is not None:
-        return found
+    mount = mount_finder.around(directory, registry.live_daemons(), revive=True)
+    if mount is not None:
+        return mount
     _check_namespace(directory, no_namespace=False)
     record = daemon_start.join_hidden(directory, state_directory.default_state(directory))
     return locate.Mount(record.mountpoint, record)
@@ -200,9 +217,9 @@ def _is_hidden(mount: locate.Mount) -> bool:
 
 
 def _targets(mount: locate.Mount, directory: str) -> list[str]:
-    """Where the command shall see its branch.
+    """Return the paths at which the command sees its branch, the one for its environment first.
 
-    At the mount point; and when it starts inside the workspace itself, there too: it must not meet the real files.
+    A command that starts inside the real directory sees the branch there too, or it would work on the real files.
     """
     if mount.covers(directory) or mount.record is None:
         return [mount.mountpoint]
@@ -224,7 +241,7 @@ def _check_namespace(shown_at: str, no_namespace: bool) -> None:
 
 def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
     if branch is None:
-        taken = {found.name for found in daemon.list_branches()}
+        taken = {each.name for each in daemon.list_branches()}
         names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
         return daemon.create_branch(next(name for name in names if name not in taken), source)
     if new:
@@ -240,9 +257,19 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
 def _views(
     mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool
 ) -> Iterator[View]:
-    """How the command may be shown its branch in a private namespace, the best first. AgentFSError, NamespaceError.
+    """Give the ways to show the command its branch in a private mount namespace, the best first.
 
-    *barred*: not in a file system of a namespace of its own, only in what is mounted already.
+    Args:
+        mount: The mount.
+        daemon: Its daemon.
+        branch: The branch.
+        targets: The paths at which the command sees the branch.
+        io: The value of --io.
+        barred: The command cannot use a mount made in another namespace, only the mount that is there already.
+
+    Raises:
+        AgentFSError: The daemon refused.
+        NamespaceError: The way that *io* names is impossible.
     """
     if not barred:
         try:
@@ -251,21 +278,21 @@ def _views(
             if io != "auto":
                 raise runner.NamespaceError(exc.message) from exc
     if io == "auto":
-        # Looked up by the child, in its own namespace, before it is bound: afterwards it may not.
+        # The child opens this path in its own namespace before it is bound: a bound process may not.
         yield View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
 
 
 def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> View:
-    """The connection of that branch, which the daemon makes for its first run."""
+    """Return a view of the branch's own mount, which the daemon makes for the branch's first run."""
     opened = daemon.open_view(branch.id, io)
     if io not in ("auto", opened.reply.io) and opened.reply.joined:
-        printing.note(f"branch {branch.name} is in use by another run, with --io {opened.reply.io}: this one shares that")
+        printing.note(f"branch {branch.name} is in use by another run with --io {opened.reply.io}; this run shares its mount")
     inside = (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR)
     return View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
 
 
 def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pid: bool) -> runner.Ended:
-    """In a private namespace where that is permitted; else by the process's binding alone, which is as right."""
+    """Run in a private namespace where the system permits it, else by the process's binding alone, which shows the same."""
     reason = ""
     try:
         for view in views:
@@ -277,7 +304,7 @@ def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pi
     except runner.NamespaceError as exc:
         reason = str(exc)
     if not may_be_seen_by_pid:
-        raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command so: {reason}")
+        raise Refusal(errno.EPERM, "no-namespace", f"the overlay cannot be shown to the command: {reason}")
     if order.plan is not None and order.plan.confinement.is_asked:
         raise profiles.impossible(reason or "it needs a mount namespace of its own")
     if reason:
@@ -290,7 +317,7 @@ def _tell_lacking(missing: Sequence[str]) -> None:
 
 
 def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:
-    """What the command changed, and what to do about it. Whatever goes wrong here, its exit code goes first."""
+    """Print what the command changed and what to do about it. An error here does not change the exit code."""
     if ended.left_behind and sys.stderr.isatty():
         printing.note(f"{printing.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
     if not wanted:
@@ -298,9 +325,9 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     try:
         found = daemon.changes(b=branch.id, own=True)
         if found.changes or found.repositories:
-            _show_changes(branch, found)
+            _show_changes(branch, found, daemon.policy().get("executed.paths", "").split())
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
-            daemon.discard(branch.id, keep=False)  # it may hold what was made and taken back
+            daemon.discard(branch.id, keep=False)  # without undo: all that it can hold are changes that were taken back
             printing.note(f"nothing changed; branch {branch.name} is gone again")
         else:
             printing.note(f"nothing changed in branch {branch.name}")
@@ -308,16 +335,23 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
         printing.fail(exc.message, exc.hint)
 
 
-def _show_changes(branch: wire.Branch, reply: wire.ChangesReply) -> None:
+def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
+    return "" if change.status == "D" else why_by_path(change.path_bytes, patterns)
+
+
+def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
     found = reply.changes
     printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
+    executed = {change.path_bytes: why for change in found if (why := _why_executed(change, patterns))}
+    for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
+        printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
     for repository in reply.repositories:
         printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
     for change in found[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
     if len(found) > printing.SHOWN_PATHS:
         click.echo(f"  ... and {len(found) - printing.SHOWN_PATHS} more", err=True)
-    since = f"{branch.base} " if branch.base else ""  # else what that had changed would be shown as well
+    since = f"{branch.base} " if branch.base else ""  # without it, the changes of the base would be shown as well
     click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
     click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)

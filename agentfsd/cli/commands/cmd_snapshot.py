@@ -1,4 +1,4 @@
-"""snapshot create, list, show, delete; and how a list of snapshots looks."""
+"""The command `snapshot`, which takes, lists and deletes snapshots."""
 
 import click
 
@@ -11,7 +11,7 @@ from agentfsd.control import status_text
 
 @click.group(cls=Group)
 def snapshot() -> None:
-    """Fix the state of a branch, list and remove such states.
+    """Take, list and delete snapshots of branches.
 
     \b
     Example:
@@ -20,13 +20,14 @@ def snapshot() -> None:
     """
 
 
-def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
+def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
+    """Print a table of snapshots, or a JSON document."""
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(snapshots))
         return
     rows = [
         (s.name, s.branch, str(s.file_count), status_text.size(s.bytes_changed), printing.when(s.created_ns), s.tag, s.id)
-        for s in found
+        for s in snapshots
     ]
     printing.table(("snapshot", "branch", "files", "bytes", "created", "tag", "id"), rows)
 
@@ -34,15 +35,20 @@ def show_snapshots(found: list[wire.Snapshot], as_json: bool) -> None:
 @snapshot.command()
 @click.argument("name", required=False)
 @click.option(
-    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Of which branch; else the one you are in."
+    "-b",
+    "--branch",
+    metavar="BRANCH",
+    shell_complete=shell_completion.branches,
+    help="The branch; by default the one you are in.",
 )
-@click.option("--tag", default="", help="A word of your own about it; also a ref, for the newest snapshot with it.")
-@click.option("--keep", is_flag=True, help="No retention takes it away, only `snapshot delete`.")
+@click.option("--tag", default="", help="A word of your own. As a ref, it means the newest snapshot with this tag.")
+@click.option("--keep", is_flag=True, help="Only `snapshot delete` deletes it, never the retention policy.")
 @mount_option
 def create(name: str | None, branch: str | None, tag: str, keep: bool, named: str | None) -> None:
-    """Fix a branch as it is now. Instant, whatever the size.
+    """Take a snapshot of a branch.
 
-    What has a NAME is kept; what has none goes when `agentfsd policy` says that there are too many, also with a tag.
+    This takes no time, however large the workspace is. A snapshot with a NAME is kept. Without a NAME, it is deleted when the
+    branch has more snapshots than `agentfsd policy` allows, even if it has a tag.
 
     \b
     Example:
@@ -56,7 +62,7 @@ def create(name: str | None, branch: str | None, tag: str, keep: bool, named: st
 
 
 @snapshot.command("list")
-@click.option("-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Only those of one branch.")
+@click.option("-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Only snapshots of this branch.")
 @mount_option
 @json_option
 def list_(branch: str | None, named: str | None, as_json: bool) -> None:
@@ -82,24 +88,26 @@ def show(ref: str, named: str | None, as_json: bool) -> None:
       agentfsd snapshot show good
     """
     with client(named) as daemon:
-        found = daemon.show_snapshot(ref)
+        info = daemon.show_snapshot(ref)
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(info))
     else:
-        show_snapshots([found], False)
+        show_snapshots([info], False)
 
 
 @snapshot.command()
 @click.argument("ref", shell_complete=shell_completion.snapshots)
 @mount_option
 def delete(ref: str, named: str | None) -> None:
-    """Remove a snapshot, and what only it held.
+    """Delete a snapshot.
+
+    Contents that only this snapshot holds are freed.
 
     \b
     Example:
       agentfsd snapshot delete good
     """
     with client(named) as daemon:
-        found = daemon.show_snapshot(ref)
-        daemon.delete_snapshot(found.id)
-    printing.say(f"snapshot {found.name} deleted")
+        info = daemon.show_snapshot(ref)
+        daemon.delete_snapshot(info.id)
+    printing.say(f"snapshot {info.name} deleted")

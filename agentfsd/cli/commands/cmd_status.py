@@ -1,4 +1,4 @@
-"""status: what a mount is, what its branches changed, and how much space they take."""
+"""The command `status`, which shows mounts, their branches and the space they take."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from agentfsd.control import status_text
 @mount_option
 @json_option
 def status(named: str | None, as_json: bool) -> None:
-    """What is mounted, its branches, and who is in them.
+    """Show mounts, their branches and the processes in them.
 
     \b
     Example:
@@ -38,11 +38,11 @@ def status(named: str | None, as_json: bool) -> None:
         if len(live) > 1 and mount_finder.around(os.getcwd(), live, revive=False) is None:
             _show_all(live, as_json)
             return
-    found = _status_of(lambda: mount_finder.find(named, revive=True))
+    reply = _status_of(lambda: mount_finder.find(named, revive=True))
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(reply))
     else:
-        printing.say_ready(status_text.status(found, printing.width()).rstrip("\n"))
+        printing.say_ready(status_text.status(reply, printing.width()).rstrip("\n"))
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
@@ -53,15 +53,15 @@ def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:
 
 
 def _show_all(live: list[registry.DaemonRecord], as_json: bool) -> None:
-    """Those that answer, and then a sentence about each that does not, with exit code 1."""
+    """Show the status of each daemon that answers, then an error for each that does not, which makes the exit code 1."""
     with ThreadPoolExecutor(max_workers=len(live)) as threads:
-        asked = list(threads.map(_answer_of, live))
-    found = [answer for answer in asked if not isinstance(answer, click.ClickException)]
+        answers = list(threads.map(_answer_of, live))
+    replies = [answer for answer in answers if not isinstance(answer, click.ClickException)]
     if as_json:
-        printing.as_json([plain(one) for one in found])
-    elif found:
-        printing.say_ready("\n\n".join(status_text.status(one, printing.width()).rstrip("\n") for one in found))
-    silent = [answer for answer in asked if isinstance(answer, click.ClickException)]
+        printing.as_json([plain(one) for one in replies])
+    elif replies:
+        printing.say_ready("\n\n".join(status_text.status(one, printing.width()).rstrip("\n") for one in replies))
+    silent = [answer for answer in answers if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()
     if silent:

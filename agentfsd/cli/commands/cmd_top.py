@@ -1,4 +1,4 @@
-"""top: what the daemon is busy with, by operation, branch and process."""
+"""The command `top`, which shows the daemon's work by operation, branch and process."""
 
 import contextlib
 import queue
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ORDERS = ("busy", "requests", "read", "written", "name")
-_LINES = 20  # processes without a terminal
-_HEADERS, _SHARE, _LEAST = 6, 3, 3  # lines that are no rows; of the rest the first two tables take a third at most
+_LINES = 20  # processes shown where the output is no terminal
+_HEADERS, _SHARE, _LEAST = 6, 3, 3  # lines of headers; the share of the rest for each of the first two tables; their least rows
 _FIRST_S, _LOOK_S = 0.3, 0.1
 
 
 @click.command()
 @mount_option
 @click.option("--interval", metavar="SECONDS", type=click.FloatRange(0.1, 60), default=2.0, show_default=True,
-              help="How long each picture is looked at.")  # fmt: skip
-@click.option("--once", is_flag=True, help="One picture, then end; so it is where the output is no terminal.")
-@click.option("--sort", "order", type=click.Choice(_ORDERS), default="busy", show_default=True, help="Of the processes.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line, for each picture.")
+              help="How long each measurement takes.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Measure once, then end (the default where the output is no terminal).")
+@click.option(
+    "--sort", "order", type=click.Choice(_ORDERS), default="busy", show_default=True, help="The order of the processes."
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line for each measurement.")
 def top(named: str | None, interval: float, once: bool, order: str, as_json: bool) -> None:
-    """Show what the daemon is doing: requests by kind, branch and process, how long they take, bytes.
+    """Show what the daemon is doing, and for which processes.
 
-    Keys: q ends this, s sorts by something else. busy is the share of the time in which requests were waited for: those of
-    several processes add up, so that it can exceed 100%. A process without a number is the kernel, or has ended. What the
-    kernel answers from its caches, and what programs read and write past the daemon, is not seen here. --json goes on until it
-    is ended, unless --once is given.
+    The tables show requests, their times and bytes by operation, branch and process. Keys: q quits, s changes the order.
+    "busy" is the share of the time in which a process waits for requests; over several processes it can exceed 100%. A process
+    without a number is the kernel, or has ended. Requests that the kernel answers from its caches, and data that programs read
+    and write past the daemon, are not counted. --json prints measurements until you end it, unless you give --once.
 
     \b
     Example:
@@ -62,18 +64,18 @@ def _print_json(daemon: ControlClient, interval: float, once: bool) -> None:
             return
 
 
-def _say(found: wire.TopReply, order: str) -> None:
-    printing.say(_headline(found))
+def _say(reply: wire.TopReply, order: str) -> None:
+    printing.say(_headline(reply))
     printing.say()
-    printing.table(_OPERATIONS, _operations(found))
+    printing.table(_OPERATIONS, _operations(reply))
     printing.say()
-    printing.table(_BRANCHES, _branches(found))
+    printing.table(_BRANCHES, _branches(reply))
     printing.say()
-    printing.table(_PROCESSES, _processes(found, order)[:_LINES])
+    printing.table(_PROCESSES, _processes(reply, order)[:_LINES])
 
 
 def _live(daemon: ControlClient, interval: float, order: str) -> None:
-    """Until q; Ctrl-C as ever. Another thread asks, so that a key is heard at once."""
+    """Show measurements until q or Ctrl-C. Another thread asks the daemon, so that keys work at once."""
     from rich.console import Console
     from rich.live import Live
 
@@ -89,27 +91,27 @@ def _live(daemon: ControlClient, interval: float, order: str) -> None:
             pictures.put(exc)
 
     threading.Thread(target=ask, daemon=True).start()
-    found: wire.TopReply | None = None
+    shown: wire.TopReply | None = None
     with terminal_keys.unbuffered() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         while (key := pressed(_LOOK_S)) != "q":
             with contextlib.suppress(queue.Empty):
                 came = pictures.get_nowait()
                 if isinstance(came, Exception):
                     raise came
-                found, key = came, key or "new"
+                shown, key = came, key or "new"
             if key == "s":
                 order = _ORDERS[(_ORDERS.index(order) + 1) % len(_ORDERS)]
-            if key and found is not None:
-                live.update(_picture(found, order, console.width, console.height), refresh=True)
+            if key and shown is not None:
+                live.update(_picture(shown, order, console.width, console.height), refresh=True)
 
 
-def _picture(found: wire.TopReply, order: str, width: int, height: int) -> "RenderableType":
-    """No higher than the screen: of each table the first rows."""
+def _picture(reply: wire.TopReply, order: str, width: int, height: int) -> "RenderableType":
+    """Render the first rows of each table, as many as fit on the screen."""
     from rich.console import Group
     from rich.text import Text
 
-    headline = Text(_headline(found), style="bold")
-    operations, branches = _operations(found), _busiest(_branches(found))
+    headline = Text(_headline(reply), style="bold")
+    operations, branches = _operations(reply), _busiest(_branches(reply))
     room = height - _HEADERS - 1 - len(headline.plain) // width
     above = max(_LEAST, room // _SHARE)
     shown = min(len(operations), above) + min(len(branches), above)
@@ -125,18 +127,18 @@ def _picture(found: wire.TopReply, order: str, width: int, height: int) -> "Rend
         headline,
         table(_OPERATIONS, operations, above, ("p50", "longest")), Text(),
         table(_BRANCHES, branches, above, ("read", "written")), Text(),
-        table(_PROCESSES, _processes(found, order), max(_LEAST, room - shown), ("read", "written", "requests/s", "pid")),
-        Text(f"q ends this, s sorts (by {order}); {found.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
+        table(_PROCESSES, _processes(reply, order), max(_LEAST, room - shown), ("read", "written", "requests/s", "pid")),
+        Text(f"q quits, s changes the order (by {order}); {reply.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
     )  # fmt: skip
 
 
-def _headline(found: wire.TopReply) -> str:
-    seconds = found.span_ns / 1e9
-    count = sum(one.count for one in found.operations)
-    busy = sum(one.busy_ns for one in found.processes) / found.span_ns
+def _headline(reply: wire.TopReply) -> str:
+    seconds = reply.span_ns / 1e9
+    count = sum(one.count for one in reply.operations)
+    busy = sum(one.busy_ns for one in reply.processes) / reply.span_ns
     return (
-        f"{count / seconds:.0f} requests/s, {_rate(found.read_bytes, seconds)} read, "
-        f"{_rate(found.written_bytes, seconds)} written, busy {busy:.0%}, late {found.lag_ns / 1e6:.1f} ms"
+        f"{count / seconds:.0f} requests/s, {_rate(reply.read_bytes, seconds)} read, "
+        f"{_rate(reply.written_bytes, seconds)} written, busy {busy:.0%}, late {reply.lag_ns / 1e6:.1f} ms"
     )
 
 
@@ -145,19 +147,19 @@ _BRANCHES = ("branch", "requests/s", "read", "written", "busy")
 _PROCESSES = ("pid", "command", "branch", "requests/s", "read", "written", "busy")
 
 
-def _operations(found: wire.TopReply) -> list[list[str]]:
-    seconds = found.span_ns / 1e9
+def _operations(reply: wire.TopReply) -> list[list[str]]:
+    seconds = reply.span_ns / 1e9
     return [
         [one.name, f"{one.count / seconds:.0f}", _time(one.p50_ns), _time(one.p99_ns), _time(one.longest_ns)]
-        for one in found.operations
+        for one in reply.operations
     ]
 
 
-def _branches(found: wire.TopReply) -> list[list[str]]:
-    together: dict[str, list[wire.ProcessLoad]] = defaultdict(list)
-    for one in found.processes:
-        together[one.branch].append(one)
-    rows = [[branch or "-", *_load(those, found.span_ns)] for branch, those in together.items()]
+def _branches(reply: wire.TopReply) -> list[list[str]]:
+    by_branch: dict[str, list[wire.ProcessLoad]] = defaultdict(list)
+    for one in reply.processes:
+        by_branch[one.branch].append(one)
+    rows = [[branch or "-", *_load(loads, reply.span_ns)] for branch, loads in by_branch.items()]
     return sorted(rows, key=lambda row: row[0])
 
 
@@ -165,7 +167,7 @@ def _busiest(branches: list[list[str]]) -> list[list[str]]:
     return sorted(branches, key=lambda row: -float(row[-1].rstrip("%")))
 
 
-def _processes(found: wire.TopReply, order: str) -> list[list[str]]:
+def _processes(reply: wire.TopReply, order: str) -> list[list[str]]:
     rank = {
         "busy": lambda one: -one.busy_ns, "requests": lambda one: -one.requests, "read": lambda one: -one.read_bytes,
         "written": lambda one: -one.written_bytes, "name": lambda one: one.command,
@@ -175,19 +177,19 @@ def _processes(found: wire.TopReply, order: str) -> list[list[str]]:
             str(one.pid) if one.pid else "-",
             printing.printable(one.command) or "-",
             one.branch or "-",
-            *_load([one], found.span_ns),
+            *_load([one], reply.span_ns),
         ]
-        for one in sorted(found.processes, key=rank)
+        for one in sorted(reply.processes, key=rank)
     ]
 
 
-def _load(those: list[wire.ProcessLoad], span_ns: int) -> list[str]:
+def _load(loads: list[wire.ProcessLoad], span_ns: int) -> list[str]:
     seconds = span_ns / 1e9
     return [
-        f"{sum(one.requests for one in those) / seconds:.0f}",
-        _rate(sum(one.read_bytes for one in those), seconds),
-        _rate(sum(one.written_bytes for one in those), seconds),
-        f"{sum(one.busy_ns for one in those) / span_ns:.1%}",
+        f"{sum(one.requests for one in loads) / seconds:.0f}",
+        _rate(sum(one.read_bytes for one in loads), seconds),
+        _rate(sum(one.written_bytes for one in loads), seconds),
+        f"{sum(one.busy_ns for one in loads) / span_ns:.1%}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""ui: serve the pages that show an overlay or a written session."""
+"""The command `ui`, which serves the pages that show an overlay or a recorded session."""
 
 import importlib.util
 import webbrowser
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--write", "writable", is_flag=True, help="Offer restore, discard and undo as well; else the pages only look.")
-@click.option("--open", "opening", is_flag=True, help="Open it in a browser.")
-@click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that finds no names below localhost.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="A certain one; else any that is free.")
+@click.option("--write", "writable", is_flag=True, help="Offer restore, discard and undo; by default the pages change nothing.")
+@click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")
+@click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that cannot resolve names below localhost.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="The port; by default a free one.")
 @mount_option
 def ui(session: str | None, writable: bool, opening: bool, host: str | None, port: int, named: str | None) -> None:
-    """Look at an overlay in a browser: who works in which branch, what changed, any two states side by side, the history, what
-    happens now. With SESSION (ID.jsonl or ID.fs.zip), at what an agent's session left.
+    """Show an overlay in a browser.
 
-    Prints an address with a secret token, and serves it to this machine alone until Ctrl-C. Keys: ? on any page.
+    The pages show who works in which branch, what changed, any two states side by side, the history, and what happens now.
+    With SESSION (ID.jsonl or ID.fs.zip), they show the files that an agent's session left.
+
+    The command prints an address with a secret token, and serves the pages to this machine only, until Ctrl-C. On any page, the
+    key ? lists the keys.
 
     \b
     Example:
@@ -40,7 +43,7 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
     """
     missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
     if missing:
-        raise Failure(f"the package {missing[0]} is missing, which the pages need", "pip install 'agentfsd[ui]'")
+        raise Failure(f"the package {missing[0]} is missing; the pages need it", "pip install 'agentfsd[ui]'")
     from agentfsd.web import guard, web_server
     from agentfsd.web.session_pages import find
 
@@ -55,11 +58,12 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
         else:
             site = web_server.overlay_site(lambda: _converse(named), _shown_at(named), keys, cookie, writable=writable)
         printing.say(web_server.address(listening, keys.host, keys.token))
-        printing.note("Ctrl-C ends it; whoever has this address can see every branch" if session is None else "Ctrl-C ends it")
+        printing.note(
+            "Ctrl-C ends it; anybody who has this address can see every branch" if session is None else "Ctrl-C ends it"
+        )
         if opening:
-            shown = web_server.host_of(
-                listening[0]
-            )  # others can read a browser's command line: neither the name nor the token is in it
+            # Other users can read the browser's command line, so it holds neither the secret host name nor the token.
+            shown = web_server.host_of(listening[0])
             webbrowser.open(web_server.address(listening, shown, keys.new_once()))
         web_server.run(site, listening)
 
@@ -78,7 +82,11 @@ def _opened(archive: Path) -> "ArchiveTree":
 
 
 def _shown_at(named: str | None) -> str:
-    """Where the workspace is, for people. Failure for a process of a branch: the pages show all of them."""
+    """Return the path of the workspace to show on the pages.
+
+    Raises:
+        Failure: This process is bound to a branch, but the pages show all branches.
+    """
     mount, daemon = _converse(named)
     with daemon:
         if daemon.hello.bound:
@@ -86,5 +94,5 @@ def _shown_at(named: str | None) -> str:
                 f"this process works in branch {daemon.hello.branch}, and the pages show every branch",
                 "start it from a shell outside of `agentfsd run`",
             )
-        daemon.bindings()  # refused to whoever does not own the mount
+        daemon.bindings()  # the daemon refuses this to users who do not own the mount
     return mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint

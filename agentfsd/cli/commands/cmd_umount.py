@@ -1,4 +1,4 @@
-"""umount: unmount an overlay, and wait until its daemon has ended."""
+"""The command `umount`, which unmounts an overlay and waits until its daemon has ended."""
 
 import contextlib
 import os
@@ -24,16 +24,18 @@ from agentfsd.state import state_directory
 
 @click.command()
 @click.argument("mountpoint", type=click.Path(), shell_complete=shell_completion.mounts)
-@click.option("--lazy", is_flag=True, help="Also while it is in use: the daemon ends with its last user.")
+@click.option("--lazy", is_flag=True, help="Unmount even while it is in use; the daemon ends with the last process that uses it.")
 def umount(mountpoint: str, lazy: bool) -> None:
-    """Unmount, and end the daemon. Branches and snapshots stay in the state directory (not those in memory or on a ramdisk).
+    """Unmount an overlay and end its daemon.
+
+    Branches and snapshots stay in the state directory, except those of the backstores memory and ramdisk.
 
     \b
     Example:
       agentfsd umount ~/work
     """
     resolved = mount_table.resolved(mountpoint)
-    record = next((found for found in registry.live_daemons() if resolved in (found.mountpoint, found.lower)), None)
+    record = next((live for live in registry.live_daemons() if resolved in (live.mountpoint, live.lower)), None)
     if record is None:
         _umount_without_daemon(resolved, lazy)
         return
@@ -59,11 +61,11 @@ def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
     if left is not None:
         with state_directory.locked(left):
             ramdisk.take_away(left.ramdisk)
-        printing.say(f"unmounted the ramdisk {left.ramdisk}, which a killed daemon had left")
+        printing.say(f"unmounted the ramdisk {left.ramdisk}, which a killed daemon left behind")
 
 
 def _ramdisk_left(mountpoint: str) -> state_directory.StateDirectory | None:
-    """The state of a dead daemon that was mounted there and had a ramdisk."""
+    """Return the state of a dead daemon that was mounted there and left a ramdisk."""
     for place in ramdisk.all_places():
         state = state_directory.StateDirectory(os.path.dirname(place))
         record = state.last_record()

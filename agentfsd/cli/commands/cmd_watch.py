@@ -1,4 +1,4 @@
-"""watch: print what changes in the branches, as it happens."""
+"""The command `watch`, which prints changes in branches as they happen."""
 
 import click
 
@@ -13,10 +13,12 @@ from agentfsd.cli.output import printing
 @mount_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line.")
 def watch(branch: str | None, named: str | None, as_json: bool) -> None:
-    """Show what happens in a branch as it happens, or in all of them: time, what, branch, path.
+    """Show changes as they happen.
 
-    Ends with Ctrl-C (exit code 130), with the branch (0), or with the daemon (1). A file that is written all the time is shown
-    as modified five times a second. Restoring or discarding a branch is one line, whatever it changes; `agentfsd diff` says what.
+    Each line names the time, the kind of change, the branch and the path. Without BRANCH, it shows all branches. It ends with
+    Ctrl-C (exit code 130), when the branch is deleted (0), or when the daemon ends (1). A file that a process writes all the
+    time is shown as modified five times a second. Restoring or discarding a branch is a single line; `agentfsd diff` shows the
+    files.
 
     \b
     Example:
@@ -24,7 +26,7 @@ def watch(branch: str | None, named: str | None, as_json: bool) -> None:
       agentfsd watch fix-1 --json | jq -r 'select(.kind == "created").path'
     """
     with client(named) as daemon, daemon.events(branch) as events:
-        printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends this")
+        printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends it")
         for event in events:
             if as_json:
                 printing.as_json_line(plain(event))

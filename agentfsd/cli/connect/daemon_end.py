@@ -1,4 +1,4 @@
-"""Waits until a daemon that was told to end has ended, and names the processes that keep it."""
+"""Waits until a daemon that was told to end has ended, and names the processes for which it waits."""
 
 import time
 
@@ -17,7 +17,7 @@ _LINGER_S = 0.5
 
 
 def await_detached(record: registry.DaemonRecord, device: int) -> None:
-    """Until the mount is out of sight, and a moment more for a daemon that nobody uses."""
+    """Wait until the mount is detached, and half a second for the daemon. Name the processes that keep it after that."""
     deadline = time.monotonic() + _UMOUNT_TIMEOUT_S
     while mount_table.mount_at(record.mountpoint) is not None and record.alive() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -31,7 +31,11 @@ def await_detached(record: registry.DaemonRecord, device: int) -> None:
 
 
 def await_end(record: registry.DaemonRecord, device: int) -> None:
-    """Who is still in the mount, which the kernel then keeps, is named after a moment."""
+    """Wait until the daemon has ended. After two seconds, name the processes that still use the mount.
+
+    Raises:
+        Failure: It has not ended after 30 seconds.
+    """
     begin, named = time.monotonic(), False
     while record.alive():
         waited_s = time.monotonic() - begin

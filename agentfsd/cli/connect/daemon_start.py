@@ -1,6 +1,6 @@
-"""Starts a daemon in the background and hands back its record once the mount answers, or the daemon's own words.
+"""Starts a daemon in the background and waits until its mount is ready, or reports the daemon's error.
 
-It must never build any part of the daemon: it passes config on and listens.
+It must never build any part of the daemon: it passes the config on and reads the answer.
 """
 
 import errno
@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from agentfs_client import registry
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process.readiness import Readiness
@@ -22,20 +22,24 @@ from agentfsd.state import daemon_config, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
 
 READY_TIMEOUT_S = 60.0
-_METADATA_BYTES_PER_S = 4 << 20  # at least: a start reads all of it, where checksums are missing in no order that suits a disk
+_METADATA_BYTES_PER_S = 4 << 20  # at least: a start may read all metadata, in an order that is slow for a disk
 _JOIN_TIMEOUT_S = 15.0
 _IDLE_EXIT_S = 30.0
 
 
 def _environment() -> dict[str, str]:
-    """Without what would have the daemon ask another one for its files: it may be started inside `run --interpose`."""
+    """Return our environment without AGENTFS_INTERPOSE, by which the daemon would get its own files from another daemon."""
     return {name: value for name, value in os.environ.items() if name != "AGENTFS_INTERPOSE"}
 
 
 def start(config: DaemonConfig) -> Readiness:
-    """Starts a daemon; returns when its mount is ready. Refusal when it could not."""
+    """Start a daemon and return when its mount is ready.
+
+    Raises:
+        Refusal: The daemon could not start.
+    """
     mounts.clear_dead(config.mountpoint)
-    daemon_config.check(config)  # most mistakes are told before anything is started
+    daemon_config.check(config)  # find most mistakes before anything is started
     config_fd = _config_fd(config)
     ready_read, ready_write = os.pipe()
     errors_fd = os.memfd_create("agentfsd-start")
@@ -60,12 +64,12 @@ def start(config: DaemonConfig) -> Readiness:
 
 
 def become(config: DaemonConfig) -> NoReturn:
-    """This process turns into the daemon and stays on the terminal."""
+    """Replace this process by the daemon, in the foreground."""
     is_dead = mounts.clear_dead(config.mountpoint)
     try:
         config = msgspec.structs.replace(daemon_config.check(config), replaces_dead=is_dead)
     finally:
-        if is_dead:  # until the daemon is ready to mount, or for good when it cannot: nobody shall write to what lies beneath
+        if is_dead:  # so that nobody writes to the directory beneath until the daemon mounts; it stays if the daemon fails
             fuse_device.mount_dead(config.mountpoint, config.allow_other)
     fd = _config_fd(config)
     os.set_inheritable(fd, True)
@@ -74,7 +78,7 @@ def become(config: DaemonConfig) -> NoReturn:
 
 
 def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.DaemonRecord:
-    """The live one-step daemon of a workspace: the one that runs already, or a new one."""
+    """Return the record of the workspace's one-step daemon; start the daemon if it does not run."""
     deadline = time.monotonic() + _JOIN_TIMEOUT_S
     while True:
         record = state.last_record()
@@ -83,13 +87,14 @@ def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.D
         try:
             start(hidden_config(lower, state))
         except Refusal as exc:
-            # Another run won the race to start it, or the old one is just going: its lock tells.
+            # Another run is starting the daemon, or the old daemon is just ending.
             if exc.code not in ("state-in-use", "already-mounted") or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
 
 
 def hidden_config(lower: str, state: state_directory.StateDirectory) -> DaemonConfig:
+    """Return the config of a one-step daemon, whose mount point is hidden in the state directory."""
     state.create()
     try:
         os.makedirs(state.hidden_mountpoint, mode=0o700, exist_ok=True)
@@ -103,7 +108,7 @@ def hidden_config(lower: str, state: state_directory.StateDirectory) -> DaemonCo
 
 
 def _arguments(config_fd: int, ready_fd: int) -> list[str]:
-    # -P: the current directory, where anybody may put a trio.py, is no place to import from.
+    # -P: never import from the current directory, where anybody may have put a trio.py.
     return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config_fd), "--ready-fd", str(ready_fd)]
 
 
@@ -115,7 +120,7 @@ def _config_fd(config: DaemonConfig) -> int:
 
 
 def _patience_s(state: state_directory.StateDirectory) -> float:
-    """How long a daemon may take: with larger metadata longer."""
+    """Return how long a daemon may take to start, in seconds: longer with larger metadata."""
     size = os.path.getsize(state.metadata) if os.path.exists(state.metadata) else 0
     return READY_TIMEOUT_S + size / _METADATA_BYTES_PER_S
 
@@ -138,7 +143,7 @@ def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: state_directory
     ready = msgspec.json.decode(data, type=Readiness)
     if ready.error:
         os.waitpid(pid, 0)
-        words = _last_words(errors_fd)  # fusermount3 says there why it refused
+        words = _last_words(errors_fd)  # fusermount3 prints there why it refused
         raise Refusal(ready.errno, ready.code, f"{ready.error}: {words}" if words else ready.error, ready.hint)
     return ready
 

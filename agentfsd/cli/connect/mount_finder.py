@@ -1,4 +1,4 @@
-"""Which mount a command means, as agentfs_client/locate.py finds it; idle one-step overlays are started again."""
+"""Finds the mount that a command means, by agentfs_client/locate.py, and starts idle one-step overlays again."""
 
 import errno
 import os
@@ -8,21 +8,26 @@ from agentfs_client.locate import Mount as Mount
 from agentfs_client.registry import DaemonRecord
 from agentfs_host.mount_table import is_within
 from agentfsd.cli.connect import daemon_start
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR
 
 
 def find(named: str | None, revive: bool = False) -> Mount:
-    """The mount that the user means; AgentFSError with the candidates when that is not clear.
+    """Return the mount that the user means.
 
-    *revive* starts the one-step overlay of the current directory again when it has gone idle.
+    Args:
+        named: The value of -m; None: find it by the environment and the current directory.
+        revive: Start the one-step overlay of the current directory again if its idle daemon has ended.
+
+    Raises:
+        AgentFSError: There is none, or there are several; the hint names them.
     """
     return locate.find(named, _revive if revive else _leave)
 
 
 def around(directory: str, live: list[DaemonRecord], revive: bool) -> Mount | None:
-    """The mount that shows *directory*, or whose workspace holds it."""
+    """Return the mount that shows *directory*, or whose workspace holds it."""
     return locate.around(directory, live, _revive if revive else _leave)
 
 
@@ -36,9 +41,12 @@ def _leave(directory: str) -> DaemonRecord | None:
 
 
 def in_workspace(mount: Mount, path: bytes) -> bytes:
-    """A path of the command line relative to the workspace's root; Refusal for one outside.
+    """Convert a path of the command line to one relative to the workspace's root.
 
-    It starts from the current directory if that is in the mount or in the workspace itself, else from the root.
+    A relative path starts from the current directory if that is in the mount or in the real directory, else from the root.
+
+    Raises:
+        Refusal: The path is outside of the workspace.
     """
     roots = sorted({root for root in (mount.mountpoint, mount.lower) if root}, key=len, reverse=True)
     here = locate.current_directory()
@@ -56,7 +64,7 @@ def in_workspace(mount: Mount, path: bytes) -> bytes:
 
 
 def _below_view(path: str) -> str:
-    """Without .agentfs/branches/NAME or .agentfs/snapshots/NAME before it."""
+    """Remove a leading .agentfs/branches/NAME or .agentfs/snapshots/NAME."""
     parts = path.split("/")
     if parts[0] == os.fsdecode(CONTROL_DIR) and len(parts) > 2 and parts[1] in ("branches", "snapshots"):
         return "/".join(parts[3:]) or "."

@@ -1,4 +1,4 @@
-"""The forms in which a diff is shown: its patch, and a bar for each file. It must never ask the daemon for anything."""
+"""Shows a diff as a patch, or as a bar for each file. It never asks the daemon for anything."""
 
 import os
 import shutil
@@ -14,58 +14,58 @@ _MOVED = "the lower changed since"
 
 
 def wants_colour(choice: str) -> bool:
-    """always, never, or auto: on a terminal that has any, unless NO_COLOR is set."""
+    """Decide about colour. *choice*: always, never, or auto (on a terminal with colours, unless NO_COLOR is set)."""
     if choice != "auto":
         return choice == "always"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def show_patches(found: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
-    """To a program byte for byte, for `git apply`; to a person through a pager."""
+def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """Print patches: byte for byte to a program, as for `git apply`; through a pager to a terminal."""
     if colour or sys.stdout.isatty():
-        pager.show(_patch_lines(found, colour), wanted=paged)
+        pager.show(_patch_lines(patches, colour), wanted=paged)
         return
-    for note in _notes(found):
+    for note in _notes(patches):
         sys.stdout.buffer.write(note.encode() + b"\n")
-    for patch in found:
+    for patch in patches:
         sys.stdout.buffer.write(patch.patch)
     sys.stdout.buffer.flush()
 
 
-def _notes(found: Sequence[wire.FilePatch]) -> Iterator[str]:
-    """What the patch cannot say, in lines that `git apply` skips."""
-    for patch in found:
+def _notes(patches: Sequence[wire.FilePatch]) -> Iterator[str]:
+    """Describe changes that a patch cannot hold, in lines that `git apply` skips."""
+    for patch in patches:
         if patch.note:
             yield f"# not in this patch: {printing.quoted(patch.path_bytes) or '.'}: {printing.printable(patch.note)}"
 
 
-def _patch_lines(found: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
-    from agentfsd.cli.output import patch_colours as paint  # it loads pygments, which takes longer than all the rest
+def _patch_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
+    from agentfsd.cli.output import patch_colours as paint  # imported here, as loading pygments takes longer than the rest
 
-    yield from map(paint.note, _notes(found)) if colour else _notes(found)
-    for patch in found:
+    yield from map(paint.note, _notes(patches)) if colour else _notes(patches)
+    for patch in patches:
         yield from paint.coloured(patch.patch, patch.path_bytes) if colour else paint.plain(patch.patch)
 
 
-def show_stat(found: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
-    """A line for each file, as wide as the terminal, and a sum."""
+def show_stat(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """Print a line for each file, as wide as the terminal, and a sum."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
-    pager.show(_stat_lines(found, columns, colour), wanted=paged)
+    pager.show(_stat_lines(patches, columns, colour), wanted=paged)
 
 
-def _stat_lines(found: Sequence[wire.FilePatch], columns: int, colour: bool) -> Iterator[str]:
-    if not found:
+def _stat_lines(patches: Sequence[wire.FilePatch], columns: int, colour: bool) -> Iterator[str]:
+    if not patches:
         return
-    names, counts = [_name(patch) for patch in found], [_count(patch) for patch in found]
-    most = max(max(0, patch.added) + max(0, patch.removed) for patch in found)
+    names, counts = [_name(patch) for patch in patches], [_count(patch) for patch in patches]
+    most = max(max(0, patch.added) + max(0, patch.removed) for patch in patches)
     count_width = max(map(len, counts))
     room = columns - count_width - len("  |  ")
     name_width = min(max(map(len, names)), max(10, room - min(most, int(columns * _BAR_SHARE))))
     bar_width = max(2, min(most, room - name_width))
-    for patch, name, count in zip(found, names, counts, strict=True):
+    for patch, name, count in zip(patches, names, counts, strict=True):
         bar = _bytes(patch) if patch.is_binary else _bar(patch, most, bar_width, colour)
         yield f" {_cut(name, name_width):<{name_width}} | {count:>{count_width}} {bar}".rstrip() + _remark(patch)
-    yield _sum(found)
+    yield _sum(patches)
 
 
 def _name(patch: wire.FilePatch) -> str:
@@ -98,7 +98,7 @@ def _bar(patch: wire.FilePatch, most: int, width: int, colour: bool) -> str:
 
 
 def _remark(patch: wire.FilePatch) -> str:
-    """What the lines do not say."""
+    """Describe changes of mode and the like, which counts of lines do not show."""
     parts = [printing.printable(patch.note)] if patch.note else []
     if patch.old_mode and patch.new_mode and patch.old_mode != patch.new_mode:
         parts.append(f"mode {patch.old_mode:o} -> {patch.new_mode:o}")
@@ -111,11 +111,11 @@ def _remark(patch: wire.FilePatch) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _sum(found: Sequence[wire.FilePatch]) -> str:
+def _sum(patches: Sequence[wire.FilePatch]) -> str:
     added, removed = (
-        sum(max(0, count) for count in counts) for counts in zip(*((p.added, p.removed) for p in found), strict=True)
+        sum(max(0, count) for count in counts) for counts in zip(*((p.added, p.removed) for p in patches), strict=True)
     )
-    parts = [f" {printing.plural(len(found), 'file')} changed"]
+    parts = [f" {printing.plural(len(patches), 'file')} changed"]
     if added or not removed:
         parts.append(f"{printing.plural(added, 'insertion')}(+)")
     if removed or not added:

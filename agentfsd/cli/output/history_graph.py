@@ -1,11 +1,11 @@
-"""A history drawn with lines, newest first, beside the text of each state. Knows nothing of what the states are."""
+"""Draws a history as a graph of lines, newest first, beside the text of each state. It does not know what the states are."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class GraphNode(NamedTuple):
-    """``parents``: ids of states that come later in the list; others are ignored."""
+    """A state. ``parents``: ids of states that come later in the list; other ids are ignored."""
 
     id: str
     parents: Sequence[str]
@@ -14,9 +14,9 @@ class GraphNode(NamedTuple):
 
 
 def draw(nodes: Sequence[GraphNode]) -> list[str]:
-    """One line for each node, and lines between where histories part or meet."""
+    """Return one line for each node, with lines between where histories part or meet."""
     known = {node.id for node in nodes}
-    columns: list[str] = []  # the node that each column leads down to; "" for one that is free
+    columns: list[str] = []  # for each column, the node that it leads down to; "" if it is free
     lines: list[str] = []
     for node in nodes:
         at = columns.index(node.id) if node.id in columns else _free(columns, -1)
@@ -39,7 +39,7 @@ def draw(nodes: Sequence[GraphNode]) -> list[str]:
 
 
 def _free(columns: list[str], beyond: int) -> int:
-    """A column to the right of *beyond* that leads nowhere."""
+    """Return a free column to the right of *beyond*."""
     for column in range(beyond + 1, len(columns)):
         if not columns[column]:
             return column
@@ -52,7 +52,7 @@ def _cell(wanted: str) -> str:
 
 
 def _turn(columns: list[str], left: int, right: int, near: str, far: str) -> str:
-    """A line from one column to another: a slash to the next one, dashes across those between."""
+    """Draw a line from one column to another: a slash to the next column, dashes across more columns."""
     line = ""
     for column, wanted in enumerate(columns):
         within = left <= column < right

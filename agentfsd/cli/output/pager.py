@@ -1,4 +1,4 @@
-"""Text for a person: through a pager when it is longer than the terminal. It must never know what the text is about."""
+"""Shows text to a person, through a pager if it is longer than the terminal. It does not know what the text is about."""
 
 import itertools
 import os
@@ -12,9 +12,13 @@ from agentfsd.cli.output import printing
 
 
 def show(lines: Iterable[str], *, wanted: bool = True) -> None:
-    """Writes lines (escaped, without their ends); on a terminal that they overflow through $AGENTFS_PAGER, $PAGER or less.
+    """Print lines; if they do not fit on the terminal, through $AGENTFS_PAGER, $PAGER or less.
 
-    A pager that is left early is no error, and nothing more is made of *lines* then.
+    Leaving the pager early is no error. The rest of *lines* is then not read.
+
+    Args:
+        lines: The lines, escaped, without line ends.
+        wanted: A pager may be used.
     """
     rest = iter(lines)
     command = _command() if wanted and sys.stdout.isatty() else ""
@@ -28,7 +32,7 @@ def show(lines: Iterable[str], *, wanted: bool = True) -> None:
 
 
 def _command() -> str:
-    """A shell's command line; "" for none."""
+    """Return the pager's command line for the shell, "" for none."""
     for name in ("AGENTFS_PAGER", "PAGER"):
         chosen = os.environ.get(name)
         if chosen is not None:
@@ -44,7 +48,7 @@ def _write(lines: Iterator[str]) -> None:
 def _page(command: str, lines: Iterator[str]) -> None:
     environment = {"LESS": "FRX", "LV": "-c", **os.environ}
     sys.stdout.flush()
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interrupt key is the pager's
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is a key of the pager
     try:
         pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=environment, preexec_fn=_interruptible)
         assert pager.stdin is not None

@@ -1,6 +1,6 @@
-"""A patch as a person reads it on a terminal: coloured, the code in it too, and nothing in it that the terminal would obey.
+"""Shows a patch on a terminal: with colours, also for the code in it, and with control characters escaped.
 
-It must never be used for what a program reads: that gets the patch as it is.
+It must never be used for output that a program reads, which gets the patch as it is.
 """
 
 import re
@@ -11,7 +11,7 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.token import Comment, Keyword, Number, String, _TokenType
 from pygments.util import ClassNotFound
 
-_SYNTAX_BYTES = 256 << 10  # a longer patch of one file is coloured by line only
+_SYNTAX_BYTES = 256 << 10  # a longer patch of one file gets colours by line only
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _SIGNS = {"+": "32", "-": "31", " ": ""}  # SGR parameters: green, red
 _HEAD, _HUNK_HEAD, _NOTE = "1", "36", "33"
@@ -22,19 +22,19 @@ _Line = tuple[str, str]  # sign, text
 
 
 def plain(patch: bytes) -> Iterator[str]:
-    """The lines of a patch, without colour."""
+    """Return the lines of a patch, without colour."""
     return map(visible, _lines(patch))
 
 
 def coloured(patch: bytes, path: bytes) -> Iterator[str]:
-    """The lines of one file's patch."""
+    """Return the lines of one file's patch, with colours."""
     lexer = _lexer(path) if len(patch) <= _SYNTAX_BYTES else None
     lines = _lines(patch)
     for line in lines:
-        found = _HUNK.match(line)
-        if found:
-            yield _sgr(_HUNK_HEAD, found[0]) + visible(line[found.end() :])
-            yield from _hunk(_body(lines, *(1 if count is None else int(count) for count in found.groups())), lexer)
+        hunk = _HUNK.match(line)
+        if hunk:
+            yield _sgr(_HUNK_HEAD, hunk[0]) + visible(line[hunk.end() :])
+            yield from _hunk(_body(lines, *(1 if count is None else int(count) for count in hunk.groups())), lexer)
         else:
             yield line if line.startswith("\\") else _sgr(_HEAD, visible(line))
 
@@ -52,7 +52,7 @@ def removed(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The same with control characters, stray bytes and what turns the direction of writing shown instead of obeyed."""
+    """Escape control characters, stray bytes, and characters that change the direction of writing."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
@@ -70,7 +70,7 @@ def _lines(patch: bytes) -> Iterator[str]:
 
 
 def _body(lines: Iterator[str], old: int, new: int) -> Iterator[_Line]:
-    """As many lines as the head of the hunk says."""
+    """Return as many lines as the head of the hunk says."""
     while old > 0 or new > 0:
         line = next(lines, None)
         if line is None:
@@ -93,7 +93,7 @@ def _hunk(body: Iterable[_Line], lexer: Lexer | None) -> Iterator[str]:
 
 
 def _lexed(lexer: Lexer | None, lines: list[str]) -> Iterator[list[tuple[str, str]]]:
-    """Each line as (style, text) parts; nothing when there is no lexer for it."""
+    """Return each line as (style, text) parts; nothing if there is no lexer."""
     if lexer is None:
         return
     line: list[tuple[str, str]] = []

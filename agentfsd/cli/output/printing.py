@@ -1,6 +1,6 @@
-"""How results and errors reach the user: tables on a terminal, aligned text elsewhere, JSON when asked.
+"""Prints results and errors: tables on a terminal, aligned text elsewhere, JSON on request.
 
-It must never know where the results come from.
+It does not know where the results come from.
 """
 
 import json
@@ -22,49 +22,49 @@ SHOWN_PATHS = 10
 
 
 def say(text: str = "") -> None:
-    """One line on standard output, whoever chose the words in it: what is not printable is escaped."""
+    """Print one line on standard output. Unprintable characters are escaped, so names of files may stand in it."""
     click.echo(printable(text).encode())
 
 
 def say_ready(text: str) -> None:
-    """Lines on standard output as they are: for text with colours or several lines, of which each part was escaped before."""
+    """Print text as it is, with colours or several lines. The caller has escaped its parts."""
     click.echo(text.encode("utf-8", "surrogateescape"))
 
 
 def note(text: str) -> None:
-    """One line for the person at the keyboard, on standard error."""
+    """Print one line for the user on standard error."""
     click.echo(f"agentfsd: {printable(text)}".encode(), err=True)
 
 
 def detail(text: str) -> None:
-    """A line below a note."""
+    """Print a line below a note."""
     click.echo(f"  {printable(text)}".encode(), err=True)
 
 
 def in_repository(path: bytes, sentence: str) -> str:
-    """What was done with git, after the path of the repository unless that is the root."""
+    """Put the repository's path before a sentence about it, unless it is the root."""
     return f"{quoted(path)}: {sentence}" if path else sentence
 
 
 def fail(message: str, hint: str = "") -> None:
-    """An error: one sentence, and what would be right."""
+    """Print an error: one sentence, and a hint what to do."""
     note(message)
     if hint:
         detail(f"hint: {hint}")
 
 
 def as_json(value: Any) -> None:
-    """For programs: one JSON document."""
+    """Print one JSON document."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=True))
 
 
 def as_json_line(value: Any) -> None:
-    """For programs that read on: one object on a line."""
+    """Print one JSON object on a line, for a program that reads a stream."""
     click.echo(json.dumps(value, ensure_ascii=True))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A rich table on a terminal, aligned columns under upper-case headers elsewhere."""
+    """Print a table: with rich on a terminal, as aligned columns under upper-case headers elsewhere."""
     if sys.stdout.isatty():
         _rich_table(headers, rows)
         return
@@ -81,7 +81,7 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> "Table":
-    """The table for a terminal. *cut*: a row is one line, whatever is too long for that."""
+    """Make a table for a terminal. *cut*: shorten cells so that each row is one line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -94,17 +94,17 @@ def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = F
 
 
 def width() -> int:
-    """Columns of the terminal; 0 where the output goes elsewhere."""
+    """Return the columns of the terminal; 0 if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def when(time_ns: int) -> str:
-    """A point in time, local, to the second."""
+    """Format a point in time (nanoseconds since the epoch) as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
 
 
 def clock(time_ns: int) -> str:
-    """The time of day, local, to the millisecond."""
+    """Format the local time of day, to the millisecond."""
     return f"{time.strftime('%H:%M:%S', time.localtime(time_ns // 10**9))}.{time_ns // 10**6 % 1000:03d}"
 
 

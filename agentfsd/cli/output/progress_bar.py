@@ -1,5 +1,7 @@
-"""A progress bar on standard error, once work has gone on for a moment and somebody looks; nothing otherwise. Knows nothing of
-the work."""
+"""A progress bar on standard error, if that is a terminal and the work takes longer than a moment.
+
+It knows nothing of the work.
+"""
 
 import sys
 import time
@@ -11,8 +13,8 @@ from agentfsd.cli.output.printing import printable
 
 Step = Callable[[int, int], None]
 
-_AFTER_S = 0.3  # what is over sooner would only flicker
-_EVERY_S = 0.1  # a hundred thousand files must not be drawn one by one
+_AFTER_S = 0.3  # a bar for shorter work would only flicker
+_EVERY_S = 0.1  # do not redraw for each of a hundred thousand files
 
 
 def is_shown() -> bool:
@@ -21,7 +23,7 @@ def is_shown() -> bool:
 
 @contextmanager
 def progress(what: str) -> Iterator[Step]:
-    """``with progress("exporting") as step: step(done, total)``; a total of 0 is not known. Gone again at the end."""
+    """Show a bar during the block: ``with progress("exporting") as step: step(done, total)``; total 0: unknown."""
     with ExitStack() as shown:
         bar = _Bar(shown)
         yield lambda done, total: bar.update(done, total, what)
@@ -29,21 +31,21 @@ def progress(what: str) -> Iterator[Step]:
 
 @contextmanager
 def of_daemon() -> Iterator[Callable[[wire.Progress], None] | None]:
-    """For ControlClient's ``on_progress``; None where nobody looks, so that the daemon need not tell."""
+    """Give ControlClient's ``on_progress``; None if standard error is no terminal, so that the daemon sends no progress."""
     with ExitStack() as shown:
         bar = _Bar(shown)
-        yield (lambda told: bar.update(told.done, told.total, printable(told.what))) if is_shown() else None
+        yield (lambda message: bar.update(message.done, message.total, printable(message.what))) if is_shown() else None
 
 
 @contextmanager
 def of_steps() -> Iterator[Callable[[int, int, str], None]]:
-    """For work in steps of this process: called with (done, total, what)."""
+    """Show a bar during the block, for work of this process: the given function takes (done, total, what)."""
     with ExitStack() as shown:
         yield _Bar(shown).update
 
 
 class _Bar:
-    """On the screen until *shown* is closed."""
+    """A bar that is on the screen until *shown* is closed."""
 
     def __init__(self, shown: ExitStack) -> None:
         self._shown = shown
@@ -65,7 +67,7 @@ class _Bar:
 
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._shown.callback(bar.stop)  # before it starts, or Ctrl-C meanwhile leaves it there and the cursor hidden
+        self._shown.callback(bar.stop)  # before start(): after Ctrl-C in between, the cursor would stay hidden
         bar.start()
         task = bar.add_task("", total=None)
         return lambda done, total, what: bar.update(task, completed=done, total=total or None, description=printable(what))

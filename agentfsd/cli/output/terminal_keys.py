@@ -1,4 +1,4 @@
-"""Single keys from a terminal, as they are pressed."""
+"""Reads single keys from a terminal as they are pressed."""
 
 import os
 import select
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def unbuffered() -> Iterator[Callable[[float], str]]:
-    """Gives what returns the key that was pressed last, "" when none is within so many seconds. Ctrl-C goes on being a signal."""
+    """Give a function that waits for a key for so many seconds and returns it, or "" for none. Ctrl-C stays a signal."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
 
     def pressed(wait_s: float) -> str:
         if not select.select([fd], [], [], wait_s)[0]:
             return ""
-        return os.read(fd, 64).decode("latin-1")[-1:] or "q"  # nothing: the terminal has gone
+        return os.read(fd, 64).decode("latin-1")[-1:] or "q"  # end of file: the terminal has gone
 
     tty.setcbreak(fd)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentfs_host.mount_table import is_within
-from agentfsd.cli.sandbox.layout import Cover, Place, Plan
+from agentfsd.cli.sandbox.layout import Cover, Place, RunPlan
 from agentfsd.cli.sandbox.view import View
 from agentfsd.linux import namespaces
 
@@ -27,7 +27,7 @@ class Impossible(Exception):
         self.errno = code
 
 
-def show(view: View, plan: Plan | None) -> list[str]:
+def show(view: View, plan: RunPlan | None) -> list[str]:
     """Enter the namespaces of *view*, and show it and what *plan* says besides.
 
     Returns:
@@ -70,7 +70,7 @@ class _Copy:
 class _Enclosure:
     """``prepare`` goes before the branch is shown, ``finish`` after it: the branch may lie in what is covered, or hide it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self._plan, self._confinement = plan, plan.confinement
         self._copies: dict[str, _Copy] = {}
         self._sealed: list[str] = []
@@ -136,8 +136,6 @@ class _Enclosure:
                 namespaces.make_writable(path)
 
     def _place(self, place: Place) -> None:
-        if place.how == "overlay":
-            raise OSError(95, "a copy-on-write layer over the home is not possible here")
         if place.how in ("ro", "rw"):
             copy = self._copies[place.path]
             if place.how == "ro":

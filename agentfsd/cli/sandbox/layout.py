@@ -16,7 +16,7 @@ from agentfs_host import mount_table
 from agentfs_host.mount_table import Mounted, is_within
 from agentfsd.cli.sandbox.aliases import Alias, aliases
 from agentfsd.cli.sandbox.profiles import Confinement
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.state_directory import StateDirectory
 
@@ -32,11 +32,11 @@ class Place:
     """One path and what the run shows there.
 
     Attributes:
-        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing; overlay: a copy-on-write layer.
+        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing.
     """
 
     path: str
-    how: Literal["rw", "ro", "fresh", "hide", "overlay"]
+    how: Literal["rw", "ro", "fresh", "hide"]
     mode: str = "1777"
 
 
@@ -50,7 +50,7 @@ class Cover:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What a run shows besides its branch at the mount point, in the order in which it is to be done.
 
     Attributes:
@@ -65,7 +65,7 @@ class Plan:
     pins: tuple[str, ...] = ()
 
 
-def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> Plan:
+def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> RunPlan:
     """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
 
     Raises:
@@ -83,7 +83,7 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> P
         if cover.keep or not any(is_within(cover.path, place) for place in gone)
     ]  # fmt: skip
     pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
-    return Plan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
+    return RunPlan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
 
 
 def home_directory() -> str:

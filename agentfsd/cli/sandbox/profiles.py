@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 Profile = Literal["off", "workspace", "strict"]
-Home = Literal["overlay", "ro", "hide", "rw"]
+Home = Literal["ro", "hide", "rw"]
 Access = Literal["ro", "rw"]
 Tmp = Literal["private", "shared"]
 Net = Literal["host", "none"]

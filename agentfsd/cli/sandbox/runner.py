@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfsd.cli.sandbox import confinement, enclosing, namespace_trial
-from agentfsd.cli.sandbox.layout import Plan
+from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
 from agentfsd.cli.sandbox.view import View
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 
 EXIT_CANNOT_EXECUTE = 126
 EXIT_NOT_FOUND = 127
@@ -43,7 +43,7 @@ class Command:
     cwd: str
     view: View | None
     bind: Callable[[int], None]
-    plan: Plan | None = None
+    plan: RunPlan | None = None
     lacking: Callable[[Sequence[str]], None] = lambda missing: None
 
 

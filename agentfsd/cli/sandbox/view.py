@@ -10,8 +10,7 @@ class View:
     """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
 
     With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
-    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns all descriptors.
-    ``home`` is a mount likewise, of a copy-on-write layer over the home directory.
+    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns both descriptors.
     """
 
     targets: Sequence[str]
@@ -19,9 +18,8 @@ class View:
     mount: int | None = None
     user_namespace: int | None = None
     inside: tuple[str, str] = ("", "")
-    home: int | None = None
 
     def close(self) -> None:
-        for fd in (self.mount, self.user_namespace, self.home):
+        for fd in (self.mount, self.user_namespace):
             if fd is not None:
                 os.close(fd)

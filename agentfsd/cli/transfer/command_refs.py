@@ -1,6 +1,7 @@
-"""Snapshots and branches that exist for one command: gone again at its end, also on Ctrl-C; after kill -9 the daemon sees to it.
+"""Temporary snapshots and branches of one command.
 
-Knows nothing of the command.
+The command removes them when it ends, also on Ctrl-C. After kill -9, the daemon removes them. This module knows nothing of the
+command.
 """
 
 import errno
@@ -15,7 +16,7 @@ from types import FrameType
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotAllowedError, NotFoundError
-from agentfsd.errors import Refusal, not_found
+from agentfsd.domain_errors import Refusal, not_found
 from agentfsd.exchange.place import undisturbed
 from agentfsd.types import CONTROL_DIR
 
@@ -24,7 +25,7 @@ _TEMPORARY = re.compile(r"(export|import)-[0-9a-f]{12}")
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work inside as Ctrl-C does: what is temporary is removed."""
+    """Make SIGTERM and SIGHUP end the block as Ctrl-C does, so that temporary branches and snapshots are removed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -37,11 +38,15 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.Snapshot:
-    """What a ref names; a branch goes before a snapshot."""
+def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.BranchSnapshot:
+    """Return the branch or snapshot that *ref* names; a branch takes precedence.
+
+    Raises:
+        Refusal: There is neither.
+    """
     try:
         return daemon.show_branch(ref)
-    except (NotFoundError, NotAllowedError):  # a bound process may not even ask whether it is one
+    except (NotFoundError, NotAllowedError):  # a bound process may not ask about other branches
         pass
     try:
         return daemon.show_snapshot(ref)
@@ -51,34 +56,39 @@ def resolve(daemon: ControlClient, ref: str) -> wire.Branch | wire.Snapshot:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a snapshot or branch belongs to an export or import that is under way."""
+    """Say whether a snapshot or branch belongs to an export or import that is under way."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def snapshot_path(mount: locate.Mount, name: str) -> str:
+    """Return the path at which the mount shows the snapshot."""
     return os.path.join(mount.mountpoint, os.fsdecode(CONTROL_DIR), "snapshots", name)
 
 
 def branch_path(mount: locate.Mount, name: str) -> str:
+    """Return the path at which the mount shows the branch."""
     return os.path.join(mount.mountpoint, os.fsdecode(CONTROL_DIR), "branches", name)
 
 
 def is_ours(path: bytes) -> bool:
-    """A tree from elsewhere may hold `.agentfs/control`: what is written there are requests."""
+    """Say whether *path* is the control directory.
+
+    An imported tree may hold `.agentfs/control`. It must not be written to the mount, where writing there sends requests.
+    """
     return path == CONTROL_DIR
 
 
 @contextmanager
-def fixed(mount: locate.Mount, found: wire.Branch | wire.Snapshot) -> Iterator[wire.Snapshot]:
-    """A state that does not change: the snapshot itself, or of a branch one that is taken for the purpose."""
-    if isinstance(found, wire.Snapshot):
-        yield found
+def fixed(mount: locate.Mount, state: wire.Branch | wire.BranchSnapshot) -> Iterator[wire.BranchSnapshot]:
+    """Give a snapshot that holds *state*: *state* itself, or a temporary snapshot of a branch."""
+    if isinstance(state, wire.BranchSnapshot):
+        yield state
         return
     name = f"export-{secrets.token_hex(6)}"
-    # A conversation of its own: the one that makes a snapshot may delete it, also when its process is bound to a branch.
+    # A connection of its own: a bound process may delete only the snapshots made over the same connection.
     with mount.connect() as daemon:
         try:
-            yield daemon.create_snapshot(found.id, name, "temporary: of a running export", temporary=True)
+            yield daemon.create_snapshot(state.id, name, "temporary: of a running export", temporary=True)
         finally:
             with undisturbed():
                 _delete_snapshot(mount, daemon, name)
@@ -89,13 +99,13 @@ def _delete_snapshot(mount: locate.Mount, daemon: ControlClient, name: str) -> N
         daemon.delete_snapshot(name)
     except NotFoundError:
         pass
-    except AgentFSError:  # interrupted while it was being made: that conversation has ended
+    except AgentFSError:  # Ctrl-C ended that connection while the daemon was making the snapshot
         with mount.connect() as other:
             delete_snapshots(other, [name])
 
 
 def delete_snapshots(daemon: ControlClient, refs: list[str]) -> None:
-    """Newest first, as they depend on each other; those that are not there are no error."""
+    """Delete snapshots, the newest first, as each depends on the one before it. Missing ones are no error."""
     for ref in reversed(refs):
         try:
             daemon.delete_snapshot(ref)
@@ -105,7 +115,11 @@ def delete_snapshots(daemon: ControlClient, refs: list[str]) -> None:
 
 @contextmanager
 def new_branch(mount: locate.Mount, daemon: ControlClient, name: str, source: str | None) -> Iterator[str]:
-    """The directory of a branch that gets its *name* at the end; nobody sees it half done under that name."""
+    """Make a branch and give the path at which the mount shows it.
+
+    The branch has a temporary name until the block ends, so nobody sees it half done under *name*. If the block fails, the
+    branch is discarded.
+    """
     check_free(daemon, name)
     temporary = f"import-{secrets.token_hex(6)}"
     try:
@@ -119,7 +133,7 @@ def new_branch(mount: locate.Mount, daemon: ControlClient, name: str, source: st
 
 
 def discard_branches(daemon: ControlClient, refs: list[str]) -> None:
-    """For good; those that are not there are no error."""
+    """Discard branches without undo. Missing ones are no error."""
     for ref in reversed(refs):
         try:
             daemon.discard(ref, keep=False)
@@ -128,11 +142,15 @@ def discard_branches(daemon: ControlClient, refs: list[str]) -> None:
 
 
 def check_free(daemon: ControlClient, name: str) -> None:
-    """Refusal before any work is done."""
+    """Check, before any work is done, that a new branch can have this name.
+
+    Raises:
+        Refusal: It is no valid name, or a branch has it.
+    """
     if not wire.valid_name(name):
         raise Refusal(
             errno.EINVAL, "bad-name", f"{name!r} is no branch name",
-            "a name starts with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 characters at most",
+            "a name starts with a letter or digit, followed by letters, digits, '.', '_' or '-', 128 characters at most",
         )  # fmt: skip
     if name in {branch.name for branch in daemon.list_branches()}:
         raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")

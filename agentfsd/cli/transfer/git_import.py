@@ -1,4 +1,4 @@
-"""Commits as branches and snapshots: one commit's content as a branch, or a whole history with what is not here yet."""
+"""Makes branches and snapshots of git commits: a branch of one commit, or whatever a history has that is missing here."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, progress
 from agentfsd.cli.transfer.command_refs import branch_path, check_free, delete_snapshots, discard_branches, is_ours, new_branch
 from agentfsd.cli.transfer.git_export import local_repository
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.exchange import remote
 from agentfsd.exchange.checkout import Checkout
 from agentfsd.exchange.place import undisturbed
@@ -38,7 +38,14 @@ _MAX_TAG = 4096
 
 @dataclass(frozen=True, slots=True)
 class ImportOrder:
-    """``repository``: path or URL. ``ref``: one commit; else with ``branch`` what its HEAD is. ``base``: where branches start."""
+    """What the options of `import --git` ask for.
+
+    Attributes:
+        repository: Path or URL of the repository.
+        ref: The commit to import; None: HEAD if ``branch`` is given, else all branches.
+        branch: The name of the branch to make of one commit.
+        base: The branch or snapshot from which new branches start; None: main.
+    """
 
     repository: str
     ref: str | None
@@ -47,7 +54,11 @@ class ImportOrder:
 
 
 def import_(mount: locate.Mount, daemon: ControlClient, order: ImportOrder) -> list[str]:
-    """Returns what could not be kept."""
+    """Import what *order* asks for and print what was done.
+
+    Returns:
+        A sentence about each attribute that could not be kept.
+    """
     if order.branch is not None:
         check_free(daemon, order.branch)
     url = order.repository if remote.is_url(order.repository) else _existing(order.repository)
@@ -71,10 +82,10 @@ def _existing(path: str) -> str:
 
 
 def _find(repository: Repository, ref: str | None) -> Commit:
-    """A branch or tag of what was fetched, or a commit's number; without *ref* its HEAD, or its only branch."""
+    """Return the commit that *ref* names: a fetched branch or tag, or a commit id. None: HEAD, or the only branch."""
     if ref is not None:
-        found = repository.target(_HEADS + ref) or repository.target(_TAGS + ref)
-        return found or repository.find(ref)
+        commit = repository.target(_HEADS + ref) or repository.target(_TAGS + ref)
+        return commit or repository.find(ref)
     heads = repository.refs(_HEADS)
     head = repository.target(REMOTE + "HEAD") or (next(iter(heads.values())) if len(heads) == 1 else None)
     if head is None:
@@ -87,18 +98,20 @@ def _is_kept(path: bytes) -> bool:
 
 
 class _History:
-    """Each git branch is built in a branch of its own; what is on the way a snapshot's commit becomes a snapshot there."""
+    """The import of a whole history. Each git branch becomes a branch, and each commit of a snapshot a snapshot."""
 
     def __init__(self, mount: locate.Mount, daemon: ControlClient, repository: Repository, base: str | None, step: Step) -> None:
         self._mount, self._daemon, self._repository, self._step = mount, daemon, repository, step
         self._base = base or DEFAULT_BRANCH
         snapshots, branches = daemon.list_snapshots(), daemon.list_branches()
-        self._taken = {found.name for found in snapshots} | {found.name for found in branches}
-        self._own_snapshots = {found.id for found in snapshots}
-        self._own_branches = {found.id for found in branches}
+        self._taken = {snapshot.name for snapshot in snapshots} | {branch.name for branch in branches}
+        self._own_snapshots = {snapshot.id for snapshot in snapshots}
+        self._own_branches = {branch.id for branch in branches}
         self._here = self._find_here()
-        self._exact: set[Oid] = set()  # commits that were written here just now: what they share need not be looked at
-        self._names: dict[str, str] = {}  # git's branch -> ours
+        self._exact: set[Oid] = (
+            set()
+        )  # commits written by this import: files that the next commit shares with them need no comparison
+        self._names: dict[str, str] = {}  # git's branch -> our branch
         self._ids: dict[str, str] = {}
         self._at: dict[str, Oid | None] = {}
         self._made: dict[str, Oid] = {}  # snapshots
@@ -106,13 +119,14 @@ class _History:
         self._lacking: list[str] = []
 
     def _find_here(self) -> dict[Oid, str]:
-        """The snapshots that this overlay has already, by commit: its own, and those that came earlier."""
-        found = self._repository.snapshots((_HEADS, _TAGS))
-        here = {commit: number for number, commit in found.items()}
+        """Map commits to the ids of snapshots that this overlay already has: its own, and those of earlier imports."""
+        commits = self._repository.snapshots((_HEADS, _TAGS))
+        here = {commit: number for number, commit in commits.items()}
         here |= {commit.id: number for number, commit in self._repository.refs(KNOWN).items()}
         return {commit: number for commit, number in here.items() if number in self._own_snapshots}
 
     def bring(self) -> list[str]:
+        """Import the history, all or nothing, and return a sentence about each attribute that could not be kept."""
         try:
             for commit in self._repository.commits((_HEADS, _TAGS)):
                 if trailer(commit, SNAPSHOT) and commit.id not in self._here:
@@ -137,7 +151,7 @@ class _History:
         return f"{words}: {', '.join(branches)}" if branches else words
 
     def _remember(self) -> None:
-        """So that none of it comes again, and an export goes on from these commits."""
+        """Note what was imported: another import skips it, and an export continues from these commits."""
         for number, commit in self._made.items():
             self._repository.move(KNOWN + number, commit)
         for number, commit in self._branches.items():
@@ -170,7 +184,7 @@ class _History:
         self._branches[self._ids[branch]] = tip.id
 
     def _go_to(self, branch: str, commit: Oid | None) -> None:
-        """Puts the branch for git's *branch* to the snapshot of a commit, or (None) to where histories start."""
+        """Put our branch for git's *branch* to the snapshot of *commit*, or for None to the base of the import."""
         source = self._here[commit] if commit is not None else self._base
         if branch not in self._names:
             self._names[branch] = self._free(plain_name(branch))
@@ -187,7 +201,7 @@ class _History:
         self._lacking += make_equal(directory, source, self._step, keep=_is_kept)
 
     def _nearest(self, commit: Commit) -> Oid | None:
-        """The next commit on the way back, along first parents, that is a snapshot here."""
+        """Return the nearest ancestor along first parents that is a snapshot here."""
         while commit.parents:
             commit = commit.parents[0]
             if commit.id in self._here:
@@ -195,7 +209,7 @@ class _History:
         return None
 
     def _free(self, name: str) -> str:
-        """Neither a branch nor a snapshot has it: refs stay clear."""
+        """Return *name*, with a number if a branch or snapshot has that name already, so that refs stay unambiguous."""
         free, number = name, 1
         while free in self._taken:
             number += 1

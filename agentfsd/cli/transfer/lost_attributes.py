@@ -1,4 +1,4 @@
-"""Names the attributes that an export or import could not keep."""
+"""Tells the user which attributes an export or import could not keep."""
 
 import click
 
@@ -6,7 +6,7 @@ from agentfsd.cli.output import printing
 
 
 def report_lost(lacking: list[str]) -> None:
-    """What could not be kept is said, and no error: an ordinary user can give no file away."""
+    """Print the attributes that could not be kept. This is no error: an ordinary user cannot give files to others."""
     if lacking:
         printing.note(f"{printing.plural(len(lacking), 'attribute')} could not be kept:")
     for line in lacking[: printing.SHOWN_PATHS]:

@@ -17,7 +17,7 @@ from agentfsd.control.branch_listing import wire_bindings
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.types import DEFAULT_BRANCH
 
 
@@ -30,7 +30,7 @@ async def bind_process(services: Services, request: wire.BranchBind, context: Re
         services.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
         await services.settle()
         services.bindings.bind(request.pid, row.id)
-        if request.brood and context.caller.pid:
+        if request.descendants and context.caller.pid:
             services.bindings.bind_children(context.caller.pid, row.id)
     except ProcessLookupError:
         raise no_process(request.pid) from None

@@ -16,7 +16,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
-from agentfsd.errors import Refusal
+from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
 
 

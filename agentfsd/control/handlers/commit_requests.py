@@ -21,15 +21,16 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import cancelled, drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.tree import Tree
-from agentfsd.errors import Refusal, invalid
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths, settling
-from agentfsd.history.merge import Conflict, Rules
+from agentfsd.history.merge import PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import Drifted, Identity
@@ -54,7 +55,8 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     if request.as_branches:
         rules = Rules(way="beside")
     steps = merging.merge_branches(
-        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted
+        services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
+        objects=objects_to_executed(services.overlay, allowed=request.hooks),
     )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
@@ -76,6 +78,8 @@ async def _commit_to_lower(
         plan = await drive(
             commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
         )
+        objects = objects_to_executed(services.overlay, allowed=request.hooks)
+        plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
             return merge_reply(Merged(how, plan.changed, plan.conflicts, plan.said), into)
@@ -85,7 +89,11 @@ async def _commit_to_lower(
 
 
 def _check_place(services: Services, into: str) -> None:
-    """Refusal when what we hold is not what people find there, and the commit would go elsewhere than it says."""
+    """Refuse if the lower that we hold open is no longer what its path shows: the commit would go to another place.
+
+    Raises:
+        Refusal: The directory was moved or removed, or something is mounted over it.
+    """
     lower = _lower(services)
     place = lower.place()
     if place == f"{into} (deleted)":
@@ -102,8 +110,8 @@ def _check_place(services: Services, into: str) -> None:
 
 async def _write(
     services: Services, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
-) -> list[Conflict]:
-    """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""
+) -> list[PathConflict]:
+    """Write the plan. Once the first name has changed, it runs to the end, even if the client closes its end."""
     changed = json.dumps([b64encode(path).decode() for path in plan.changed])
     note = {
         "branch": branch.id, "layer": str(tree.head), "whole": "" if partial else "yes", "paths": changed,
@@ -125,7 +133,7 @@ async def _write(
         made = await trio.to_thread.run_sync(write)
     except Drifted as exc:
         _know_again(services, originals)
-        return [Conflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
+        return [PathConflict(path, "drift", "changed in the real directory at this moment") for path in exc.paths]
     whole = not partial and not _in_use(services, branch.id)
     await _keep_up(services, note, plan.same, whole, made.clean, context)
     services.tell("commit", branch.id, context.caller.pid, name=branch.name)
@@ -133,7 +141,7 @@ async def _write(
 
 
 def _know_again(services: Services, originals: list[tuple[bytes, Identity]]) -> None:
-    """What an undone commit took out of the lower and put back has another change time, by our own doing."""
+    """Note files that an undone commit took out of the lower and put back: only their change time is different, by our doing."""
     touched = {}
     for path, found in originals:
         try:
@@ -155,7 +163,7 @@ async def _keep_up(
     clean: Callable[[], object],
     context: RequestContext,
 ) -> None:
-    """The branch follows, and only then the journal goes; whether somebody waits for it or not."""
+    """Take the committed paths out of the branch, then delete the journal, even if the client closes its end."""
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
@@ -191,7 +199,7 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
         done = await trio.to_thread.run_sync(work)
     except Drifted as exc:
         _know_again(services, originals)
-        conflicts = [Conflict(path, "drift", "changed in the real directory since") for path in exc.paths]
+        conflicts = [PathConflict(path, "drift", "changed in the real directory since") for path in exc.paths]
         return merge_reply(Merged("nothing", [], conflicts), services.info.lower)
     if done:
         whole = bool(note["whole"]) and not _in_use(services, note["branch"])

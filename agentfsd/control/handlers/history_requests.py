@@ -13,6 +13,7 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
@@ -32,6 +33,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
+        objects=objects_to_executed(services.overlay, allowed=request.hooks),
         leave_conflicting=request.leave_conflicting,
     )  # fmt: skip
     merged = await drive(steps, context)
@@ -67,16 +69,17 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
 
 
 @control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
-async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.DeedsReply:
+async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.UndoLogReply:
     author = author_of(context)
     await services.flush()
     undone = services.overlay.undo_log.undo(author.pid, author.command)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
-    return wire.DeedsReply(deeds=[wire.Deed(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
+    return wire.UndoLogReply(entries=[wire.UndoEntry(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
-async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.DeedsReply:
-    found = services.overlay.undo_log.entries()
-    return wire.DeedsReply(deeds=[wire.Deed(kind=deed.kind, branch=deed.branch, snapshot=deed.snapshot) for deed in found])
+async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
+    undoable = services.overlay.undo_log.entries()
+    entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in undoable]
+    return wire.UndoLogReply(entries=entries)

@@ -20,7 +20,7 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
         return control_directory.lookup_control_dir(conn, parent, ctx)
     conn.replies.watch(parent, directory)
     child = tree.look(directory, name)
-    conn.shared.reservations.looked(ctx.pid, directory, name, found=child is not None)
+    conn.shared.reservations.looked(ctx.pid, directory, name, exists=child is not None)
     caller_dependent = not parent.view.tree_id
     if child is None:
         if caller_dependent:

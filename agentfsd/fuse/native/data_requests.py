@@ -51,7 +51,7 @@ def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
     inode = native.file(node_id, number, ctx)
     if inode is None:
         return _write_text(native, number, bytes(content))
-    from_cache = flags & fuse.WRITE_CACHE  # pages that come back: nobody else has any, and no program waits for the answer
+    from_cache = flags & fuse.WRITE_CACHE  # a write-back of pages: no other connection has any, no program waits
     owner = _other_owner(native, inode) if not from_cache else None
     if owner is not None:
         return _in_turn(owner, inode, _write, native, node_id, ctx, bytes(body))
@@ -66,7 +66,7 @@ def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
 
 
 def _write_now(native: NativeConnection, work: _Write, content: bytes | memoryview) -> int:
-    """Write; find the end of the file as it is at this moment, where that counts."""
+    """Write; an append goes to the file's end as it is now."""
     node_id, inode, offset, keeps_setid, append, tid = work
     if append:
         offset = file_data.end_of(native.services, node_id, inode, offset)
@@ -82,13 +82,13 @@ async def _write_later(native: NativeConnection, work: _Write, content: bytes, f
 
 
 async def _written(native: NativeConnection, inode: Inode, written: int, owed: Owed) -> Parts:
-    """Answer a program's write once other connections know. What the kernel writes back is answered at once: see _fsync."""
+    """Answer a program's write once other connections know. Pages written back are answered at once; fsync waits for them."""
     await native.services.shared.written(native.services.cache, inode, owed)
     return [fuse.SIZE_OUT.pack(written, 0)]
 
 
 def _other_owner(native: NativeConnection, inode: Inode) -> PageOwner | None:
-    """Return who must give back pages of a file before this request can be answered; None for nobody."""
+    """Return the page owner if another connection must give back pages before this request is answered, else None."""
     owners = native.services.shared.page_owners
     owner = owners.of(inode) if owners else None
     return owner if owner is not None and not owner.is_open_to(native.services.cache) else None
@@ -101,7 +101,7 @@ async def _in_turn(
     reply = decoder(native, node_id, ctx, memoryview(body))
     if reply is not None and not isinstance(reply, list):
         return await reply
-    return [bytes(part) for part in reply] if reply is not None else None  # the buffer of reads is everybody's
+    return [bytes(part) for part in reply] if reply is not None else None  # all reads of the connection share one buffer
 
 
 async def _write_text(native: NativeConnection, number: int, text: bytes) -> Parts:
@@ -116,7 +116,7 @@ def _fsync(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
 
 
 async def _sync(native: NativeConnection, inode: Inode, data_only: bool) -> Parts:
-    await native.services.shared.settled()  # of what was written back before, whose answers have not waited
+    await native.services.shared.settled()  # notifications of earlier write-backs, whose answers did not wait
     await file_data.sync(inode, data_only=data_only)
     return None
 

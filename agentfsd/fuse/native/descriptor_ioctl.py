@@ -31,8 +31,8 @@ def answer(conn: Connection, inode: Inode | None, handle: int, ctx: CallContext,
     if forwarding is None or doorway is None or forwarding.why_not or inode is None:
         raise OSError(errno.ENOTTY, "no descriptors are given out here")
     if command == OBJECT:
-        found = forwarding.object_of(inode)
-        return done(_OBJECT.pack(found.st_dev, found.st_ino))
+        status = forwarding.object_of(inode)
+        return done(_OBJECT.pack(status.st_dev, status.st_ino))
     if command == TELL:
         forwarding.told(_TOLD.unpack(content)[0], inode, ctx.pid)
         return done(b"")
@@ -51,7 +51,7 @@ def answer(conn: Connection, inode: Inode | None, handle: int, ctx: CallContext,
 def _check_mode(
     conn: Connection, inode: Inode, handle: int, wanted: WantedDescriptor, ctx: CallContext, conversation: InterposeConversation
 ) -> None:
-    """Nobody gets more than it has opened the file for; where opens are not told to us, more than it might open it for."""
+    """Check that a process gets no more access than its open has; without a handle, than an open would give it."""
     opened = conn.handles.get(handle)
     reads = wanted.flags & os.O_ACCMODE != os.O_WRONLY
     if isinstance(opened, FileHandle):
@@ -76,8 +76,8 @@ async def _push_later(
 
 def _push(given: GivenDescriptor, ticket: int, conversation: InterposeConversation, content: bytes) -> Parts:
     try:
-        found = os.fstat(given.fd)
-        conversation.push(ticket, given.fd, found)
+        status = os.fstat(given.fd)
+        conversation.push(ticket, given.fd, status)
     finally:
         os.close(given.fd)
-    return done(content[:-16] + _OBJECT.pack(found.st_dev, found.st_ino))
+    return done(content[:-16] + _OBJECT.pack(status.st_dev, status.st_ino))

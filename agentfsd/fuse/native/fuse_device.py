@@ -1,4 +1,4 @@
-"""Getting a connection: /dev/fuse and mount(2) where that is permitted, else fusermount3, which hands one over."""
+"""Opens a FUSE connection: by /dev/fuse and mount(2) where that is permitted, else through fusermount3."""
 
 import array
 import contextlib
@@ -14,7 +14,7 @@ _FUSERMOUNT_TIMEOUT_S = 20
 
 
 def mount(mountpoint: str, options: frozenset[str]) -> int:
-    """Mounts with options of mount(8) and ``allow_other``; the connection's descriptor. OSError says what refused."""
+    """Mount with options of mount(8) and ``allow_other``; return the connection's descriptor. OSError says what refused."""
     safe = options | {f"no{name}" for name in ("suid", "dev") if name not in options}
     try:
         return mounts.mount_fuse(mountpoint, safe, "allow_other" in options)
@@ -25,13 +25,13 @@ def mount(mountpoint: str, options: frozenset[str]) -> int:
 
 
 def mount_dead(mountpoint: str, allow_other: bool) -> None:
-    """Mounts what answers ENOTCONN to everybody; nothing at all where that is refused."""
+    """Mount a file system that answers every request with ENOTCONN; do nothing if mounting is refused."""
     with contextlib.suppress(OSError):
         os.close(mount(mountpoint, frozenset({"allow_other"} if allow_other else ())))
 
 
 def unmount(mountpoint: str) -> None:
-    """Lazily: what is still in use there ends with its last user."""
+    """Unmount lazily: the file system stays until its last user has gone."""
     try:
         mounts.unmount(mountpoint, lazy=True)
     except OSError as exc:

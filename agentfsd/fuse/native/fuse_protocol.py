@@ -32,7 +32,7 @@ FATTR_MODE, FATTR_UID, FATTR_GID, FATTR_SIZE, FATTR_ATIME, FATTR_MTIME, FATTR_FH
 FATTR_ATIME_NOW, FATTR_MTIME_NOW, FATTR_KILL_SUIDGID = 128, 256, 1 << 11
 
 OPEN_KILL_SUIDGID = 1
-WRITE_CACHE = 1 << 0  # from the page cache: written long ago, by whoever
+WRITE_CACHE = 1 << 0  # written back from the page cache: the caller is not the writer
 WRITE_KILL_SUIDGID = 1 << 2
 SETXATTR_ACL_KILL_SGID = 1
 FSYNC_DATA_ONLY = 1
@@ -75,11 +75,11 @@ _STATX_BASIC_BTIME = 0x0FFF
 
 
 def pack_entry(entry: LookupReply) -> bytes:
-    """A fuse_entry_out; of a name that is not there, too."""
-    node, found, entry_s, attr_s = entry
-    if found is None:
+    """Return a fuse_entry_out, also for a name that does not exist."""
+    node, attributes, entry_s, attr_s = entry
+    if attributes is None:
         return ENTRY_OUT.pack(0, 0, int(entry_s), 0, 0, 0, *(0,) * 16)
-    ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, _ = found
+    ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, _ = attributes
     return ENTRY_OUT.pack(
         node, 0, int(entry_s), int(attr_s), 0, 0,
         ino, size, blocks, atime // _NS, mtime // _NS, ctime // _NS, atime % _NS, mtime % _NS, ctime % _NS,
@@ -87,9 +87,9 @@ def pack_entry(entry: LookupReply) -> bytes:
     )  # fmt: skip
 
 
-def pack_attributes(found: Attributes, attr_s: float) -> bytes:
-    """A fuse_attr_out."""
-    ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, _ = found
+def pack_attributes(attributes: Attributes, attr_s: float) -> bytes:
+    """Return a fuse_attr_out."""
+    ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, _ = attributes
     return ATTR_OUT.pack(
         int(attr_s), 0, 0,
         ino, size, blocks, atime // _NS, mtime // _NS, ctime // _NS, atime % _NS, mtime % _NS, ctime % _NS,
@@ -97,23 +97,24 @@ def pack_attributes(found: Attributes, attr_s: float) -> bytes:
     )  # fmt: skip
 
 
-def pack_statx(found: Attributes, attr_s: float) -> bytes:
-    """A fuse_statx_out; with the time of birth where that is known."""
-    mask = _STATX_BASIC_BTIME if found.btime_ns else _STATX_BASIC_BTIME & ~0x800
-    times = [(stamp // _NS, stamp % _NS, 0) for stamp in (found.atime_ns, found.btime_ns, found.ctime_ns, found.mtime_ns)]
+def pack_statx(attributes: Attributes, attr_s: float) -> bytes:
+    """Return a fuse_statx_out, with the birth time where it is known."""
+    mask = _STATX_BASIC_BTIME if attributes.btime_ns else _STATX_BASIC_BTIME & ~0x800
+    stamps = (attributes.atime_ns, attributes.btime_ns, attributes.ctime_ns, attributes.mtime_ns)
+    times = [(stamp // _NS, stamp % _NS, 0) for stamp in stamps]
     return STATX_OUT.pack(
-        int(attr_s), 0, 0, mask, _BLOCK_BYTES, 0, found.nlink, found.uid, found.gid, found.mode, 0,
-        found.ino, found.size, found.blocks, 0, *times[0], *times[1], *times[2], *times[3],
-        os.major(found.rdev), os.minor(found.rdev), 0, 0,
+        int(attr_s), 0, 0, mask, _BLOCK_BYTES, 0, attributes.nlink, attributes.uid, attributes.gid, attributes.mode, 0,
+        attributes.ino, attributes.size, attributes.blocks, 0, *times[0], *times[1], *times[2], *times[3],
+        os.major(attributes.rdev), os.minor(attributes.rdev), 0, 0,
     )  # fmt: skip
 
 
-def pack_statfs(found: os.statvfs_result) -> bytes:
+def pack_statfs(stored: os.statvfs_result) -> bytes:
     return STATFS_OUT.pack(
-        found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree, found.f_bsize, 255, found.f_frsize, 0
+        stored.f_blocks, stored.f_bfree, stored.f_bavail, stored.f_files, stored.f_ffree, stored.f_bsize, 255, stored.f_frsize, 0
     )
 
 
 def pack_dirent(ino: int, following: int, name: bytes, mode: int) -> bytes:
-    """A fuse_dirent, padded to 8 bytes."""
+    """Return a fuse_dirent, padded to 8 bytes."""
     return DIRENT.pack(ino, following, len(name), mode >> 12) + name + bytes(-len(name) % 8)

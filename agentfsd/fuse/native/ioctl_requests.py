@@ -1,4 +1,4 @@
-"""IOCTL: which of our two families of commands it is about."""
+"""Decodes IOCTL and passes it on: commands about descriptors, or all others."""
 
 from agentfsd.fuse.native import control_ioctl, descriptor_ioctl
 from agentfsd.fuse.native import fuse_protocol as fuse

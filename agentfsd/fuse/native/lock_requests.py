@@ -1,6 +1,6 @@
-"""Lock requests of one connection, from their bytes to fuse/lock_service.py and back. One that waits is answered when it is done.
+"""Decodes lock requests for fuse/lock_service.py. A request that waits is answered when it is granted or interrupted.
 
-The kernel tells of each close by FLUSH, which costs a message, or not at all for an open that was answered with FOPEN_NOFLUSH.
+The kernel sends FLUSH at each close, which costs a message, but not for an open that was answered with FOPEN_NOFLUSH.
 """
 
 import errno
@@ -18,9 +18,9 @@ from agentfsd.fuse.reply import NO_REPLY, CallContext
 
 
 def open_flags(native: NativeConnection, handle: FileHandle, flags: int, *, made: bool) -> int:
-    """FOPEN_NOFLUSH where a close most likely takes no lock away: see ARCHITECTURE.md.
+    """Return FOPEN_NOFLUSH for an open whose close most likely releases no lock: see docs/explanation/locks.md.
 
-    That is an open for reading alone, or for writing alone of a file that it has *made*, while nobody holds ranges of the file.
+    That is an open for reading alone, or for writing alone of a file that it has *made*, while the file has no record locks.
     """
     access = flags & os.O_ACCMODE
     quiet = access == os.O_RDONLY or (access == os.O_WRONLY and made)
@@ -31,20 +31,20 @@ def open_flags(native: NativeConnection, handle: FileHandle, flags: int, *, made
 def getlk(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     file, wanted = _wanted(native, node_id, body)
     locks = native.services.shared.locks
-    found = locks.table.test(file, wanted)
-    if found is None and locks.has_peer(file):
+    conflict = locks.table.test(file, wanted)
+    if conflict is None and locks.has_peer(file):
         return _tested(locks.test_peer(file, wanted), wanted)
-    return _told(found, wanted)
+    return _lk_out(conflict, wanted)
 
 
 async def _tested(work: Awaitable[LockConflict | None], wanted: LockRequest) -> Parts:
-    return _told(await work, wanted)
+    return _lk_out(await work, wanted)
 
 
-def _told(found: Lock | LockConflict | None, wanted: LockRequest) -> Parts:
-    if found is None:
+def _lk_out(conflict: Lock | LockConflict | None, wanted: LockRequest) -> Parts:
+    if conflict is None:
         return [fuse.LK_OUT.pack(wanted.start, wanted.end, UNLOCK, 0)]
-    return [fuse.LK_OUT.pack(found.start, found.end, found.kind, found.pid)]
+    return [fuse.LK_OUT.pack(conflict.start, conflict.end, conflict.kind, conflict.pid)]
 
 
 def setlk(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
@@ -62,7 +62,7 @@ async def _set(native: NativeConnection, work: Awaitable[None], wanted: LockRequ
 
 
 def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    """Is answered by the waiter, later perhaps: a task for each would keep the reactor from its rest."""
+    """Answer SETLKW through a waiter. A task for each would keep the reactor polling."""
     file, wanted = _wanted(native, node_id, body)
     unique = native.unique
 
@@ -78,7 +78,7 @@ def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
 
 
 def interrupt(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    """Of the requests that can be interrupted only a waiter is left when this comes: all others are answered at once."""
+    """Answer INTERRUPT: only lock requests wait long enough to be interrupted; any other is left to finish."""
     waiter = native.waiting.get(fuse.INTERRUPT_IN.unpack_from(body)[0])
     if waiter is not None:
         native.services.shared.locks.interrupt(waiter)
@@ -86,7 +86,7 @@ def interrupt(native: NativeConnection, node_id: int, ctx: CallContext, body: me
 
 
 def flush(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    """close(2). Where locks stay in the kernel it is to ask no more."""
+    """Answer FLUSH (close(2)); ENOSYS stops it for good on a connection whose kernel keeps the locks."""
     if native.zero:
         return nothing(native, node_id, ctx, body)
     handle, _, _, owner = fuse.FLUSH_IN.unpack_from(body)
@@ -102,7 +102,7 @@ async def _done(work: Awaitable[None]) -> None:
 
 
 def released(native: NativeConnection, inode: Inode, handle: FileHandle) -> None:
-    """The last descriptor of an open has gone."""
+    """Drop the locks of an open whose last descriptor was closed."""
     locks = native.services.shared.locks
     work = locks.drop_handle(inode, handle)
     if work is not None:
@@ -110,7 +110,7 @@ def released(native: NativeConnection, inode: Inode, handle: FileHandle) -> None
 
 
 def close(native: NativeConnection) -> None:
-    """The connection has ended, and nobody waits there any more."""
+    """Answer all waiters of a connection that has ended."""
     for waiter in list(native.waiting.values()):
         native.services.shared.locks.interrupt(waiter)
 
@@ -131,7 +131,7 @@ def _wanted(native: NativeConnection, node_id: int, body: memoryview) -> tuple[H
 
 
 def _file(native: NativeConnection, node_id: int, number: int) -> tuple[Hashable, Any]:
-    """What a lock is of, a file of the daemon's own for instance, and the open through which it comes."""
+    """Return what a lock is of (an inode, or a node of ``.agentfs``), and the handle through which it comes."""
     handle = native.services.handles[number]
     if isinstance(handle, FileHandle):
         return handle.inode, handle

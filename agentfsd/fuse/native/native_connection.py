@@ -35,7 +35,7 @@ class NativeConnection:
         unique: The number of the request that is being handled.
         waiting: Lock requests that wait, by the number of the request.
         passthrough: Files that the kernel reads and writes itself; None where that is not asked for.
-        page_view: The buffer of all reads. A reply that stays longer than its request needs a copy.
+        page_view: The buffer of all reads. A reply that is not sent at once needs a copy.
         idle: Files that are open for reads by node, the one used last at the end.
     """
 
@@ -79,7 +79,7 @@ Decoder = Callable[[NativeConnection, int, CallContext, memoryview], Reply]
 
 
 def nothing(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    """Answer a request that we do not know, or not on this connection: the kernel asks no more then."""
+    """Answer a request that we do not support on this connection: the kernel does not send it again."""
     raise not_here()
 
 

@@ -1,4 +1,4 @@
-"""A FUSE session of our own: reads /dev/fuse, lets handlers answer, writes the reply. Several may live in one daemon."""
+"""The native FUSE session: reads requests from /dev/fuse, calls a decoder, writes the reply. A daemon may have several."""
 
 import errno
 import logging
@@ -26,11 +26,11 @@ IoMode = Literal["zero-message", "passthrough", "cached"]
 
 MAX_WRITE_BYTES = 1 << 20
 _BUFFER_BYTES = MAX_WRITE_BYTES + (1 << 16)
-_HANDSHAKE_S = 2  # the kernel says the first word at once
+_HANDSHAKE_S = 2  # the kernel sends INIT at once
 _MAX_BACKGROUND, _CONGESTION = 64, 48
-_STACK_DEPTH = 1  # what passthrough may lie upon: a file system that is no stack itself
+_STACK_DEPTH = 1  # passthrough only to files of a file system that is not stacked itself
 
-_SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # nobody waits for an answer to these
+_SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # the kernel expects no answer to these
 
 _WANTED = (
     fuse.ASYNC_READ | fuse.BIG_WRITES | fuse.DONT_MASK | fuse.AUTO_INVAL_DATA | fuse.DO_READDIRPLUS | fuse.READDIRPLUS_AUTO
@@ -41,18 +41,25 @@ _ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
 
 
 class Unsupported(Exception):
-    """This kernel's FUSE cannot be spoken to; the sentence says why."""
+    """This kernel's FUSE cannot be used; the text says why."""
 
 
 class TaskStarter(Protocol):
-    """Serves sessions, and starts tasks for what has to wait: the reactor."""
+    """The reactor, as a session sees it: starts tasks for requests that wait, and removes sessions that end."""
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None: ...
     def remove(self, session: "NativeSession") -> None: ...
 
 
 class NativeSession:
-    """One connection. ``io``: who answers opens, reads and writes of warm files; see ARCHITECTURE.md."""
+    """The session of one connection.
+
+    Attributes:
+        io: How files get to processes: see docs/explanation/connections.md. After shake_hands(), what this kernel can do of that.
+        minor: The protocol's minor version.
+        offered: The flags that the kernel offered in INIT.
+        answered_s: When the last request was answered, on the monotonic clock; kept for the reactor.
+    """
 
     kind = "native"
 
@@ -62,7 +69,7 @@ class NativeSession:
         self.minor = 0
         self.offered = 0
         self.ended = False
-        self.answered_s = 0.0  # when, on the monotonic clock: the reactor's own
+        self.answered_s = 0.0
         self._changes = connection.changes
         self._traffic = connection.shared.traffic
         self._slow = self._traffic.slow
@@ -73,7 +80,7 @@ class NativeSession:
     # -- beginning and end
 
     def shake_hands(self) -> None:
-        """Answers INIT, which the kernel sends first; Unsupported when there is no common language."""
+        """Answer INIT, the kernel's first request; Unsupported if there is no common protocol version."""
         if not select.select([self.fd], [], [], _HANDSHAKE_S)[0]:
             raise Unsupported("the kernel did not begin to talk")
         os.set_blocking(self.fd, False)
@@ -118,11 +125,11 @@ class NativeSession:
         )
 
     def begin(self) -> None:
-        """Call in the event loop."""
+        """Start notifications. Call in the event loop."""
         self.connection.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
 
     def end(self) -> None:
-        """The kernel has let go, or is to be left: nothing is answered from now on."""
+        """End the connection: close its handles and its descriptor. Do nothing if it has ended."""
         if self.ended:
             return
         self.ended = True
@@ -132,18 +139,18 @@ class NativeSession:
         os.close(self.fd)
 
     def abandon(self) -> None:
-        """Before anything was served."""
+        """Close the descriptor of a session that add() was never called for."""
         self.ended = True
         os.close(self.fd)
 
     def knows(self, inode: Inode) -> bool:
-        """Whether the kernel side has heard of a file."""
+        """Return whether the kernel has a node of a file here."""
         return self.connection.nodes.find_file(inode) is not None
 
     # -- requests
 
     def step(self) -> bool:
-        """Answers one request; False when there is none now."""
+        """Answer one request; return False if there is none now."""
         if self.ended:
             return False
         try:
@@ -154,14 +161,14 @@ class NativeSession:
             if exc.errno == errno.ENODEV:  # unmounted everywhere
                 self.reactor.remove(self)
                 return False
-            if exc.errno in (errno.ENOENT, errno.EINTR):  # the request was taken back
+            if exc.errno in (errno.ENOENT, errno.EINTR):  # the request was interrupted before we read it
                 return True
             raise
         self.answer(length)
         return True
 
     def answer(self, length: int) -> None:
-        """Answers the request that lies in the buffer."""
+        """Answer the request that is in the buffer. *length* is in bytes."""
         if length < fuse.IN_HEADER.size:
             return
         said, opcode, unique, node_id, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
@@ -196,7 +203,7 @@ class NativeSession:
         self._count(opcode, node_id, pid, began_ns)
 
     async def _in_turn(self, exc: NameReserved, opcode: int, node_id: int, ctx: CallContext, body: bytes) -> Any:
-        """The same request, when its turn has come."""
+        """Repeat a request until its name is no longer reserved for another thread."""
         while True:
             await exc.over()
             try:
@@ -221,7 +228,7 @@ class NativeSession:
         self._count(opcode, node_id, tid, began_ns)
 
     def _count(self, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
-        """After the answer has gone. Every request comes here: some 0.3 us, as long as nobody looks at them."""
+        """Count an answered request. Every request comes here, so this costs only 0.3 us while no profile runs."""
         took_ns = time.monotonic_ns() - began_ns
         tally = self._tallies[opcode]
         tally.total_ns += took_ns
@@ -241,7 +248,7 @@ class NativeSession:
         self._write([fuse.OUT_HEADER.pack(length, 0, unique), *parts])
 
     def reply(self, unique: int, code: int) -> None:
-        """Answers a request that had to wait: done, or an errno."""
+        """Answer a request that waited: *code* is an errno, 0 for success."""
         if code:
             self._fail(unique, code)
         else:
@@ -256,7 +263,7 @@ class NativeSession:
         try:
             os.writev(self.fd, parts)
         except OSError as exc:
-            if exc.errno not in (errno.ENOENT, errno.ENODEV):  # nobody waits for that answer any more
+            if exc.errno not in (errno.ENOENT, errno.ENODEV):  # the request was interrupted, or the connection has ended
                 log.warning("the kernel refused a reply: %s", exc.strerror)
 
 

@@ -1,4 +1,4 @@
-"""OPEN, CREATE, TMPFILE and RELEASE, from their bytes to ``handlers/`` and back: what an open is answered with."""
+"""Decodes OPEN, CREATE, TMPFILE and RELEASE for ``handlers/``, and chooses the flags that an open is answered with."""
 
 import os
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from agentfsd.fuse.reply import CallContext
 
 
 def _create(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    if native.zero:  # the kernel takes MKNOD from now on, and opens without us
+    if native.zero:  # the kernel sends MKNOD from now on, and opens files itself
         raise not_here()
     flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
     name = request_bodies.name(body[fuse.CREATE_IN.size :])
@@ -26,7 +26,7 @@ def _create(native: NativeConnection, node_id: int, ctx: CallContext, body: memo
 def _tmpfile(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
     number, inode, entry = creation.tmpfile(native.services, node_id, mode & PERMISSIONS, flags, masked(ctx, umask))
-    if native.zero:  # this open the kernel cannot leave out; reading and writing go by the node as ever
+    if native.zero:  # TMPFILE always opens; reads and writes come by node all the same
         _release_handle(native, number)
         number = 0
     return [fuse.pack_entry(entry), _opened(native, number, inode, ctx, flags, made=True)]
@@ -64,7 +64,7 @@ async def _open_text(number: Awaitable[int]) -> Parts:
 
 
 def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContext, flags: int, *, made: bool = False) -> bytes:
-    """Return the reply to an open. Pages stay good: notifications drop those of a file that changes otherwise."""
+    """Return the reply to an open. Cached pages are kept: notifications drop those that become invalid."""
     opened = native.services.handles.get(number)
     if not isinstance(opened, FileHandle):
         return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE, 0)
@@ -75,7 +75,7 @@ def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContex
     opened.passed = True
     if opened.writes:
         opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
-    native.services.changes.file_changed(inode, data=True)  # others must not rely on what they have cached of it
+    native.services.changes.file_changed(inode, data=True)  # other connections must drop what they have cached of it
     return fuse.OPEN_OUT.pack(number, fuse.FOPEN_PASSTHROUGH | closing, backing)
 
 
@@ -97,7 +97,7 @@ def _release_handle(native: NativeConnection, number: int) -> None:
 
 
 def close(native: NativeConnection) -> None:
-    """End a connection: nobody waits for a lock any more, and what was open is closed."""
+    """End a connection: answer its lock waiters and close its handles."""
     lock_requests.close(native)
     for number in native.services.handles.numbers():
         _release_handle(native, number)

@@ -1,8 +1,8 @@
 """Passthrough: the kernel reads and writes the content object itself, for as long as the file is open.
 
-One inode has one way at a time: while it is open with pages of its own in the kernel, passthrough is refused, and the
-other way round. So whoever opens a file first decides for all until the last close.
-Source: include/uapi/linux/fuse.h, FUSE_DEV_IOC_BACKING_OPEN (Linux 6.9, CAP_SYS_ADMIN).
+The kernel opens an inode in one way at a time: while it is open with cached pages, it refuses passthrough, and the other way
+round. So the first open decides for all opens until the last close. Source: include/uapi/linux/fuse.h, FUSE_DEV_IOC_BACKING_OPEN
+(Linux 6.9, CAP_SYS_ADMIN).
 """
 
 import fcntl
@@ -20,7 +20,7 @@ _MAP = struct.Struct("=iIQ")
 
 
 class _Ways:
-    """How often an inode is open each way; ``backing`` names what the kernel holds for it."""
+    """How often an inode is open in each way; ``backing`` is the kernel's id of the object that it holds open."""
 
     __slots__ = ("backing", "cached", "passed")
 
@@ -30,16 +30,16 @@ class _Ways:
 
 
 class PassthroughFiles:
-    """Of one connection."""
+    """The files of one connection that are open in either way."""
 
     def __init__(self, fuse_fd: int) -> None:
         self._fd = fuse_fd
         self._ways: dict[Inode, _Ways] = {}
 
     def enter(self, inode: Inode, *, writes: bool) -> int:
-        """Counts an open; the backing id when it goes past us, 0 when it does not.
+        """Count an open; return its backing id for passthrough, 0 for an open with cached pages.
 
-        Reading alone gains little, and each file that is open past us is copied at a snapshot.
+        An open for reading alone is never the first in passthrough: it gains little, and a snapshot copies each such file.
         """
         ways = self._ways.setdefault(inode, _Ways())
         if not ways.passed and (ways.cached or not writes or not self._begin(inode, ways)):
@@ -50,9 +50,10 @@ class PassthroughFiles:
         return ways.backing
 
     def _begin(self, inode: Inode, ways: _Ways) -> bool:
-        """Only what the branch owns: nobody else reads or writes that object.
+        """Hand the kernel the content object; return whether it takes it.
 
-        And not where a write takes something away from the file: the kernel leaves that to us, who would not see it.
+        Only an object that the branch owns, since no other branch may see the writes. No file with setuid bits or capabilities,
+        since a write must clear them and the daemon does not see the write.
         """
         if inode.file is None or not inode.file.stays or not copyup.is_owned(inode):
             return False
@@ -73,7 +74,7 @@ class PassthroughFiles:
         return True
 
     def leave(self, inode: Inode, passed: bool) -> None:
-        """One open less."""
+        """Count one open less; after the last one in passthrough, the kernel closes the object."""
         ways = self._ways.get(inode)
         if ways is None:
             return

@@ -1,6 +1,6 @@
 """Serves all native connections of a daemon in one task of its event loop.
 
-A request that follows the last one at once is read without asking the event loop, which costs more than an answer.
+When requests follow each other at once, it reads them without the event loop, whose round costs more than an answer.
 """
 
 import os
@@ -20,7 +20,7 @@ _TURN_S = 0.002  # how long others may have to wait while requests keep coming
 
 
 class Reactor:
-    """Connections come and go while it serves."""
+    """Serves native sessions, which may be added and removed meanwhile."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -34,32 +34,34 @@ class Reactor:
         return len(self._sessions)
 
     def sessions(self) -> list[NativeSession]:
-        """Those that it serves now."""
+        """Return the sessions that it serves now."""
         return list(self._sessions.values())
 
     def add(self, session: NativeSession) -> None:
+        """Begin to serve a session. Call in the event loop."""
         session.begin()
         self._sessions[session.fd] = session
         self._epoll.register(session.fd, select.EPOLLIN)
 
     def remove(self, session: NativeSession) -> None:
+        """Stop serving a session and end it."""
         if self._sessions.pop(session.fd, None) is not None:
             self._epoll.unregister(session.fd)
             session.end()
             self.wake()
 
     def wake(self) -> None:
-        """Has serve() look again whether it is to end."""
+        """Make serve() check again whether to end."""
         os.eventfd_write(self._waker, 1)
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """For what has to wait."""
+        """Start a task for a request that waits; while one runs, the loop gives the others their turn."""
         assert self._nursery is not None
         self._tasks += 1
         self._nursery.start_soon(self._run, work, arguments)
 
     def start_aside(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """For what may wait for long, and for nothing that we do; nothing is begun once serve() has ended."""
+        """Start a task that may wait long, which the loop does not poll for. Do nothing once serve() has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(work, *arguments)
 
@@ -70,7 +72,7 @@ class Reactor:
             self._tasks -= 1
 
     async def serve(self, until: Callable[[], bool]) -> None:
-        """Until *until* says so."""
+        """Serve until *until* returns True."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -82,7 +84,7 @@ class Reactor:
             nursery.cancel_scope.cancel()
 
     def _answer(self, session: NativeSession, *, alone: bool, turn_ends: float) -> None:
-        """One request; and when they come one upon the other, the next without sleeping: being woken costs more than it."""
+        """Answer one request; if they follow each other at once, poll for the next, since being woken costs more."""
         patience = _LOOKS if alone and time.monotonic() - session.answered_s < _SOON_S else 0
         session.step()
         looks = patience

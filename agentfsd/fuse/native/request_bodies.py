@@ -1,4 +1,4 @@
-"""What requests carry besides their fixed structures: names, and new attributes. EINVAL for what no kernel sends."""
+"""Decodes the variable parts of requests: names, and new attributes. EINVAL for what no kernel sends."""
 
 import errno
 import stat
@@ -15,7 +15,7 @@ _LAST_NS = (1 << 63) - 1  # later and earlier times are taken for this one, as e
 
 
 def word(body: memoryview) -> bytes:
-    """Text that ends with a zero byte."""
+    """Return the text before the zero byte."""
     text, zero, _ = bytes(body).partition(b"\0")
     if not zero or not text:
         raise OSError(errno.EINVAL, "no name")
@@ -23,7 +23,7 @@ def word(body: memoryview) -> bytes:
 
 
 def name(body: memoryview) -> bytes:
-    """Likewise, of an entry of a directory."""
+    """Return the name of a directory entry."""
     text = word(body)
     if b"/" in text or text in (b".", b".."):
         raise OSError(errno.EINVAL, "no name")
@@ -31,12 +31,13 @@ def name(body: memoryview) -> bytes:
 
 
 def two_names(body: memoryview) -> tuple[bytes, bytes]:
+    """Return two names of directory entries, one after the other."""
     first = name(body)
     return first, name(body[len(first) + 1 :])
 
 
 def new_attributes(body: memoryview) -> tuple[int, NewAttributes]:
-    """The body of SETATTR: its flags, and what it is to change."""
+    """Return the flags of a SETATTR, and the attributes that it changes."""
     (
         valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
     ) = fuse.SETATTR_IN.unpack_from(body)  # fmt: skip

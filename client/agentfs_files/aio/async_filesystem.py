@@ -1,4 +1,6 @@
-"""Any `Filesystem`, awaited. What it does is done in worker threads, for files have nothing better. It knows no backend."""
+"""Await any `Filesystem`. Its methods run in worker threads, because files have no better asynchronous interface. This module
+knows no backend.
+"""
 
 import contextlib
 import functools
@@ -31,7 +33,9 @@ _T = TypeVar("_T")
 def _awaited(
     method: Callable[Concatenate[_F, _P], _T], *, abandonable: bool = False
 ) -> "Callable[Concatenate[AsyncFilesystem[_F], _P], Coroutine[Any, Any, _T]]":
-    """The method of the same name of the file system itself, in a thread. Type checkers let it be called where that has it."""
+    """Return an async method that calls the file system's own method of the same name in a thread. Type checkers accept it only
+    if the file system has that method.
+    """
     name = method.__name__
 
     @functools.wraps(method)
@@ -43,10 +47,10 @@ def _awaited(
 
 
 class AsyncFilesystem(Generic[_F_co]):
-    """A view of ``filesystem``, which nobody else uses meanwhile: one thread at a time is in it.
+    """An awaited view of ``filesystem``. One thread at a time uses it, and nobody else may use it meanwhile.
 
-    A change that is cancelled has been made as a whole or not at all; a file that was being written is left as it was. Where
-    something is only looked at, whoever cancelled it need not wait; the next call does.
+    A change that is cancelled happens completely or not at all; a file that was being written stays as it was. Cancelling a
+    read-only call returns at once, and the next call waits until it has finished.
     """
 
     def __init__(self, filesystem: _F_co) -> None:
@@ -74,7 +78,9 @@ class AsyncFilesystem(Generic[_F_co]):
     async def open_write(
         self, path: str, *, mode: WriteMode = "overwrite", create_parents: bool = True
     ) -> AsyncIterator[AsyncByteWriter]:
-        """It takes effect at the end of the context; an exception there, or a cancellation, discards it."""
+        """Open a file for writing. The content becomes visible when the context ends; an exception or a cancellation
+        discards it.
+        """
         async with self._threads.hold(
             lambda: self.filesystem.open_write(path, mode=mode, create_parents=create_parents)
         ) as writer:
@@ -86,13 +92,13 @@ class AsyncFilesystem(Generic[_F_co]):
             yield AsyncTextReader(reader, self._threads)
 
     async def open_fd(self: "AsyncFilesystem[DescriptorFilesystem]", path: str, flags: int, mode: int = 0o666) -> int:
-        """The caller's, who closes it; of one that is cancelled no descriptor is left."""
+        """Return a descriptor, which the caller closes. If the call is cancelled, the descriptor is closed."""
         opened: list[int] = []
         try:
             await self._threads.run(lambda: opened.append(self.filesystem.open_fd(path, flags, mode)))
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._threads.run(close_all, opened)  # behind the one that may still be at it
+                await self._threads.run(close_all, opened)  # after the call that may still be running
             raise
         return opened[0]
 
@@ -116,5 +122,7 @@ class AsyncFilesystem(Generic[_F_co]):
     import_archive = _awaited(ArchivableFilesystem.import_archive)
 
     async def current_snapshot_id(self: "AsyncFilesystem[DiffableFilesystem]") -> UUID | None:
-        """The snapshot last taken or restored: the parent of the next one. A backend may have to ask for it."""
+        """Return the id of the snapshot that was last taken or restored, which is the parent of the next one. A backend may have
+        to ask for it.
+        """
         return await self._threads.run_abandonable(lambda: self.filesystem.current_snapshot_id)

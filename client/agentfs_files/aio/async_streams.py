@@ -1,4 +1,4 @@
-"""Opened files, awaited. Each step is one in a worker thread; memory for one chunk, or for some lines, whatever the size."""
+"""Await the reading and writing of open files. Each step runs in a worker thread and holds one chunk or some lines in memory."""
 
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
@@ -7,11 +7,11 @@ from agentfs_files.aio.threads import OneAtATime
 from agentfs_files.filesystem.filesystem_protocol import ByteReader, ByteWriter, TextReader
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS
 
-_AHEAD_CHARACTERS = DEFAULT_LIMITS.chunk_bytes  # a thread for each line would take longer than reading it
+_AHEAD_CHARACTERS = DEFAULT_LIMITS.chunk_bytes  # a thread switch for each line would take longer than reading it
 
 
 class AsyncByteReader:
-    """See ByteReader."""
+    """The awaited form of ByteReader."""
 
     def __init__(self, reader: ByteReader, threads: OneAtATime) -> None:
         self._reader, self._threads = reader, threads
@@ -45,12 +45,12 @@ class AsyncByteReader:
             yield chunk
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Chunks of 64 KiB."""
+        """Iterate over chunks of 64 KiB."""
         return self.chunks(DEFAULT_LIMITS.chunk_bytes)
 
 
 class AsyncByteWriter:
-    """See ByteWriter."""
+    """The awaited form of ByteWriter."""
 
     def __init__(self, writer: ByteWriter, threads: OneAtATime) -> None:
         self._writer, self._threads = writer, threads
@@ -71,7 +71,7 @@ class AsyncByteWriter:
         return await self._threads.run(self._writer.write, data)
 
     async def write_all(self, chunks: AsyncIterable[bytes] | Iterable[bytes]) -> int:
-        """All *chunks* (an AsyncByteReader is such); how many bytes those were."""
+        """Write all *chunks*, which may be an AsyncByteReader, and return the number of bytes."""
         written = 0
         if isinstance(chunks, AsyncIterable):
             async for chunk in chunks:
@@ -83,13 +83,13 @@ class AsyncByteWriter:
 
 
 class AsyncTextReader:
-    """See TextReader. Lines are read ahead."""
+    """The awaited form of TextReader. It reads lines ahead."""
 
     def __init__(self, reader: TextReader, threads: OneAtATime) -> None:
         self._reader, self._threads = reader, threads
         self._ahead: deque[str] = deque()
         self._line_number = 0
-        self._failure: UnicodeDecodeError | None = None  # met behind what is ahead
+        self._failure: UnicodeDecodeError | None = None  # found after the text that was read ahead
 
     @property
     def path(self) -> str:
@@ -101,7 +101,7 @@ class AsyncTextReader:
 
     @property
     def line_number(self) -> int:
-        """How many lines have been read: the number, from 0, of the next one."""
+        """Number of lines read so far, which is the number of the next line, counted from 0."""
         return self._line_number
 
     @property
@@ -109,7 +109,7 @@ class AsyncTextReader:
         return self._reader.closed
 
     async def readline(self) -> str:
-        """Empty at the end."""
+        """Return the next line; "" at the end."""
         if not self._ahead or self._reader.closed:
             await self._threads.run(self._read_ahead)
         if not self._ahead:
@@ -118,13 +118,13 @@ class AsyncTextReader:
         return self._ahead.popleft()
 
     async def read(self, size: int = -1) -> str:
-        """At most *size* characters (-1: all that is left)."""
+        """Return at most *size* characters; -1 means the rest of the file."""
         text = await self._threads.run(self._read, size)
         self._line_number += text.count("\n")
         return text
 
     async def lines(self, *, strip: bool = False) -> AsyncIterator[str]:
-        """*strip*: without newline and white space at their ends."""
+        """Iterate over lines. With *strip*, remove white space and the newline at their ends."""
         while line := await self.readline():
             yield line.rstrip() if strip else line
 
@@ -146,7 +146,7 @@ class AsyncTextReader:
 
     def _read(self, size: int) -> str:
         parts = []
-        missing = size  # below zero: no matter how much
+        missing = size  # negative: no limit
         while missing and self._ahead and not self._reader.closed:
             line = self._ahead.popleft()
             parts.append(line if size < 0 else line[:missing])

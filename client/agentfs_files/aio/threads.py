@@ -1,4 +1,4 @@
-"""Calls that must not overlap, each in a worker thread of anyio's. It knows no file system."""
+"""Run calls that must not overlap, each in a worker thread of anyio. This module knows no file system."""
 
 import contextlib
 import threading
@@ -17,19 +17,22 @@ _T = TypeVar("_T")
 
 
 class OneAtATime:
-    """The limiter has others wait in the event loop. The lock is for a thread that nobody waits for any more: an abandoned one,
-    or one whose task was ended by asyncio's own ``cancel()``, which no shield holds off."""
+    """Run one call at a time.
+
+    The limiter makes other tasks wait in the event loop. The lock makes a call wait for a thread that no task waits for any more:
+    an abandoned one, or one whose task asyncio's own ``cancel()`` ended, against which no shield helps.
+    """
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Once it has begun it is waited for, cancelled or not, and what it returns is not lost."""
+        """Run a function and wait for its end even if the task is cancelled, so that its result is not lost."""
         return await anyio.to_thread.run_sync(self._alone(function, *args, **kwargs), limiter=self._limiter)
 
     async def run_abandonable(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """For what changes nothing: when it is cancelled, only the next call waits for its end."""
+        """Run a function that changes nothing. If the task is cancelled, only the next call waits for its end."""
         call = self._alone(function, *args, **kwargs)
         return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
 
@@ -42,7 +45,9 @@ class OneAtATime:
 
     @contextlib.asynccontextmanager
     async def hold(self, make: Callable[[], AbstractContextManager[_T, None]]) -> AsyncIterator[_T]:
-        """Enters and leaves a context manager; leaves it by the exception also when it was still being entered by a thread."""
+        """Enter a context manager, and leave it at the end. If an exception arrives while a thread is still entering it, leave it
+        with that exception.
+        """
         stack = contextlib.ExitStack()
         gone = False
 

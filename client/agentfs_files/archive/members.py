@@ -1,6 +1,6 @@
-"""The members of a ZIP, checked: names, types, flags, sizes, and where each one lies. Believes nothing that it says.
+"""Read the members of a ZIP and check their names, types, flags, sizes and positions. Nothing that the ZIP says is trusted.
 
-Knows the specification's `manifest.json` and `files/`, and not what the manifest says of the members.
+This module knows the specification's `manifest.json` and `files/`, and not what the manifest says about the members.
 """
 
 import os
@@ -17,8 +17,8 @@ from agentfs_files.filesystem.filesystem_errors import ArchiveError, ArchiveTooL
 from agentfs_files.trees.stored_tree import without_holes
 from agentfs_files.trees.tree_source import Step
 
-MAX_TARGET_BYTES = 4095  # PATH_MAX, less the closing zero
-MAX_DEPTH = 512  # whoever walks the tree keeps a descriptor for each step
+MAX_TARGET_BYTES = 4095  # PATH_MAX without the terminating zero
+MAX_DEPTH = 512  # walking the tree takes a descriptor for each level
 
 _MAX_NAME_BYTES = 255
 _CHUNK = 1 << 20
@@ -34,9 +34,13 @@ _DAMAGE = (
 
 
 class Members:
-    """``by_path``: the members below files/, by path in there. ``manifest`` is None where there is none.
+    """The checked members of a ZIP.
 
-    ArchiveError when it is damaged or hostile; OSError when it cannot be opened.
+    ``by_path`` holds the members below files/, by their path there. ``manifest`` is None if there is none.
+
+    Raises:
+        ArchiveError: the ZIP is damaged or malicious.
+        OSError: it cannot be opened.
     """
 
     def __init__(self, path: str, max_bytes: int) -> None:
@@ -59,7 +63,7 @@ class Members:
         self._file.close()
 
     def chunks(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
-        """The content of a member: never more than the declared size, and with its check sum at the end."""
+        """Yield the content of a member: never more than its declared size. Check its checksum at the end."""
         with self._damage(f"{info.filename!r} is damaged"), self._zip.open(info) as member:
             while data := member.read(_CHUNK):
                 yield data
@@ -68,7 +72,7 @@ class Members:
         return b"".join(self.chunks(info))
 
     def check_contents(self, step: Step) -> int:
-        """Reads everything once; how many bytes lie below files/, less long stretches of zeros."""
+        """Read everything once. Return the size in bytes of everything below files/, without long runs of zeros."""
         data_bytes = 0
         for done, info in enumerate(self._infos):
             size = 0
@@ -140,7 +144,7 @@ class Members:
             raise too_large(self._path, total, self._max_bytes)
 
     def _check_places(self) -> None:
-        """Members must not share their compressed bytes: that is how a small archive becomes a large tree."""
+        """Check that no members share compressed bytes. Sharing them lets a small archive expand to a huge tree."""
         end = 0
         for info in sorted(self._infos, key=lambda info: info.header_offset):
             if info.header_offset < end:
@@ -158,7 +162,7 @@ class Members:
 
 
 def mode_of(info: zipfile.ZipInfo) -> int:
-    """st_mode where the archive was made on Unix; 0 where it does not say."""
+    """Return st_mode if the archive was made on Unix; 0 if the archive does not record it."""
     return info.external_attr >> 16 if info.create_system == _UNIX else 0
 
 
@@ -171,13 +175,13 @@ def shown(path: bytes) -> str:
 
 
 def _raw_name(info: zipfile.ZipInfo) -> bytes:
-    """Unix tools write a name's bytes as they are, which zipfile takes for code page 437 unless it is told otherwise."""
+    """Return the bytes of a name. Unix tools store them unchanged, while zipfile decodes them as code page 437 by default."""
     unsaid = info.create_system == _UNIX and not info.flag_bits & _UTF8_BIT
     return info.orig_filename.encode("cp437" if unsaid else "utf-8", "surrogateescape")
 
 
 def _open(path: str) -> BinaryIO:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would make us wait
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO would block
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise ArchiveError(f"{path} is no regular file")

@@ -1,7 +1,7 @@
-"""Writes a tree as a ZIP: `manifest.json` and `files/`, as the specification's tool-operations.md has it.
+"""Write a tree as a ZIP with `manifest.json` and `files/`, as defined in the specification's tool-operations.md.
 
-What that form cannot say is added so that its readers notice nothing: further keys in the manifest, and types, modes, owners
-and times where Info-ZIP keeps them. Contents are streamed; memory grows with the number of names only.
+That format cannot express everything. The rest is stored where its readers ignore it: in further keys of the manifest, and in
+Info-ZIP's fields for types, modes, owners and times. Contents are streamed; memory use grows only with the number of names.
 """
 
 import errno
@@ -22,7 +22,7 @@ from agentfs_files.trees.tree_source import Step, TreeEntry, TreeSource, walk
 MANIFEST = "manifest.json"
 FILES = "files/"
 VERSION = "1"
-MAX_NAME_BYTES = 65535  # a field of two bytes
+MAX_NAME_BYTES = 65535  # the field for the length has two bytes
 
 _SPOOL_BYTES = 1 << 24
 _ZIP64_FROM = 1 << 31
@@ -32,7 +32,17 @@ _DIRECTORY_BIT = 0x10  # MS-DOS attribute
 
 
 def write_archive(source: TreeSource, file: BinaryIO, step: Step = lambda done, total: None, total: int = 0) -> int:
-    """Writes the whole archive to *file*, which must be seekable; how many files and symlinks it holds."""
+    """Write a whole archive.
+
+    Args:
+        source: the tree to write.
+        file: the target, which must be seekable.
+        step: called now and then with the number of entries done and *total*.
+        total: the number to report as total, 0 if unknown.
+
+    Returns:
+        The number of files and symlinks in the archive.
+    """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as lines:
         writer = _ArchiveWriter(archive, source, lines)
         for done, entry in enumerate(walk(source)):
@@ -57,7 +67,7 @@ class _ArchiveWriter:
         self._lines.write(msgspec.json.encode(store(entry, entry.path, shown)))
 
     def _free_name(self, entry: TreeEntry) -> str:
-        """What other readers see: names that are no UTF-8, or that some take for a path of Windows, are escaped."""
+        """Return the name that other readers see. Escape names that are not UTF-8 or that look like Windows paths."""
         name = FILES + entry.path.decode("utf-8", "surrogateescape")
         if "\\" in name or not _is_utf8(entry.path):
             name = "".join(f"%{os.fsencode(char)[0]:02X}" if char == "\\" or _is_stray(char) else char for char in name)
@@ -91,7 +101,7 @@ class _ArchiveWriter:
         self._total_bytes += size
 
     def finish(self) -> int:
-        """The manifest comes last: only now are its numbers known."""
+        """Write the manifest, which comes last because its totals are only known now."""
         head = msgspec.json.encode({
             "version": VERSION,
             "created_at": datetime.now(UTC).isoformat(),
@@ -118,12 +128,12 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def _is_stray(char: str) -> bool:
-    """Whether it stands for a byte that is no UTF-8."""
+    """Tell whether a character stands for a byte that is not UTF-8."""
     return "\udc80" <= char <= "\udcff"
 
 
 def _dos_time(mtime_ns: int) -> tuple[int, int, int, int, int, int]:
-    """What the format can hold: local time from 1980 to 2107."""
+    """Return a time that the format can hold: local time from 1980 to 2107."""
     local = time.localtime(mtime_ns // 1_000_000_000)
     if local.tm_year < 1980:
         return (1980, 1, 1, 0, 0, 0)
@@ -133,7 +143,7 @@ def _dos_time(mtime_ns: int) -> tuple[int, int, int, int, int, int]:
 
 
 def _extra(entry: TreeEntry) -> bytes:
-    """Info-ZIP's extra fields: UT (seconds since 1970), and ux (uid and gid)."""
+    """Return Info-ZIP's extra fields: UT (seconds since 1970) and ux (uid and gid)."""
     found = b""
     seconds = (entry.mtime_ns or 0) // 1_000_000_000
     if -(2**31) <= seconds < 2**31:

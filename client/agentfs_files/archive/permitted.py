@@ -1,4 +1,4 @@
-"""An archive with no more than what it may say on this machine, whoever made it."""
+"""Limit what an archive, whoever made it, may set on this machine."""
 
 import os
 import stat
@@ -9,8 +9,12 @@ from agentfs_files.trees.tree_source import Chunks, TreeEntry, walk
 
 
 class Permitted:
-    """No setuid bits, no devices, FIFOs and sockets; of extended attributes only users' own; no owner but the one of *root*, the
-    directory where it is to go, when we are root, and else ours. Symlinks are data: whoever writes does not follow them."""
+    """An archive without dangerous attributes.
+
+    It has no setuid bits, devices, FIFOs or sockets, and only extended attributes of the user namespace. If this process is root,
+    everything belongs to the owner of *root*, the target directory; else to this user. Symlinks stay, but the code that writes
+    them does not follow them.
+    """
 
     def __init__(self, archive: Archive, root: os.stat_result) -> None:
         self._archive = archive
@@ -18,11 +22,11 @@ class Permitted:
 
     @property
     def file_count(self) -> int:
-        """With symlinks."""
+        """Number of files and symlinks."""
         return sum(1 for entry in walk(self) if not entry.is_dir)
 
     def root(self) -> TreeEntry:
-        """As it is there."""
+        """Return the root without attributes, so that the target directory keeps its own."""
         return TreeEntry(b"", stat.S_IFDIR | 0o700, loose=True)
 
     def children(self, directory: TreeEntry) -> list[TreeEntry]:

@@ -1,4 +1,4 @@
-"""An archive as a file system without symlinks has it: directories and files alone."""
+"""Reduce an archive to directories and files, for file systems without symlinks."""
 
 from dataclasses import replace
 
@@ -7,16 +7,21 @@ from agentfs_files.archive.unpack import Archive
 from agentfs_files.trees.tree_source import Chunks, TreeEntry, walk
 from agentfs_host.descent import join
 
-_MAX_HOPS = 40  # as the kernel has it
+_MAX_HOPS = 40  # the kernel's own limit
 
 
 class Plain:
-    """A symlink that leads to a file of the archive is that file once more. Other symlinks, devices, FIFOs and sockets are left
-    out. ArchiveTooLargeError when all that takes more than the archive's limit."""
+    """An archive without symlinks and special files.
+
+    A symlink to a file in the archive becomes a copy of that file. Other symlinks, devices, FIFOs and sockets are omitted.
+
+    Raises:
+        ArchiveTooLargeError: the result would exceed the archive's limit.
+    """
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._origins: dict[bytes, TreeEntry] = {}  # by path: a file of the archive, which has the content
+        self._origins: dict[bytes, TreeEntry] = {}  # path -> file of the archive that has the content
         files = [entry for entry in walk(self) if entry.is_file]
         self.file_count = len(files)
         if (total := sum(entry.size for entry in files)) > archive.max_bytes:
@@ -42,7 +47,7 @@ class Plain:
         return replace(origin, path=entry.path)
 
     def _follow(self, path: bytes) -> TreeEntry | None:
-        """None where the way leads nowhere, or out of the archive."""
+        """Return the target; None if it does not exist or lies outside the archive."""
         way, rest, hops = b"", path.split(b"/")[::-1], 0
         found: TreeEntry | None = self._archive.root()
         while rest and found is not None:

@@ -1,7 +1,7 @@
-"""A ZIP as a tree: one of ours, or any archive of the specification's form. Believes nothing that it says.
+"""Read a ZIP as a tree: one of ours, or any archive in the specification's format. Nothing that the ZIP says is trusted.
 
-`Archive` has looked at everything before it is there to be read: names, types, what lies beneath what, sizes, check sums. So
-whoever writes from it has either the whole tree or an error before the first byte.
+`Archive` checks names, types, nesting, sizes and checksums before it returns anything. So code that writes from it gets either
+the whole tree or an error before the first byte.
 """
 
 import stat
@@ -21,24 +21,30 @@ DEFAULT_MAX_BYTES = 16 << 30
 
 _MAX_MANIFEST_BYTES = 256 << 20
 _FREE_MANIFEST_BYTES = 16 << 20
-_MANIFEST_RATIO = 100  # paths and numbers are packed to a tenth; one that grows like this is there to fill our memory
+_MANIFEST_RATIO = 100  # manifests compress to about a tenth; a higher ratio means an attempt to exhaust memory
 _MAX_ENTRIES = 1 << 22
-_FREE_IMPLIED = 1 << 16  # directories that only paths tell of, beyond one for each entry: they cost an archive next to nothing
+_FREE_IMPLIED = 1 << 16  # allowed directories that exist only as parts of paths, beyond one for each entry
 
 
 class _Manifest(msgspec.Struct):
-    """Keys that are not named here are ignored."""
+    """The keys that are read. Other keys are ignored."""
 
     version: str
     entries: list[Stored] | None = None
 
 
 class Archive:
-    """The tree in a ZIP, checked. ArchiveError when it is damaged or hostile, ArchiveTooLargeError when it would take more than
-    *max_bytes*.
+    """The checked tree in a ZIP.
 
-    ``foreign_links``: also symlinks that the manifest does not tell of. Without *check_contents* damage to a file shows when it
-    is read. ``data_bytes``: what all files take, less long stretches of zeros.
+    Args:
+        foreign_links: whether to accept symlinks that the manifest does not list.
+        check_contents: if false, damage to a file is found only when the file is read.
+
+    ``data_bytes`` is the size of all files in bytes, without long runs of zeros.
+
+    Raises:
+        ArchiveError: the ZIP is damaged or malicious.
+        ArchiveTooLargeError: its content exceeds *max_bytes*.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class Archive:
         return self._entries.get(path)
 
     def manifest(self) -> bytes:
-        """As it stands there; empty where there is none."""
+        """Return the manifest unchanged; b"" if there is none."""
         info = self._zip.manifest
         if info is None:
             return b""
@@ -96,7 +102,7 @@ class Archive:
     # -- what the manifest says, and what the members say
 
     def _combine(self) -> tuple[dict[bytes, TreeEntry], dict[bytes, zipfile.ZipInfo]]:
-        """What the manifest says of the members; what it does not mention is as the member alone says."""
+        """Combine the manifest with the members. A member that the manifest does not list gets what the ZIP itself records."""
         unclaimed = dict(self._zip.by_path)
         entries: dict[bytes, TreeEntry] = {}
         claimed: dict[bytes, zipfile.ZipInfo] = {}
@@ -128,7 +134,7 @@ class Archive:
         return manifest.entries or []
 
     def _stored_paths(self, stored: Stored) -> tuple[bytes, bytes]:
-        """In the tree, and below files/."""
+        """Return the path in the tree and the path below files/."""
         try:
             path = stored.path_bytes()
             member = stored.name.removeprefix(FILES).removesuffix("/").encode("utf-8", "surrogateescape") or path
@@ -151,7 +157,7 @@ class Archive:
         return replace(entry, target=self._target(info)) if info is not None and entry.is_link else entry
 
     def _plain(self, path: bytes, info: zipfile.ZipInfo) -> TreeEntry:
-        """As Info-ZIP has it; an archive that says nothing of modes leaves them open."""
+        """Make an entry from Info-ZIP's fields. An archive without modes leaves them undefined."""
         mode = mode_of(info)
         if info.is_dir():
             return TreeEntry(path, stat.S_IFDIR | (stat.S_IMODE(mode) or 0o755), loose=not mode)
@@ -162,14 +168,14 @@ class Archive:
         return TreeEntry(path, stat.S_IFREG | (mode & 0o777 or 0o644), size=info.file_size, loose=not stat.S_IFMT(mode))
 
     def _target(self, info: zipfile.ZipInfo) -> bytes:
-        """Data, whatever it says: nobody follows it while writing."""
+        """Return the target of a symlink. It may be anything: code that writes it does not follow it."""
         target = self._zip.read(info) if 0 < info.file_size <= MAX_TARGET_BYTES else b""
         if not target or b"\0" in target:
             raise self._zip.bad(f"{info.filename!r} is a symlink to nowhere")
         return target
 
     def _check_groups(self, entries: dict[bytes, TreeEntry], members: dict[bytes, zipfile.ZipInfo]) -> None:
-        """Names of one file must have its content."""
+        """Check that all names of one file have the same content."""
         first: dict[int, tuple[int, int, int]] = {}
         for path, entry in entries.items():
             if entry.group and not entry.is_dir:
@@ -179,7 +185,9 @@ class Archive:
                     raise self._zip.bad(f"{shown(path)} is said to be another name of a file that differs")
 
     def _check_tree(self) -> dict[bytes, list[TreeEntry]]:
-        """By directory, sorted. Directories that are only implied are added; nothing may lie beneath anything else."""
+        """Return the entries of each directory, sorted. Add directories that only occur in paths. Refuse entries beneath anything
+        but a directory.
+        """
         entries = self._entries
         most = min(_MAX_ENTRIES, 2 * len(entries) + _FREE_IMPLIED)
         for path in list(entries):

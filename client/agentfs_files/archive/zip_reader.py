@@ -1,4 +1,4 @@
-"""Putting an archive in the place of all that a file system holds, where it has no way of its own to do that at once."""
+"""Replace the whole content of a file system by an archive, for file systems that cannot do so atomically."""
 
 import errno
 import os
@@ -13,10 +13,13 @@ Overwrite = Callable[[Archive], int]
 
 
 def replace_with_backup(export: Export, overwrite: Overwrite, archive: Archive) -> int:
-    """Has *overwrite* put what is in the archive in the place of all that is there; how many files that is.
+    """Replace everything by the content of an archive.
 
-    What was there is kept in a temporary archive, and put back when that fails. When even this fails, the archive stays, and the
-    error says where.
+    Everything is first saved in a temporary archive, which is restored if *overwrite* fails. If restoring fails as well, the
+    temporary archive is kept, and the error says where.
+
+    Returns:
+        The number of imported files.
     """
     directory = tempfile.mkdtemp(prefix="agentfs-before-")
     before = os.path.join(directory, "before.zip")

@@ -1,4 +1,4 @@
-"""Archives of file systems: what is exported, and how an archive gets its name only when it is whole."""
+"""Export file systems as archives. An archive gets its name only when it is complete."""
 
 import os
 import secrets
@@ -21,9 +21,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def export_archive(open_tree: TreeOpener, locate: Locate, path: str | os.PathLike[str]) -> int:
-    """Writes a tree to the ZIP *path*, which is replaced when it is there; how many files it holds.
+    """Write a tree to the ZIP *path* and return the number of files in it.
 
-    Directories above it are made. It may lie in the tree, of which it is no part: *locate* says where.
+    An existing archive is replaced, and missing parent directories are created. The archive may lie inside the tree: *locate*
+    then says where, and it is left out.
     """
     target = os.path.abspath(path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -32,7 +33,7 @@ def export_archive(open_tree: TreeOpener, locate: Locate, path: str | os.PathLik
 
 
 class _Without:
-    """A tree without some paths."""
+    """A tree without certain paths."""
 
     def __init__(self, tree: TreeSource, paths: Collection[bytes | None]) -> None:
         self._tree, self._paths = tree, paths
@@ -44,7 +45,7 @@ class _Without:
 
 @contextmanager
 def whole_file(target: str) -> Iterator[tuple[BinaryIO, str]]:
-    """A file to write, which becomes *target* at the end; and the path that it has meanwhile, beside it."""
+    """Yield a file to write and its temporary path beside *target*. When the context ends, the file is renamed to *target*."""
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:50]}.{secrets.token_hex(4)}.part")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -58,8 +59,10 @@ def whole_file(target: str) -> Iterator[tuple[BinaryIO, str]]:
 
 
 class FilesystemTree:
-    """Any file system, read through its protocol: names, contents and times. *is_plain* is false for the path of a symlink to a
-    directory: those are left out, since they may lead round in a circle."""
+    """Any file system read through its protocol: names, contents and times.
+
+    *is_plain* returns False for a symlink to a directory. Such symlinks are omitted, because they may form a loop.
+    """
 
     def __init__(self, filesystem: Filesystem, is_plain: Callable[[str], bool]) -> None:
         self._filesystem, self._is_plain = filesystem, is_plain

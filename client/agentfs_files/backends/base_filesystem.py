@@ -1,7 +1,7 @@
-"""Everything of the Filesystem protocol that is the same for all backends: paths, limits, read-only, paging, searching.
+"""The part of the Filesystem protocol that is the same for all backends: paths, limits, read-only mode, paging, searching.
 
-A backend supplies a handful of operations on paths that are in order. It never sees what a caller wrote, and never decides what
-may be written.
+A backend supplies a few operations on checked paths. It never sees the path that the caller wrote, and never decides whether
+something may be written.
 """
 
 import errno
@@ -35,7 +35,7 @@ _MODES = ("create", "overwrite", "append")
 
 
 class BaseFilesystem(Primitives):
-    """A Filesystem over a backend's primitives. Not for several threads at once."""
+    """A Filesystem over the primitives of a backend. Only one thread at a time may use it."""
 
     # -- streams
 
@@ -72,7 +72,7 @@ class BaseFilesystem(Primitives):
         return Utf8Writer(self.open_write(path, mode=mode, create_parents=create_parents))
 
     def _check_opening(self, path: str, flags: int) -> None:
-        """Whether a path may be opened with such flags of open(2)."""
+        """Check that a path may be opened with these flags of open(2)."""
         if flags & os.O_PATH:
             raise ValueError("with O_PATH nothing is opened that could be read or written")
         if flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC):
@@ -218,7 +218,9 @@ class BaseFilesystem(Primitives):
             raise refusal(errno.EEXIST, new)
 
     def _move(self, source: str, destination: str) -> None:
-        """The source and the parent of the destination are there, the destination was not a moment ago."""
+        """Move a file or directory. The source and the parent of the destination exist, and the destination did not exist at the
+        last check.
+        """
         from agentfs_files.filesystem.move_rules import move_by_copy
 
         move_by_copy(self, source, destination)
@@ -246,29 +248,33 @@ class BaseFilesystem(Primitives):
             return self._replace_all(archive)
 
     def _locate(self, path: str) -> bytes | None:
-        """Where a file of this machine lies in here; None where it does not."""
+        """Return the path in this file system of a file of this machine; None if it is not part of it."""
         return None
 
     def _archive_tree(self) -> "AbstractContextManager[TreeSource]":
-        """All that there is, for an archive."""
+        """Return everything in the file system as a tree for an archive."""
         from agentfs_files.archive.zip_writer import FilesystemTree
 
         return nullcontext(FilesystemTree(self, lambda path: self._stat_name(path).is_directory))
 
     def _open_archive(self, path: str) -> "Archive":
-        """ArchiveError. Limits of depth and of names are not asked: what is in an archive was there before."""
+        """Open an archive, or raise ArchiveError. Limits for depth and names do not apply, since the archived files existed
+        before.
+        """
         from agentfs_files.archive.unpack import Archive
 
         return Archive(path, self.limits.max_archive_bytes, foreign_links=False)
 
     def _replace_all(self, archive: "Archive") -> int:
-        """Makes what is in an archive all that there is; how many files that is. An error leaves everything as it was."""
+        """Replace everything by the content of an archive, and return the number of files. An error leaves everything
+        as it was.
+        """
         from agentfs_files.archive.zip_reader import replace_with_backup
 
         return replace_with_backup(self.export_archive, self._overwrite, archive)
 
     def _overwrite(self, archive: "Archive") -> int:
-        """As _replace_all, but an error leaves it half done."""
+        """Do the same as _replace_all, but an error leaves the work half done."""
         from agentfs_files.archive.plain_members import Plain
         from agentfs_files.trees.stored_tree import stream
         from agentfs_files.trees.tree_source import walk
@@ -294,7 +300,7 @@ class BaseFilesystem(Primitives):
             raise PermissionError(errno.EROFS, "the file system is read-only", path or ".")
 
     def _look(self, path: str) -> FileStat | None:
-        """None where nothing is; NotADirectoryError where a file is in the way."""
+        """Return the attributes; None if nothing exists there. Raises NotADirectoryError if a parent is a file."""
         try:
             return self._stat(path)
         except FileNotFoundError:
@@ -316,7 +322,7 @@ class BaseFilesystem(Primitives):
         return where
 
     def _prepare(self, path: str, parents: bool) -> None:
-        """Checks what is to be created, and makes the directories above it."""
+        """Check a path that is to be created, and create its parent directories."""
         check_new(path, self.limits)
         missing: list[str] = []
         above = parent_of(path)
@@ -334,7 +340,7 @@ class BaseFilesystem(Primitives):
             self._make_shared(directory, True)
 
     def _make_shared(self, path: str, exist_ok: bool) -> None:
-        """Makes a directory, which somebody else may be making as well."""
+        """Create a directory that somebody else may be creating at the same time."""
         try:
             self._make_directory(path)
         except FileExistsError:
@@ -349,6 +355,6 @@ def _no_file(path: str) -> OSError:
 
 
 def entry_of(stat: FileStat) -> FileEntry:
-    """As a listing has it."""
+    """Return the entry that a listing would have."""
     size = stat.size_bytes if stat.is_file else None
     return FileEntry(name_of(stat.path), stat.path, stat.is_file, stat.is_directory, size)

@@ -1,7 +1,7 @@
-"""A branch of a running agentfsd as a file system: through its mount where this process sees one, over the socket where not.
+"""A branch of a running agentfsd as a file system: through its mount if this process sees one, else over the socket.
 
-Snapshots, restore and diff are the daemon's, and take the same time however many files there are. A daemon that was restarted is
-found again by the next operation.
+The daemon does snapshots, restore and diff, in a time that does not depend on the number of files. After a restart of the daemon,
+the next operation connects again.
 """
 
 import errno
@@ -48,18 +48,24 @@ _T = TypeVar("_T")
 
 
 class BranchFilesystem(BaseFilesystem):
-    """``branch``: by name or id; None is the one that this process is bound to, else ``main``. ``create`` makes it where it is
-    missing, from the ref ``source`` (None: ``main`` as it is then).
+    """The files of a branch.
 
-    ``mount`` says which mount, else it is AGENTFS_MOUNT's, the one around the current directory, or the only one; ``socket`` is
-    the path of a daemon's socket, for where nothing of the mount is to be seen. ``root`` is the mount point, and ``/`` over the
-    socket. With ``count_files`` snapshots know how many files they hold, and diff() how many are the same: that takes as long as
-    there are files, and without it those numbers are 0.
+    Args:
+        branch: name or id; None means the branch that this process is bound to, else ``main``.
+        create: whether to create a missing branch.
+        source: the ref to create it from; None means the present ``main``.
+        mount: the mount to use; else AGENTFS_MOUNT, the one around the current directory, or the only one.
+        socket: path of a daemon's socket, for processes that see no mount.
+        count_files: whether snapshots count their files, and diff() counts equal files. This takes time for every file. If false,
+            these numbers are 0.
 
-    Threads may share it; over the socket they are answered one after the other. A forked child reaches the daemon by itself.
+    ``root`` is the mount point; over the socket it is ``/``. Threads may share the object; over the socket the daemon answers
+    them one after the other. A forked child connects by itself. While open, the object counts as a user of the mount, so close()
+    it.
 
-    As long as it is open it counts as a user of the mount: close() it. NotFoundError when there is no such mount or branch;
-    DaemonGoneError, which is a RuntimeError, when the daemon is out of reach.
+    Raises:
+        NotFoundError: there is no such mount or branch.
+        DaemonGoneError: the daemon cannot be reached. This is also a RuntimeError.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class BranchFilesystem(BaseFilesystem):
         self._root = "/"
         self._reaching = threading.Lock()
         self._is_closed, self._counts = False, count_files
-        self._restored = ("", "")  # what the daemon called the newest snapshot then, and which one that was restored
+        self._restored = ("", "")  # (the daemon's newest snapshot at the last restore, the snapshot restored then)
         client = self._converse()
         try:
             found = _branch_of(client, branch, source, create=create)
@@ -98,7 +104,7 @@ class BranchFilesystem(BaseFilesystem):
     # -- reaching the daemon
 
     def _converse(self) -> ControlClient:
-        """A new conversation; which mount it is about is settled by the first one."""
+        """Begin a new conversation. The first one decides which mount to use."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file system")
         if self._socket is not None:
@@ -109,14 +115,14 @@ class BranchFilesystem(BaseFilesystem):
         return self._client
 
     def _choose(self, client: ControlClient, found: wire.Branch) -> HostFilesystem | RemoteTree:
-        """The mount, when this process sees it and may look at the branch there."""
+        """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
         mounted = mount_at(self._mount) if self._mount is not None else None
         root = self._shown_at(client, found, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
         if root is not None:
             try:
                 tree = HostFilesystem(root, limits=self.limits)
             except OSError:
-                pass  # somebody else's mount, which this process may not enter
+                pass  # another user's mount, which this process may not enter
             else:
                 self._root = self._mount or root
                 return tree
@@ -125,15 +131,15 @@ class BranchFilesystem(BaseFilesystem):
 
     @staticmethod
     def _shown_at(client: ControlClient, found: wire.Branch, mounted: Mounted) -> str | None:
-        """Where this branch is shown, and no other ever will be; None for nowhere."""
+        """Return a directory that shows this branch and will never show another; None if there is none."""
         control = os.path.join(mounted.mountpoint, _CONTROL_DIR)
         if not client.hello.bound:
             return os.path.join(control, "branches", found.name)
         is_private = mounted.root != "/" or mount_at(control) is not None
-        return mounted.mountpoint if is_private else None  # there the process sees another branch when it is bound anew
+        return mounted.mountpoint if is_private else None  # the shared mount shows another branch if this process is bound to one
 
     def _reach(self) -> tuple[ControlClient, HostFilesystem | RemoteTree]:
-        """The daemon and the branch as they can be reached now."""
+        """Return a working connection and the branch's files."""
         with self._reaching:
             if self._client is not None and self._tree is not None and self._client.is_usable:
                 return self._client, self._tree
@@ -151,19 +157,19 @@ class BranchFilesystem(BaseFilesystem):
             return client, self._tree
 
     def _let_go(self) -> None:
-        """The tree closes itself when no other thread is in it any more."""
+        """Drop the tree, which closes itself when the last thread has left it."""
         if self._client is not None:
             self._client.close()
         self._tree = self._client = None
 
     def _give_up(self, client: ControlClient) -> None:
-        """That conversation has failed; another thread may have begun a new one."""
+        """Drop a conversation that failed, unless another thread has already begun a new one."""
         with self._reaching:
             if self._client is client:
                 self._let_go()
 
     def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
-        """Does something with the branch's files."""
+        """Perform an operation on the branch's files."""
         _check_no_control(path, changes)
         return self._attempt(lambda _, tree: act(tree), changes=changes)
 
@@ -171,7 +177,9 @@ class BranchFilesystem(BaseFilesystem):
         return self._attempt(lambda client, _: act(client), changes=changes)
 
     def _attempt(self, act: Callable[[ControlClient, HostFilesystem | RemoteTree], _T], *, changes: bool) -> _T:
-        """What has not reached a daemon that is gone is done with the one after it; what only looks, in any case."""
+        """Perform an operation, and repeat it with a restarted daemon if the first one ended. A change is repeated only if it did
+        not reach the first daemon.
+        """
         reached = self._reach()
         try:
             return act(*reached)
@@ -190,7 +198,7 @@ class BranchFilesystem(BaseFilesystem):
             raise gone("is it being restarted?") from exc
 
     def close(self) -> None:
-        """Frees the mount and ends the conversation; the branch and its snapshots stay. May be called again."""
+        """Release the mount and end the conversation. The branch and its snapshots stay. May be called again."""
         self._is_closed = True
         if self._tree is not None:
             self._tree.close()
@@ -210,7 +218,7 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def branch(self) -> str:
-        """The branch's name."""
+        """Name of the branch."""
         return self._name
 
     @property
@@ -219,15 +227,18 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def is_mounted(self) -> bool:
-        """Whether files go through the mount; else they go over the socket."""
+        """Whether file operations use the mount; otherwise they use the socket."""
         return isinstance(self._reach()[1], HostFilesystem)
 
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it.
+        """Return a descriptor of a regular file, like os.open(). The caller closes it.
 
-        Where the daemon forwards descriptors (`agentfsd interpose`), it is the content's own: reading and writing do not ask the
-        daemon, locks and os.fstat() are about the content object, and for durable names there is ControlClient.sync_fd().
-        Elsewhere it is the mount's. NotForwardedError where there is neither.
+        If the daemon forwards descriptors (`agentfsd interpose`), this is a descriptor of the content object: reads and writes
+        bypass the daemon, locks and os.fstat() concern the content object, and ControlClient.sync_fd() makes the name durable.
+        Otherwise it is a descriptor of the mount.
+
+        Raises:
+            NotForwardedError: neither is available.
         """
         where = self._normalize(path)
         self._check_opening(where, flags)
@@ -283,7 +294,9 @@ class BranchFilesystem(BaseFilesystem):
         return self._reach()[1]._archive_tree()
 
     def _replace_all(self, archive: "Archive") -> int:
-        """Only what differs is written. A snapshot, which is gone afterwards, is what is gone back to when that fails."""
+        """Write only the files that differ. Before that take a snapshot, to restore if the import fails, and delete it
+        afterwards.
+        """
         if archive.find(os.fsencode(_CONTROL_DIR)) is not None:
             raise ArchiveError(f"{archive.path} is refused: it holds {_CONTROL_DIR}, which at the root is agentfsd's own")
         before = self.snapshot()
@@ -309,12 +322,12 @@ class BranchFilesystem(BaseFilesystem):
         try:
             self.delete_snapshot(snapshot)
         except (AgentFSError, SnapshotNotFoundError):
-            pass  # it stays, and harms nobody
+            pass  # the snapshot stays, which does no harm
 
     # -- snapshots
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """O(1), unless files are counted. ``commit_ref`` is its id, which every command of agentfsd takes."""
+        """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts."""
         try:
             made = self._ask(lambda client: client.create_snapshot(self._id, tag=tag or ""), changes=True)
         except DaemonGoneError:
@@ -328,7 +341,7 @@ class BranchFilesystem(BaseFilesystem):
         return replace(record, file_count=found.files, total_bytes=found.size_bytes)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """O(1). What was there before is kept in a snapshot of its own: `agentfsd undo` brings it back."""
+        """Restore a snapshot in O(1). The previous state is kept in a snapshot: `agentfsd undo` brings it back."""
         self._check_writable("")
         check_ours(snapshot)
         try:
@@ -342,13 +355,18 @@ class BranchFilesystem(BaseFilesystem):
         self._restored = (self._last(), snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """*base* None: what the branch lies over. Takes as long as there are changes; with ``count_files`` as there are names."""
+        """Compare two states. Takes time for each change; with ``count_files`` for each name.
+
+        Args:
+            base: a snapshot; None means what the branch was created over.
+            target: a snapshot; None means the present state.
+        """
         found = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
         added, modified, deleted = (paths(names) for names in (found.added, found.modified, found.deleted))
         return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
 
     def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
-        """What diff() names, as git shows it; what is no UTF-8 is replaced."""
+        """Return the changes of diff() as a git patch. Bytes that are not UTF-8 are replaced."""
         found = self._compare(base, target, lambda client, old, new: client.patches(new, old))
         return b"".join(file.patch for file in found).decode("utf-8", "replace")
 
@@ -356,7 +374,7 @@ class BranchFilesystem(BaseFilesystem):
         self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None,
         ask: Callable[[ControlClient, str | None, str], _T],
     ) -> _T:  # fmt: skip
-        """*ask* is given the refs of both sides."""
+        """Call *ask* with the refs of both sides."""
         for snapshot in (base, target):
             if snapshot is not None:
                 check_ours(snapshot)
@@ -380,22 +398,24 @@ class BranchFilesystem(BaseFilesystem):
         return self._ask(lambda client: client.show_branch(self._id)).last
 
     def _meant(self, number: str) -> str:
-        """Of snapshots between which nothing changed, the daemon takes the newest: for us it is the one that was restored."""
+        """Map the daemon's snapshot to the one that was restored. Of snapshots without changes between them the daemon reports
+        the newest.
+        """
         return self._restored[1] if number == self._restored[0] else number
 
     def log(self) -> list[FilesystemSnapshot]:
-        """The snapshots in the branch's history, the newest first, whoever took them."""
+        """Return the snapshots in the branch's history, newest first, whoever took them."""
         return [self._record(found) for found in self._ask(lambda client: client.log(self._id))]
 
     def find_snapshot(self, ref: str) -> FilesystemSnapshot:
-        """A snapshot by its name or id. SnapshotNotFoundError."""
+        """Return a snapshot by name or id. Raises SnapshotNotFoundError."""
         try:
             return self._record(self._ask(lambda client: client.show_snapshot(ref)))
         except NotFoundError as exc:
             raise SnapshotNotFoundError(sentence(f"there is no snapshot {ref}", exc)) from exc
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
-        """Frees what only it held. SnapshotNotFoundError."""
+        """Delete a snapshot, and free the content that only it held. Raises SnapshotNotFoundError."""
         check_ours(snapshot)
         try:
             self._ask(lambda client: client.delete_snapshot(snapshot.commit_ref), changes=True)
@@ -403,12 +423,13 @@ class BranchFilesystem(BaseFilesystem):
             raise SnapshotNotFoundError(sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
 
     def discard(self, *, keep: bool = True) -> None:
-        """Throws the branch away with its changes (``main`` is empty of changes then); with *keep* `agentfsd undo` can bring it
-        back. This object is closed then."""
+        """Delete the branch with its changes, and close this object. ``main`` is not deleted but emptied. With *keep*, `agentfsd
+        undo` can bring the changes back.
+        """
         self._ask(lambda client: client.discard(self._id, keep=keep), changes=True)
         self.close()
 
-    def _record(self, found: wire.Snapshot) -> FilesystemSnapshot:
+    def _record(self, found: wire.BranchSnapshot) -> FilesystemSnapshot:
         return record_of(found, self._meant(found.parent), self._root)
 
 

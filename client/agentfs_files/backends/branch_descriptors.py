@@ -1,5 +1,4 @@
-"""Real descriptors of a branch's files, where the daemon gives them, and what is done where it does not. It never asks for a path
-that its caller has not checked."""
+"""Get real descriptors of a branch's files if the daemon gives them out, else fall back. Callers must have checked every path."""
 
 import os
 
@@ -10,11 +9,11 @@ from agentfs_files.backends.host_files import FileSource
 from agentfs_files.filesystem.file_streams import Source
 from agentfs_files.remote_files import RemoteFiles
 
-_WORTH_BYTES = 1 << 20  # from here on asking for a descriptor saves two thirds of the time, and costs a tenth when there is none
+_WORTH_BYTES = 1 << 20  # bytes; for larger files a descriptor saves two thirds of the time, and asking in vain costs a tenth
 
 
 def open_fd(files: RemoteFiles, mount: HostFilesystem | None, path: str, flags: int, permissions: int) -> int:
-    """The content's own descriptor, else the one that *mount*, the branch as this process sees it, gives."""
+    """Return a descriptor of the content itself; else one of *mount*, the branch as this process sees it."""
     try:
         return files.open_fd(path, flags, permissions).fd
     except AgentFSError as exc:
@@ -24,8 +23,9 @@ def open_fd(files: RemoteFiles, mount: HostFilesystem | None, path: str, flags: 
 
 
 def open_source(files: RemoteFiles, path: str) -> Source:
-    """A file over the socket; a large one by its descriptor, if that is to be had without changing the branch: of what the branch
-    does not own, this shows the content of now."""
+    """Open a file over the socket; a large one by its descriptor, if that does not change the branch. A file that the branch does
+    not own then shows its present content.
+    """
     source = files.open(path)
     if source.size < _WORTH_BYTES:
         return source
@@ -34,7 +34,7 @@ def open_source(files: RemoteFiles, path: str) -> Source:
     except DaemonGoneError:
         raise
     except OSError:
-        return source  # nothing is forwarded, or not without a copy; or the file has gone, and is still open here
+        return source  # no descriptor, or only after a copy; or the file was deleted, but is still open here
     except BaseException:
         source.close()
         raise

@@ -1,4 +1,4 @@
-"""What becomes of a branch's open files when the daemon goes: a DaemonGoneError, whichever way led there."""
+"""Raise DaemonGoneError for a branch's open files when the daemon ends, over the mount as well as over the socket."""
 
 import errno
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import TypeVar
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_files.filesystem.file_streams import Sink, Source
 
-UNREACHED = (errno.ENOTCONN, errno.ESTALE)  # of a dead mount: nothing has reached the daemon
-_BROKEN = (errno.ECONNABORTED, errno.ENODEV)  # the daemon died over the request
+UNREACHED = (errno.ENOTCONN, errno.ESTALE)  # errors of a dead mount: the request did not reach the daemon
+_BROKEN = (errno.ECONNABORTED, errno.ENODEV)  # the daemon died during the request
 
 _T = TypeVar("_T")
 
@@ -22,7 +22,7 @@ def gone(hint: str) -> DaemonGoneError:
 
 
 class SafeSource:
-    """A source whose daemon may go."""
+    """A source that raises DaemonGoneError if its daemon ends."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -42,7 +42,7 @@ class SafeSource:
 
 
 class SafeSink:
-    """A sink whose daemon may go: what was not committed is gone with it."""
+    """A sink that raises DaemonGoneError if its daemon ends. Content that was not committed is lost then."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

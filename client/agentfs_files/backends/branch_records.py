@@ -1,4 +1,4 @@
-"""What the daemon says of snapshots, as the records and the sentences of a file system."""
+"""Translate the daemon's snapshots and errors into the records and sentences of a file system."""
 
 import os
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ BACKEND = "branch"
 _ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def record_of(found: wire.Snapshot, parent: str, root: str) -> FilesystemSnapshot:
-    """``commit_ref`` is the snapshot's id, which every command of agentfsd takes."""
+def record_of(found: wire.BranchSnapshot, parent: str, root: str) -> FilesystemSnapshot:
+    """Return the record of a snapshot. ``commit_ref`` is the snapshot's id, which every agentfsd command accepts."""
     return FilesystemSnapshot(
         uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, root, tag=found.tag or None,
         parent_id=uuid_of(parent) if parent else None, backend=BACKEND, strategy="layer",
@@ -22,7 +22,7 @@ def record_of(found: wire.Snapshot, parent: str, root: str) -> FilesystemSnapsho
 
 
 def uuid_of(number: str) -> UUID:
-    """The id of a snapshot or branch, 26 characters for 128 bits, in the form of a UUID."""
+    """Return the id of a snapshot or branch, 26 characters for 128 bits, as a UUID."""
     value = 0
     for letter in number:
         value = value << 5 | _ID_ALPHABET.index(letter)

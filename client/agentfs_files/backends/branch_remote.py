@@ -1,4 +1,4 @@
-"""A branch's files over the daemon's socket. What a snapshot or a restore is, it does not know: see branch.py."""
+"""A branch's files over the daemon's socket. This module knows nothing of snapshots: see branch.py."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from agentfs_files.remote_files import RemoteFiles
 
 
 class RemoteTree(BaseFilesystem):
-    """*ref*: a branch or snapshot, by name or id."""
+    """The files of a branch or snapshot. *ref* is its name or id."""
 
     def __init__(self, client: ControlClient, ref: str, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(limits=limits)
@@ -26,7 +26,7 @@ class RemoteTree(BaseFilesystem):
         return "/"
 
     def close(self) -> None:
-        """Nothing: the conversation is somebody else's."""
+        """Do nothing: the conversation belongs to the caller."""
 
     def _stat(self, path: str) -> FileStat:
         return _file_stat(path, self._files.stat(path))
@@ -45,7 +45,7 @@ class RemoteTree(BaseFilesystem):
             try:
                 found = self._files.list(directory)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # went meanwhile, or is nobody's business
+                continue  # deleted meanwhile, or not readable
             for info in found:
                 entry = _entry(directory, info)
                 if entry.is_file:

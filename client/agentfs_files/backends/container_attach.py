@@ -1,7 +1,7 @@
-"""A command in a container with its input and outputs in our hands, by podman's API.
+"""Run a command in a container with its input and outputs attached, through podman's API.
 
-The connection is podman-py's own, whatever its transport: an exec is asked for, and its socket taken over. podman-py's `exec_run`
-has no standard input, and its `get_archive` holds a whole file in memory.
+The connection is podman-py's own, whatever its transport: this module requests an exec and takes over its socket. podman-py's
+`exec_run` has no standard input, and its `get_archive` holds a whole file in memory.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _HEADER = struct.Struct(">B3xL")  # source: podman's API, ContainerAttach: strea
 
 
 class Capture:
-    """The first and the last of what was printed, *limit* bytes in all."""
+    """The first and the last part of an output, *limit* bytes together."""
 
     def __init__(self, limit: int) -> None:
         self._room, self._half = limit - limit // 2, limit // 2
@@ -42,9 +42,15 @@ class Capture:
 
 
 class Attached:
-    """A command that first reads a line, a word which nobody can guess (or see: arguments are for all to see), and prints it on
-    both outputs when it has answered, and after the first the rest of a line, which is a status. *options* are those of podman's
-    API. RuntimeError where it cannot be started."""
+    """A running command that follows the protocol of this module.
+
+    The command first reads a line with a secret word. (Arguments are visible to everybody, so the word is not one of them.) After
+    each answer it prints that word on both outputs, and after the first the rest of a line, which is a status. *options* are
+    those of podman's API.
+
+    Raises:
+        RuntimeError: the command cannot be started.
+    """
 
     def __init__(self, container: "Container", command: list[str], **options: object) -> None:
         self._end = token_hex(16).encode()
@@ -55,7 +61,7 @@ class Attached:
 
     @property
     def is_silent(self) -> bool:
-        """Nobody speaks unasked, so what could be read now is an end."""
+        """Whether nothing can be read. The command only prints answers, so readable data mean that it ended."""
         return not self._file.closed and not select.select([self._socket], [], [], 0)[0]
 
     def send(self, first: bytes, parts: Iterable[bytes | bytearray], timeout_s: float) -> None:
@@ -65,8 +71,12 @@ class Attached:
             self._socket.sendall(part)
 
     def answer(self, errors: Capture, timeout_s: Callable[[], float]) -> Generator[bytes, None, bytes]:
-        """Yields what is printed, and returns the status; what went to standard error is in *errors* then. TimeoutError when
-        nothing came for *timeout_s*(), which is asked each time; OSError when it ended without an answer."""
+        """Yield the output of an answer and return its status. Standard error is collected in *errors*.
+
+        Raises:
+            TimeoutError: nothing arrived for *timeout_s*() seconds; the function is called each time.
+            OSError: the command ended without an answer.
+        """
         held, told = bytearray(), bytearray()
         size = len(self._end)
         status: bytes | None = None
@@ -103,7 +113,7 @@ class Attached:
         raise ConnectionResetError("the command has ended")
 
     def close(self) -> None:
-        """The command finds its input ended, and nobody who reads what it prints."""
+        """Close the connection. The command then reads the end of its input, and nobody reads its output."""
         self._file.close()
         with contextlib.suppress(OSError):
             self._socket.close()
@@ -111,7 +121,7 @@ class Attached:
 
 
 def _start(container: "Container", settings: dict[str, object]) -> Any:
-    """The answer to the request that starts an exec, whose connection is the exec's from then on."""
+    """Return the response to the request that starts an exec. Its connection then belongs to the exec."""
     settings = {"AttachStdin": True, "AttachStdout": True, "AttachStderr": True} | settings
     api = api_of(container)
     try:
@@ -124,7 +134,7 @@ def _start(container: "Container", settings: dict[str, object]) -> Any:
             stream=True,
         )
         response.raise_for_status()
-    except OSError as exc:  # requests', and so podman-py's, are such
+    except OSError as exc:  # exceptions of requests and podman-py are OSErrors
         raise RuntimeError(f"no shell in the container {container.name}: {reason(exc)}") from exc
     if response.status_code != 101:
         response.close()
@@ -133,11 +143,11 @@ def _start(container: "Container", settings: dict[str, object]) -> Any:
 
 
 def api_of(container: "Container") -> Any:
-    """podman-py's session, in which paths begin after the version. Its types say less than it can."""
+    """Return podman-py's session, whose paths begin after the version. Its declared type lacks some of its methods."""
     return container.client
 
 
 def reason(exc: Exception) -> str:
-    """What podman said, in one line."""
+    """Return podman's message in one line."""
     told = getattr(exc, "explanation", None) or exc
     return " ".join(str(told).split())

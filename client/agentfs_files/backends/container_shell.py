@@ -1,5 +1,7 @@
-"""Shells that stay in a container and answer requests: one exec for hundreds of operations, each some milliseconds instead of the
-50 ms and the process on the host that an exec costs. They know of bytes and errors, nothing of files.
+"""Shells that stay in a container and answer requests. One exec serves hundreds of operations, each in some milliseconds; an exec
+for each would take 50 ms and a process on the host.
+
+This module handles bytes and errors, and knows nothing of files.
 """
 
 import errno
@@ -15,7 +17,7 @@ from agentfs_files.filesystem.virtual_paths import escapes, refusal
 if TYPE_CHECKING:
     from podman.domain.containers import Container
 
-_KEPT_ERRORS = 8192  # bytes of standard error that are looked at
+_KEPT_ERRORS = 8192  # bytes of standard error that are kept
 _TOLD = {
     os.strerror(number).encode(): number
     for number in (
@@ -26,13 +28,17 @@ _TOLD = {
 
 
 def quoted(value: str) -> bytes:
-    """A word for the shell, whatever is in it; a request is one line, so a newline is a variable."""
+    """Quote a word for the shell. A request is one line, so newlines are written as a variable."""
     plain = os.fsencode(value).replace(b"'", b"'\\''").replace(b"\n", b"'\"$nl\"'")
     return b"'" + plain + b"'"
 
 
 class ContainerShell:
-    """One shell, for one request at a time. RuntimeError when the container is not there, or *timeout_s* brought no answer."""
+    """A shell in a container that handles one request at a time.
+
+    Raises:
+        RuntimeError: the container is missing, or does not answer within *timeout_s*.
+    """
 
     def __init__(self, container: "Container", root: str, timeout_s: float, user: str | None = None) -> None:
         self._name, self._timeout_s = str(container.name), timeout_s
@@ -40,15 +46,15 @@ class ContainerShell:
 
     @property
     def is_alive(self) -> bool:
-        """False once it ended, or an answer was not read to its end."""
+        """False after the shell ended, or if an answer was not read to its end."""
         return self._attached.is_silent
 
     def ask(self, path: str, request: bytes, *data: bytes | bytearray) -> bytes:
-        """The whole answer. OSError about *path*."""
+        """Send a request and return the whole answer. Raises OSError about *path*."""
         return b"".join(self.stream(path, request, data))
 
     def stream(self, path: str, request: bytes, data: Iterable[bytes | bytearray]) -> Iterator[bytes]:
-        """The answer as it comes. Whoever does not read it to its end must close the shell."""
+        """Send a request and yield the answer as it arrives. A caller that stops early must close the shell."""
         errors = Capture(_KEPT_ERRORS)
         try:
             self._attached.send(request + b"\n", data, self._timeout_s)
@@ -63,12 +69,12 @@ class ContainerShell:
             raise _error(path, status.decode("ascii", "replace"), bytes(errors))
 
     def close(self) -> None:
-        """Ends the shell, and with it whatever it had not finished."""
+        """End the shell and the request that it is working on."""
         self._attached.close()
 
 
 class ContainerShells:
-    """Shells of one container, so that an answer which is still being read stands in nobody's way."""
+    """Several shells of one container, so that a request need not wait for an answer that is still being read."""
 
     def __init__(self, open_shell: Callable[[], ContainerShell]) -> None:
         self._open_shell = open_shell
@@ -76,7 +82,7 @@ class ContainerShells:
         self._made: WeakSet[ContainerShell] = WeakSet()
 
     def take(self) -> ContainerShell:
-        """One that is free, or a new one; give it back, or close it."""
+        """Return a free shell, or start one. The caller gives it back or closes it."""
         while self._idle:
             shell = self._idle.pop()
             if shell.is_alive:
@@ -97,7 +103,7 @@ class ContainerShells:
         try:
             yield from shell.stream(path, request, data)
         except OSError:
-            self.give_back(shell)  # the answer was that it cannot be done
+            self.give_back(shell)  # the shell answered with an error
             raise
         except BaseException:
             shell.close()
@@ -105,7 +111,7 @@ class ContainerShells:
         self.give_back(shell)
 
     def close(self) -> None:
-        """Ends all of them, those that are in use, too."""
+        """End all shells, including those in use."""
         self._idle.clear()
         for shell in list(self._made):
             shell.close()

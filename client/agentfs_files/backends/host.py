@@ -1,7 +1,7 @@
-"""A directory of this machine as a file system. Nothing outside it is reached, whatever symlinks say.
+"""A directory of this machine as a file system. No operation reaches anything outside it, even through symlinks.
 
-What is overwritten is replaced at once when its writer is closed, with mode, owner and extended attributes as they were; a file
-with several names, or in a directory that takes no new names, keeps its inode and is overwritten in place.
+Closing a writer replaces the old file atomically and keeps its mode, owner and extended attributes. A file with several names, or
+in a directory where no name can be created, keeps its inode and is overwritten in place.
 """
 
 import errno
@@ -36,14 +36,22 @@ if TYPE_CHECKING:
     from agentfs_files.snapshots.directory_snapshots import DirectorySnapshots
     from agentfs_files.trees.tree_source import TreeSource
 
-_WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # meanwhile; or it is nobody's business
+_WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)  # removed meanwhile, or not readable
 
 
 class HostFilesystem(BaseFilesystem):
-    """``root``: an existing directory. ``snapshot_strategy`` None takes the best that works there; ``snapshot_dir`` is where they
-    are kept (outside the root), ``git_dir`` a repository for the strategy git; of more than ``max_snapshots`` the oldest without
-    a tag go; ``config`` says these three in one record, and counts instead of them. The names with an underscore are the
-    specification's for the same things."""
+    """The files of a directory.
+
+    Args:
+        root: an existing directory.
+        snapshot_strategy: None means the best one that works there.
+        snapshot_dir: a directory for snapshots, outside the root.
+        git_dir: a repository for the strategy git.
+        max_snapshots: if there are more, the oldest without a tag are deleted.
+        config: one record with snapshot_strategy, snapshot_dir and max_snapshots, which overrides them.
+
+    The names with an underscore are the specification's names for the same settings.
+    """
 
     def __init__(
         self,
@@ -78,17 +86,17 @@ class HostFilesystem(BaseFilesystem):
         return self._root
 
     def close(self) -> None:
-        """Frees the descriptor of the root; snapshots stay."""
+        """Close the descriptor of the root. Snapshots stay."""
         self._beneath.close()
 
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it."""
+        """Return a descriptor of a regular file, like os.open(). The caller closes it."""
         where = self._normalize(path)
         self._check_opening(where, flags)
         return self.descriptor(where, flags, mode)
 
     def descriptor(self, path: str, flags: int, permissions: int) -> int:
-        """As open_fd() of a path that is normalised and checked."""
+        """Do the same as open_fd() for a path that is normalised and checked."""
         with about(path):
             return open_regular(self._beneath, path, flags, permissions)
 
@@ -120,7 +128,7 @@ class HostFilesystem(BaseFilesystem):
                     size = entry.stat(follow_symlinks=False).st_size if is_file else None
                 except FileNotFoundError:
                     continue
-                except PermissionError:  # a directory that shows names alone
+                except PermissionError:  # the directory may be listed but not searched
                     size = None
                 yield FileEntry(entry.name, where, is_file, entry.is_dir(follow_symlinks=False), size)
 
@@ -133,7 +141,9 @@ class HostFilesystem(BaseFilesystem):
             os.close(fd)
 
     def _behind_link(self, path: str, name: str) -> FileEntry:
-        """A symlink counts as what it leads to; as neither file nor directory when that is nothing, or outside."""
+        """Return the entry of a symlink's target. If the target is missing or outside, the entry is neither a file nor a
+        directory.
+        """
         try:
             found = self._stat(path)
         except OSError:
@@ -214,7 +224,7 @@ class HostFilesystem(BaseFilesystem):
             yield directory
 
     def _replace_all(self, archive: "Archive") -> int:
-        """As everywhere; the archive itself stays where it is, when it lies in here."""
+        """Replace everything, but keep the archive itself if it lies inside the root."""
         from agentfs_files.backends.host_import import replace_all
 
         with self._opened_root() as fd:
@@ -250,7 +260,7 @@ class HostFilesystem(BaseFilesystem):
 
     @contextmanager
     def _released(self) -> Iterator["DirectorySnapshots"]:
-        """Without our own descriptor of the root where a mount on it is to change: that needs nobody to be there."""
+        """Close our descriptor of the root while a mount on it changes, since that requires that nobody uses it."""
         if self._snapshots.strategy is not SnapshotStrategy.OVERLAY:
             yield self._snapshots
             return
@@ -273,7 +283,7 @@ class HostFilesystem(BaseFilesystem):
         self._current = snapshot.snapshot_id
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
-        """Forgets a snapshot, and what only it had. SnapshotNotFoundError."""
+        """Delete a snapshot and the content that only it held. Raises SnapshotNotFoundError."""
         self._snapshots.delete(snapshot)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
@@ -285,11 +295,11 @@ class HostFilesystem(BaseFilesystem):
 
     @property
     def git_dir(self) -> str | None:
-        """The repository of the strategy git, once there is one."""
+        """Repository of the strategy git; None before it exists."""
         return self._snapshots.git_dir
 
     def cleanup(self) -> None:
-        """Removes the snapshots that are kept in a place of their own. Does nothing the second time."""
+        """Delete all snapshots in a directory that this object created. Later calls do nothing."""
         with self._released() as snapshots:
             snapshots.cleanup()
 
@@ -303,7 +313,7 @@ def _file_stat(path: str, found: os.stat_result, born: float | None) -> FileStat
 
 
 def _time(seconds: float | None) -> datetime | None:
-    """None, too, for a year that Python does not know."""
+    """Return a time; None also for a year that Python cannot represent."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""Files of a host directory, opened: for reading, and for writing such that only a finished write has an effect."""
+"""Open files of a host directory for reading, and for writing such that only a finished write has an effect."""
 
 import errno
 import fcntl
@@ -23,7 +23,7 @@ _NO_NAMELESS = (
     errno.ENOENT,
     errno.ENOSYS,
     errno.EPERM,
-)  # as kernels and file systems say it
+)  # different kernels and file systems use different codes
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OWN_DESCRIPTORS = "/proc/self/fd"
@@ -32,13 +32,13 @@ _ASIDE_BYTES = 1 << 18
 
 @contextmanager
 def about(path: str) -> Iterator[None]:
-    """Errors about the path as the caller knows it; a symlink that leads out is an escape."""
+    """Raise errors with the path as the caller knows it. A symlink that leads out raises PathEscapeError."""
     try:
         yield
     except OSError as exc:
         if exc.errno == errno.EXDEV:
             raise escapes(path) from None
-        if exc.errno == errno.ENAMETOOLONG:  # nothing of that name can be there, and what is to be created has been checked
+        if exc.errno == errno.ENAMETOOLONG:  # no file can have this name, and names of new files were checked before
             raise refusal(errno.ENOENT, path) from None
         if exc.errno is None:
             raise
@@ -46,7 +46,7 @@ def about(path: str) -> Iterator[None]:
 
 
 class FileSource:
-    """A descriptor, which it closes. Only regular files are read: others may never end, or never begin."""
+    """A source that reads a descriptor and closes it at the end. Only regular files are read: others may block, or never end."""
 
     def __init__(self, fd: int) -> None:
         self.size = _regular(fd).st_size
@@ -63,7 +63,7 @@ class FileSource:
 
 
 def open_regular(beneath: Beneath, path: str, flags: int, permissions: int) -> int:
-    """As os.open(), but only a regular file, and never waiting for anybody at the other end of a pipe."""
+    """Open a file like os.open(), but only a regular file, and never block on a pipe."""
     makes = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
     fd = beneath.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, permissions=permissions if makes else 0)
     _regular(fd)
@@ -73,7 +73,7 @@ def open_regular(beneath: Beneath, path: str, flags: int, permissions: int) -> i
 
 
 def _regular(fd: int) -> os.stat_result:
-    """What a descriptor is open on, which is closed when that is no regular file."""
+    """Return the stat of a descriptor. If it is not a regular file, close it and raise."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
@@ -82,7 +82,7 @@ def _regular(fd: int) -> os.stat_result:
 
 
 class NamedSink:
-    """A sink whose errors are about *path*."""
+    """A sink whose errors name *path*."""
 
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink, self._path = sink, path
@@ -100,7 +100,7 @@ class NamedSink:
 
 
 def sink_for(beneath: Beneath, path: str, mode: WriteMode) -> Sink:
-    """How a path is best written. A symlink is followed, and stays."""
+    """Choose how to write a path. A symlink is followed and stays."""
     where = beneath.behind(path)
     if mode == "create" and where != path:
         raise refusal(errno.EEXIST, path)
@@ -132,8 +132,9 @@ def _over(beneath: Beneath, path: str, fd: int, mode: WriteMode) -> Sink:
 
 
 class _Beside:
-    """A new file in the directory where it is to appear: without a name where the file system knows that, so that nothing is left
-    when we are killed, else under a name of its own."""
+    """A new file in the target's directory. It has no name if the file system supports that, so that nothing is left if this
+    process is killed; else it has a temporary name.
+    """
 
     def __init__(self, beneath: Beneath, path: str, permissions: int) -> None:
         self._name = name_of(path)
@@ -148,7 +149,7 @@ class _Beside:
     def _create(self, permissions: int) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
-            if _is_directory(_OWN_DESCRIPTORS):  # it takes a name from there
+            if _is_directory(_OWN_DESCRIPTORS):  # linking from there gives it a name
                 return os.open(".", flags | os.O_TMPFILE, permissions, dir_fd=self._directory)
         except OSError as exc:
             if exc.errno not in _NO_NAMELESS:
@@ -162,7 +163,7 @@ class _Beside:
         _write_all(self._fd, data)
 
     def _replace(self) -> None:
-        """Takes the name, whoever has it."""
+        """Give the file its name and replace whatever has that name."""
         if self._temporary is None:
             name = _TEMPORARY + os.urandom(8).hex()
             self._link(name)
@@ -171,7 +172,7 @@ class _Beside:
         self._temporary = None
 
     def _link(self, name: str) -> None:
-        """Takes a name that is free. FileExistsError."""
+        """Give the file a name that is free. Raises FileExistsError."""
         if self._temporary is None:
             os.link(f"{_OWN_DESCRIPTORS}/{self._fd}", name, dst_dir_fd=self._directory)
         else:
@@ -187,7 +188,7 @@ class _Beside:
 
 
 class _New(_Beside):
-    """Appears under its name when it is whole."""
+    """A new file, which appears under its name when it is complete."""
 
     def __init__(self, beneath: Beneath, path: str, mode: WriteMode) -> None:
         super().__init__(beneath, path, 0o666)
@@ -196,7 +197,7 @@ class _New(_Beside):
     def commit(self) -> None:
         try:
             self._take_name()
-        except FileExistsError:  # it was not there when we began
+        except FileExistsError:  # the file did not exist when writing began
             if self._mode == "create":
                 raise
             if self._mode == "append":
@@ -227,11 +228,15 @@ class _New(_Beside):
 
 
 class _Replacement(_Beside):
-    """Takes the place of a file, and its attributes. *old_fd* is closed in the end, unless the constructor fails: with
-    PermissionError where the owner cannot be kept."""
+    """A new file that replaces an old one and takes over its attributes. It closes *old_fd* at the end, unless the constructor
+    raises.
+
+    Raises:
+        PermissionError: the owner cannot be kept.
+    """
 
     def __init__(self, beneath: Beneath, path: str, old_fd: int) -> None:
-        super().__init__(beneath, path, 0o600)  # nobody reads it under its temporary name who could not read the old one
+        super().__init__(beneath, path, 0o600)  # until it has the old mode, nobody else may read it
         self._old = old_fd
         old, new = os.fstat(old_fd), os.fstat(self._fd)
         try:
@@ -254,7 +259,7 @@ class _Replacement(_Beside):
 
 
 class _Aside:
-    """What goes into a file that keeps its inode waits until it is whole: in memory, and in a nameless file when it grows."""
+    """Collect the new content of a file that keeps its inode: in memory, or in a nameless file if it is large."""
 
     def __init__(self, fd: int) -> None:
         import tempfile
@@ -275,7 +280,7 @@ class _Aside:
 
 
 class _InPlace(_Aside):
-    """Space is taken before the first byte is overwritten."""
+    """Overwrite a file in place, after allocating the space."""
 
     def commit(self) -> None:
         try:
@@ -289,7 +294,7 @@ class _InPlace(_Aside):
 
 
 class _Append(_Aside):
-    """Its descriptor writes behind whatever others have written meanwhile."""
+    """Append to a file. The descriptor writes after everything that others have appended meanwhile."""
 
     def commit(self) -> None:
         try:
@@ -299,7 +304,7 @@ class _Append(_Aside):
 
 
 def _append_all(fd: int, chunks: Iterator[bytes]) -> None:
-    """All of it or nothing, unless somebody else writes there as the disk becomes full."""
+    """Append all chunks or nothing, unless somebody else writes there while the disk fills up."""
     start, done = os.fstat(fd).st_size, 0
     try:
         for chunk in chunks:
@@ -332,7 +337,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _copy_attributes(old: int, new: int) -> None:
-    """Mode, ACL and extended attributes, as far as they may be set; what the new one has inherited goes."""
+    """Copy mode, ACL and extended attributes as far as permitted, and remove what the new file inherited."""
     xattrs.copy_permitted(old, new)
     os.fchmod(new, stat.S_IMODE(os.fstat(old).st_mode))
 

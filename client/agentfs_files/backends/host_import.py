@@ -1,5 +1,7 @@
-"""An archive in the place of all that a host directory holds: staged inside it, then each name changes hands. The root itself
-stays. Whatever goes wrong before the last name is taken back.
+"""Replace everything in a host directory by an archive: stage it inside the directory, then exchange each name. The root itself
+stays.
+
+A failure before the last name undoes everything.
 """
 
 import errno
@@ -14,7 +16,7 @@ from agentfs_files.archive.unpack import Archive
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfs_files.trees.equal_trees import make_equal
 from agentfs_files.trees.tree_source import TreeSource, walk
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 _STAGE = ".agentfs-import-"
 _NEW, _OLD = "new", "old"
@@ -22,14 +24,20 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def overwrite(root_fd: int, archive: Archive, keep: bytes | None) -> int:
-    """Changes only what differs; an error leaves it half done. *keep*: where the archive itself lies, which is left alone."""
+    """Change only what differs. An error leaves the work half done. *keep* is the path of the archive itself, which is not
+    touched.
+    """
     tree = Permitted(archive, os.fstat(root_fd))
     make_equal(f"/proc/self/fd/{root_fd}", tree, keep=lambda path: path == keep)
     return tree.file_count
 
 
 def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
-    """How many files and symlinks the archive has. OSError, and nothing has changed, unless the message says otherwise."""
+    """Replace everything, and return the number of files and symlinks in the archive.
+
+    Raises:
+        OSError: nothing has changed, unless the message says otherwise.
+    """
     _check_room(root_fd, archive)
     name = _STAGE + secrets.token_hex(8)
     stage = f"/proc/self/fd/{root_fd}/{name}"
@@ -59,11 +67,11 @@ def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
 
 
 def _keep(path: str, target: str) -> None:
-    """Gives a file another name in the stage, where there is none."""
+    """Link a file into the stage, unless the archive has a file at that path."""
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        return  # the archive has a file there
+        return  # the archive has a file at this path
     if not os.path.lexists(target):
         try:
             os.link(path, target)
@@ -80,7 +88,7 @@ def _check_room(root_fd: int, archive: Archive) -> None:
 
 
 def check_case(tree: TreeSource) -> None:
-    """Here names that differ only in case, or in how an accent is written, are one."""
+    """Refuse names that differ only in case or in the encoding of an accent, on a file system that treats them as equal."""
     for entry in walk(tree):
         if entry.is_dir:
             seen: dict[str, bytes] = {}
@@ -92,7 +100,7 @@ def check_case(tree: TreeSource) -> None:
 
 
 def _change_hands(root_fd: int, stage: str, stage_name: str) -> None:
-    """Each name of the root goes to old, and the one from new takes its place."""
+    """Move each name of the root to the old directory, and the new one into its place."""
     new, old = os.open(f"{stage}/{_NEW}", _DIRECTORY), os.open(f"{stage}/{_OLD}", _DIRECTORY)
     moved: list[tuple[str, int, int]] = []
     try:
@@ -107,7 +115,7 @@ def _change_hands(root_fd: int, stage: str, stage_name: str) -> None:
             try:
                 _move(name, target, source)
             except OSError:
-                pass  # it stays in old, and _tidy tells
+                pass  # it stays in the old directory, and _tidy reports it
         raise
     finally:
         os.close(new)
@@ -115,7 +123,7 @@ def _change_hands(root_fd: int, stage: str, stage_name: str) -> None:
 
 
 def _move(name: str, source: int, target: int) -> None:
-    """A directory that is moved must be writable itself, since its ``..`` changes."""
+    """Move a name. A directory must itself be writable to be moved, since its ``..`` changes."""
     try:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
         return

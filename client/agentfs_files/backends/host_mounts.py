@@ -1,5 +1,5 @@
-"""Files of this machine copied into another file system. They are read through a HostFilesystem over an allowed root, so that no
-path and no symlink leads out of it.
+"""Copy files of this machine into another file system. They are read through a HostFilesystem over an allowed root, so no path
+and no symlink leads out of it.
 """
 
 import errno
@@ -17,10 +17,13 @@ Paths = Sequence[os.PathLike[str] | str]
 
 @dataclass(slots=True, frozen=True)
 class HostMount:
-    """``host_path``: a file or directory, absolute or from an allowed root. ``mount_path``: where it appears; None is where it is
-    beneath that root. ``include_glob``: only files that match one of these (none given: all), ``exclude_glob``: none that matches
-    one of those; a pattern without a slash is about names, one with a slash about paths beneath ``host_path``. ``max_bytes``: of
-    all its files together."""
+    """Files to copy in.
+
+    ``host_path`` is a file or directory, absolute or relative to an allowed root. ``mount_path`` is where it appears; None means
+    the same path as beneath that root. ``include_glob`` limits the copy to files that match one of its patterns (none: all), and
+    ``exclude_glob`` omits files that match one of its patterns. A pattern without a slash applies to names, one with a slash to
+    paths beneath ``host_path``. ``max_bytes`` limits the size of all files together.
+    """
 
     host_path: os.PathLike[str] | str
     include_glob: tuple[str, ...] = ()
@@ -35,7 +38,9 @@ class HostMount:
 
 @dataclass(slots=True, frozen=True)
 class ResolvedMount:
-    """``root`` is an allowed root, ``source`` a path beneath it, ``target`` one in the other file system."""
+    """A mount after its check: ``root`` is an allowed root, ``source`` a path beneath it, ``target`` the path in the other file
+    system.
+    """
 
     mount: HostMount
     root: str
@@ -44,7 +49,12 @@ class ResolvedMount:
 
 
 def resolve(mount: HostMount, allowed_roots: Paths) -> ResolvedMount:
-    """PathEscapeError for what lies beneath none of the roots; FileNotFoundError."""
+    """Check a mount against the allowed roots.
+
+    Raises:
+        PathEscapeError: its path lies beneath none of the roots.
+        FileNotFoundError: its path does not exist.
+    """
     given = os.fspath(mount.host_path)
     is_allowed = False
     for root in [os.path.abspath(root) for root in allowed_roots]:
@@ -61,7 +71,11 @@ def resolve(mount: HostMount, allowed_roots: Paths) -> ResolvedMount:
 
 
 def hydrate(target: Filesystem, mounts: Iterable[ResolvedMount]) -> int:
-    """Copies what the mounts say into *target*; how many files that were. ValueError when one has more than its ``max_bytes``."""
+    """Copy the files of all mounts into *target*, and return their number.
+
+    Raises:
+        ValueError: a mount holds more than its ``max_bytes``.
+    """
     return sum(_copy(target, mount) for mount in mounts)
 
 
@@ -86,7 +100,7 @@ def _copy(target: Filesystem, mount: ResolvedMount) -> int:
 
 
 def _files(source: Filesystem, mount: ResolvedMount) -> Iterator[str]:
-    """The files that the patterns choose, by path."""
+    """Yield the files that the patterns select, by path."""
     if source.stat(mount.source).is_file:
         yield mount.source
         return
@@ -98,6 +112,6 @@ def _files(source: Filesystem, mount: ResolvedMount) -> Iterator[str]:
 
 
 def _matcher(patterns: Sequence[str]) -> PathMatch:
-    """Whether any of the patterns matches."""
+    """Return a function that tells whether any of the patterns matches."""
     matchers = [path_matcher(pattern, by_name="/" not in pattern) for pattern in patterns]
     return lambda path: any(matches(path) for matches in matchers)

@@ -1,5 +1,6 @@
-"""Removing a directory of the host with all that is in it: however deep it is, with two descriptors, and without following a
-symlink that takes a directory's place meanwhile."""
+"""Remove a directory of the host with everything in it, at any depth, with two descriptors, and without following a symlink that
+replaces a directory meanwhile.
+"""
 
 import errno
 import os
@@ -10,7 +11,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class _Level:
-    """A directory on the way down: what it is, and which directories in it are still to go."""
+    """A directory on the way down: its identity, and its subdirectories that still have to be removed."""
 
     name: str
     identity: tuple[int, int]
@@ -18,7 +19,7 @@ class _Level:
 
 
 def remove_directory(name: str, parent: int) -> None:
-    """Removes the directory *name* from the one that *parent* is a descriptor of. OSError leaves what is not yet removed."""
+    """Remove the directory *name* from the directory behind *parent*. After an OSError the rest remains."""
     fd = os.open(name, _DIRECTORY, dir_fd=parent)
     try:
         levels = [_enter(name, fd)]
@@ -40,7 +41,7 @@ def remove_directory(name: str, parent: int) -> None:
 
 
 def _enter(name: str, fd: int) -> _Level:
-    """Removes the files of a directory."""
+    """Open a directory and remove the files in it."""
     found = os.fstat(fd)
     directories = []
     with os.scandir(fd) as scan:
@@ -57,7 +58,7 @@ def _enter(name: str, fd: int) -> _Level:
 
 
 def _back(fd: int, identity: tuple[int, int]) -> int:
-    """The directory above, which must be the one that we came from."""
+    """Return the parent directory, after checking that it is the one we came from."""
     above = os.open("..", _DIRECTORY, dir_fd=fd)
     found = os.fstat(above)
     if (found.st_dev, found.st_ino) != identity:

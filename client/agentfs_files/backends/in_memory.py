@@ -1,7 +1,8 @@
-"""A file system in memory. A snapshot keeps the tree as it is; the next change copies the directories above it, and nothing else.
+"""A file system in memory. A snapshot keeps the tree unchanged; a later change copies only the directories above the changed
+path.
 
-Directories belong to the edition that made them. Taking a snapshot begins a new edition, so everything older is left alone from
-then on; contents are bytes, and are always shared.
+Each directory belongs to the edition that created it. Taking a snapshot begins a new edition, after which older directories are
+never changed. Contents are immutable bytes and always shared.
 """
 
 import errno
@@ -52,8 +53,11 @@ _Node = _File | _Directory
 
 
 class InMemoryFilesystem(BaseFilesystem):
-    """``files``: what is there from the start, by path. Its root is ``/``, so every absolute path lies beneath it. The names
-    with an underscore are the specification's for the same things."""
+    """A file system in memory.
+
+    ``files`` are the initial contents by path. The root is ``/``, so every absolute path lies beneath it. The names with an
+    underscore are the specification's names for the same arguments.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,11 @@ class InMemoryFilesystem(BaseFilesystem):
         return "/"
 
     def hydrate_from_host(self, mount: "HostMount", *, allowed_roots: "Paths") -> int:
-        """Copies in files of this machine; how many those were. PathEscapeError for what lies beneath none of the roots."""
+        """Copy in files of this machine, and return their number.
+
+        Raises:
+            PathEscapeError: a path lies beneath none of the allowed roots.
+        """
         from agentfs_files.backends.host_mounts import hydrate, resolve
 
         return hydrate(self, [resolve(mount, allowed_roots)])
@@ -111,7 +119,7 @@ class InMemoryFilesystem(BaseFilesystem):
         return node
 
     def _own(self, path: str) -> _Directory:
-        """A directory that may be changed: it and those above it are copied if a snapshot has them."""
+        """Return a directory that may be changed. Copy it and those above it if a snapshot contains them."""
         self._directory(path)
         if self._root.edition != self._edition:
             self._root = self._root.copy(self._edition)
@@ -125,7 +133,7 @@ class InMemoryFilesystem(BaseFilesystem):
         return node
 
     def _put(self, path: str, node: _Node | None) -> None:
-        """Sets or removes a name."""
+        """Set or remove a name."""
         parent = self._own(parent_of(path))
         old = parent.children.pop(name_of(path), None) if node is None else parent.children.get(name_of(path))
         if old is not None:
@@ -178,7 +186,7 @@ class InMemoryFilesystem(BaseFilesystem):
         self._put(source, None)
 
     def store(self, path: str, content: bytes, mode: WriteMode) -> None:
-        """What a writer does when it is closed."""
+        """Store the content of a writer that was closed."""
         parent = self._directory(parent_of(path))
         old = parent.children.get(name_of(path))
         if old is not None and mode == "create":
@@ -193,7 +201,7 @@ class InMemoryFilesystem(BaseFilesystem):
     # -- archives
 
     def _open_archive(self, path: str) -> "Archive":
-        """Of no more than half of the machine's memory."""
+        """Open an archive that takes at most half of the machine's memory."""
         from agentfs_files.archive.unpack import Archive
 
         most = min(self.limits.max_archive_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
@@ -246,7 +254,7 @@ class InMemoryFilesystem(BaseFilesystem):
         return FilesystemDiff(tuple(sorted(added)), tuple(sorted(modified)), tuple(sorted(deleted)), unchanged)
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
-        """Forgets a snapshot, and what only it had. SnapshotNotFoundError."""
+        """Delete a snapshot and the content that only it held. Raises SnapshotNotFoundError."""
         self._state(snapshot)
         del self._states[snapshot.snapshot_id]
 
@@ -271,7 +279,7 @@ def _now() -> datetime:
 
 
 def _files(node: _Node | None, path: str = "") -> Iterator[tuple[str, _File]]:
-    """All that is a file at or beneath *path*, however deep."""
+    """Yield every file at or beneath *path*, at any depth."""
     pending = [] if node is None else [(path, node)]
     while pending:
         where, found = pending.pop()
@@ -282,7 +290,7 @@ def _files(node: _Node | None, path: str = "") -> Iterator[tuple[str, _File]]:
 
 
 def _compare(old: _Directory, new: _Directory) -> tuple[list[str], list[str], list[str]]:
-    """Added, modified and deleted files. What is the same object on both sides is not looked into."""
+    """Return the added, modified and deleted files. Skip directories that are the same object on both sides."""
     added: list[str] = []
     modified: list[str] = []
     deleted: list[str] = []

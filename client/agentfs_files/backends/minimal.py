@@ -1,7 +1,7 @@
 """The smallest file system interface of the specification's tool operations: eight methods, as a view of any backend.
 
-Where it differs from `Filesystem`: results are tuples of entries, writing and deleting return numbers, deleting takes whole
-directories and what is not there. Source: tool operations, Filesystem protocol and backend implementations.
+It differs from `Filesystem`: results are tuples of entries, write and delete return numbers, and delete accepts whole directories
+and missing paths. Source: tool operations, Filesystem protocol and backend implementations.
 """
 
 import os
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class MinimalFilesystem:
-    """Eight methods over a *backend*, which stays the owner of everything."""
+    """Eight methods over a *backend*, which still owns all state."""
 
     def __init__(self, backend: BaseFilesystem) -> None:
         self.backend = backend
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> FileContent:
-        """Lines, as Filesystem.read. FileNotFoundError."""
+        """Return lines like Filesystem.read(). Raises FileNotFoundError."""
         return self.backend.read(path, offset=offset, limit=limit)
 
     def write(self, path: str, content: str) -> int:
-        """How many bytes were written; directories above are made."""
+        """Write a file, create its parent directories, and return the number of bytes."""
         return self.backend.write(path, content).bytes_written
 
     def delete(self, path: str) -> int:
-        """A file, or a directory with all that is in it; how many files and directories those were, 0 where nothing was."""
+        """Delete a file or a directory tree. Return the number of files and directories deleted, 0 if there was nothing."""
         if not self.backend.exists(path):
             return 0
         count = self._count(path)
@@ -50,18 +50,18 @@ class MinimalFilesystem:
         return tuple(self.backend.grep(pattern, file_glob=file_glob))
 
     def export_archive(self, path: str | os.PathLike[str]) -> int:
-        """How many files were written to the ZIP."""
+        """Write a ZIP and return the number of files in it."""
         return self.backend.export_archive(path)
 
     def import_archive(self, path: str | os.PathLike[str]) -> int:
-        """Replaces everything; how many files the ZIP has."""
+        """Replace everything by a ZIP and return the number of files in it."""
         return self.backend.import_archive(path)
 
     def _entries(self, paths: Iterable[str]) -> tuple[FileEntry, ...]:
         return tuple(entry_of(self.backend.stat(path)) for path in paths)
 
     def _count(self, path: str) -> int:
-        """How many files and directories are at and beneath a path."""
+        """Return the number of files and directories at and beneath a path."""
         count, pending = 0, [self.backend.stat(path).path]
         while pending:
             where = pending.pop()
@@ -72,7 +72,7 @@ class MinimalFilesystem:
 
 
 class InMemoryBackend(MinimalFilesystem):
-    """``mounts``: files of this machine that are copied in; a relative one counts from the current directory."""
+    """A file system in memory. ``mounts`` are files of this machine to copy in; relative paths start at the current directory."""
 
     backend: InMemoryFilesystem
 
@@ -94,7 +94,7 @@ class HostBackend(MinimalFilesystem):
 
 
 class ContainerBackend(MinimalFilesystem):
-    """A running podman container, as PodmanFilesystem takes it. ``backend.close()`` ends the shell in it."""
+    """A directory of a running podman container, as for PodmanFilesystem. ``backend.close()`` ends the shell in it."""
 
     backend: "PodmanFilesystem"
 

@@ -1,8 +1,8 @@
-"""A directory of a running container as a file system. All the container needs is sh with the tools of coreutils and findutils,
-or busybox; nothing of this machine is looked at.
+"""A directory of a running container as a file system. The container needs only sh and the tools of coreutils and findutils, or
+busybox. No file of this machine is read.
 
-No symlink leads out of the directory. A process in the container that exchanges files for symlinks meanwhile can at most show
-or change what it could in that container itself.
+No symlink leads out of the directory. If a process in the container replaces files by symlinks meanwhile, it can at most show or
+change what it can access in that container itself.
 """
 
 import errno
@@ -37,12 +37,19 @@ _OWN = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{16}}\Z")
 
 
 class PodmanFilesystem(BaseFilesystem):
-    """``container``: one of podman-py's, or its id or name. Then ``client`` is how to reach it, or ``uri`` the address of a
-    service (``unix:///run/podman/podman.sock``; None: the usual one). ``user``: as whom; None is the container's own.
-    ``timeout_s``: how long the container may stay silent. RuntimeError from any operation when the container does not run, or
-    podman is not there.
+    """The files of a directory in a container.
 
-    Close it, or use it as a context manager: a shell in the container belongs to it.
+    Args:
+        container: a container of podman-py, or its id or name.
+        client: how to find a container that is given by id or name.
+        uri: the address of a service instead of a client (``unix:///run/podman/podman.sock``); None means the usual one.
+        user: the user to act as; None means the container's own.
+        timeout_s: how long the container may stay silent, in seconds.
+
+    Close the object, or use it as a context manager: it keeps a shell in the container.
+
+    Raises:
+        RuntimeError: any operation raises it if the container does not run or podman is missing.
     """
 
     def __init__(
@@ -91,7 +98,7 @@ class PodmanFilesystem(BaseFilesystem):
         return self._workdir
 
     def close(self) -> None:
-        """Ends the shell. The next operation would start another one."""
+        """End the shell. The next operation would start another one."""
         self._shells.close()
         if self._own_client is not None:
             self._own_client.close()
@@ -122,7 +129,7 @@ class PodmanFilesystem(BaseFilesystem):
                 yield join(path, below)
 
     def _records(self, path: str, request: bytes) -> Iterator[tuple[str, int, int, bool]]:
-        """Paths beneath a directory with mode, size in bytes, and whether that is what a symlink leads to."""
+        """Yield paths beneath a directory with mode, size in bytes, and whether these belong to the target of a symlink."""
         held, is_whole = b"", False
         for chunk in self._shells.stream(path, request):
             *records, held = (held + chunk).split(_RECORD_END)
@@ -132,7 +139,7 @@ class PodmanFilesystem(BaseFilesystem):
                 is_whole = is_whole or where == "."
                 if where != "." and not _OWN.match(name_of(where)):
                     yield where, int(mode.removeprefix(b"@"), 16), int(size), mode.startswith(b"@")
-        if not is_whole:  # or a directory that cannot be listed would be taken for an empty one
+        if not is_whole:  # otherwise an unreadable directory would look empty
             raise OSError(
                 errno.EIO, "find or stat does not work in the container as it does in coreutils and busybox", path or "."
             )
@@ -180,7 +187,7 @@ class PodmanFilesystem(BaseFilesystem):
         return self._snapshots.diff(base, target)
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
-        """Removes the image. SnapshotNotFoundError."""
+        """Remove the image. Raises SnapshotNotFoundError."""
         self._snapshots.delete(snapshot)
 
     @property
@@ -189,17 +196,17 @@ class PodmanFilesystem(BaseFilesystem):
 
 
 def connect(uri: str | None) -> "PodmanClient":
-    """ImportError that says what to install; whether anybody answers shows with the first request."""
+    """Return a client. Raises ImportError that says what to install. The first request shows whether the service answers."""
     with needed_for("containers need", "podman"):
         from podman import PodmanClient
     return PodmanClient() if uri is None else PodmanClient(base_url=uri)
 
 
 def find_container(client: "PodmanClient", name: str) -> "Container":
-    """By id or name. RuntimeError."""
+    """Return a container by id or name. Raises RuntimeError."""
     try:
         return client.containers.get(name)
-    except OSError as exc:  # requests', and so podman-py's, are such
+    except OSError as exc:  # exceptions of requests and podman-py are OSErrors
         raise RuntimeError(f"the container {name} is out of reach: {reason(exc)}") from exc
 
 

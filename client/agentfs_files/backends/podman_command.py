@@ -1,4 +1,4 @@
-"""Running a command in a container: with a time limit, and with as much of its output as was asked for."""
+"""Run a command in a container, with a time limit and a limit on its output."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from agentfs_files.backends.container_attach import Attached, Capture, reason
 if TYPE_CHECKING:
     from podman.domain.containers import Container
 
-# The command says first who it is: where there is a setsid, the leader of a process group, all of which ends when time is up.
+# The command first prints its pid. If the container has setsid, it leads a process group, which is killed at the time limit.
 _SCRIPT = r"""
 IFS= read -r end
 begin='printf "%s\n" "$$"; cd -- "$1" && exec sh -c "$2"'
@@ -29,8 +29,11 @@ _END = 'kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"'
 
 @dataclass(slots=True, frozen=True)
 class CommandResult:
-    """``exit_code`` as a shell has it (128 and the signal for a command that was killed); None when its time was up. Of long
-    outputs the beginning and the end are here (``truncated``), with a note of how much is missing between them."""
+    """The result of a command.
+
+    ``exit_code`` is that of the shell (128 plus the signal for a killed command); None if the time limit was reached. Of a long
+    output only the beginning and the end are kept (``truncated``), with a note of how many bytes are missing between them.
+    """
 
     command: str
     exit_code: int | None
@@ -51,8 +54,11 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     user: str | None = None,
 ) -> CommandResult:
-    """*command* is for ``sh``. What it leaves running in the background is not waited for. RuntimeError when the container stops,
-    or does not run."""
+    """Run *command* with ``sh``. Does not wait for processes that the command leaves in the background.
+
+    Raises:
+        RuntimeError: the container stops, or does not run.
+    """
     began = time.monotonic()
     out, err = Capture(max_output_bytes), Capture(max_output_bytes)
     settings = [f"{name}={value}" for name, value in (environment or {}).items()]
@@ -92,6 +98,6 @@ def _left(began: float, timeout_s: float) -> float:
 
 
 def _end(container: "Container", process: str, user: str | None) -> None:
-    """Kills the command, and what it has started where there is a setsid."""
+    """Kill the command, and if the container has setsid, everything it started."""
     if process:
         container.exec_run(["sh", "-c", _END, "sh", process], user=user)

@@ -1,4 +1,4 @@
-"""Files of a container, opened: content travels through a shell there, some chunks at a time."""
+"""Open files of a container. Their content travels in chunks through a shell in the container."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,16 +12,16 @@ from agentfs_files.filesystem.file_results import WriteMode
 from agentfs_files.filesystem.file_streams import Source
 from agentfs_files.filesystem.virtual_paths import name_of, parent_of
 
-TEMPORARY = ".agentfs-write-"  # and 16 digits: what is being written, beside the place where it is to be
+TEMPORARY = ".agentfs-write-"  # prefix of a temporary file beside its target; 16 digits follow
 _CHUNK = 65_536  # bytes: the unit of the script's `hold`, `take` and `rewind`
-_FIRST = 4  # chunks that come with the opening of a file
-_AHEAD = 64  # chunks that are asked for at once; they come as they are read
-_PIECE = 8 * _CHUNK  # bytes that are written at once
+_FIRST = 4  # chunks that the answer to opening a file contains
+_AHEAD = 64  # chunks per request; they arrive as they are read
+_PIECE = 8 * _CHUNK  # bytes per write request
 _NAMES_BYTES = 1 << 17
 
 
 def located(path: str) -> bytes:
-    """As the script takes a path: the directory, and the name in it."""
+    """Return a path as the script expects it: the directory and the name in it."""
     return quoted(parent_of(path)) + b" " + quoted(name_of(path))
 
 
@@ -40,14 +40,16 @@ def open_source(shells: ContainerShells, path: str) -> "HeldFile":
 
 
 class HeldFile:
-    """A small file is here as a whole; of a greater one a shell has the descriptor, so that it stays the same file to its end."""
+    """An open file. A small file is held here as a whole; a shell holds the descriptor of a larger one, so that it remains the
+    same file to its end.
+    """
 
     def __init__(self, shells: ContainerShells, shell: ContainerShell, path: str, size: int, first: bytes) -> None:
         self.size = size
         self._shells, self._path = shells, path
         self._piece, self._start, self._position = first, 0, 0
-        self._next = len(first)  # where what comes next belongs
-        self._answer: Iterator[bytes] = iter(())  # which is being read
+        self._next = len(first)  # the file offset of the next data from the shell
+        self._answer: Iterator[bytes] = iter(())  # the answer that is being read
         self._shell: ContainerShell | None = shell
         if size <= len(first):
             self._shell = None
@@ -71,7 +73,7 @@ class HeldFile:
         self._position = position
 
     def _fetch(self, shell: ContainerShell) -> None:
-        """The piece in which the position is; nothing when it is beyond the end."""
+        """Get the piece that contains the position; nothing if the position is beyond the end."""
         if self._position != self._next:
             if self._position >= self.size:
                 self._start, self._piece = self._position, b""
@@ -100,13 +102,15 @@ class HeldFile:
                 self._finish_answer()
                 shell.ask(self._path, b"release")
             except (OSError, RuntimeError):
-                shell.close()  # and with it the file
+                shell.close()  # which also closes the file
                 return
             self._shells.give_back(shell)
 
 
 class WrittenFile:
-    """Goes into a temporary file beside its place, and takes that when it is complete. What fits in one piece is one request."""
+    """Write to a temporary file beside the target, and rename it when it is complete. Content that fits into one piece takes one
+    request.
+    """
 
     def __init__(self, shells: ContainerShells, path: str, mode: WriteMode) -> None:
         self._shells, self._path, self._mode = shells, path, mode.encode()
@@ -140,7 +144,7 @@ class WrittenFile:
         try:
             self._shell.ask(self._path, begin + request, self._pending)
         except BaseException:
-            self._shell.close()  # and with it goes the temporary file
+            self._shell.close()  # which also removes the temporary file
             raise
         self._pending.clear()
 
@@ -151,8 +155,11 @@ class WrittenFile:
 
 
 def contents(shells: ContainerShells, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
-    """Files one after the other, as tar streams: one request for some thousand. Each is valid until the next one is asked for.
-    What is no plain file in the archive, such as a second name of one, is opened by its name."""
+    """Yield files one after the other from tar streams, with one request for some thousand files. Each is valid until the next
+    one is requested.
+
+    A file that is not plain in the archive, such as a second name of a file, is opened by its name.
+    """
     for names in _batches(paths):
         if "\\" in names[0]:
             yield from _opened(shells, names[0])
@@ -168,11 +175,13 @@ def contents(shells: ContainerShells, paths: Iterable[str]) -> Iterator[tuple[st
 
 
 def tar_members(chunks: Iterator[bytes]) -> Iterator[tuple[TarInfo, IO[bytes] | None]]:
-    """What a tar stream holds, or several of them; with a file's content, which is to be read before the next one."""
+    """Yield the members of one or several tar streams, with the content of files. The content must be read before the next member
+    is requested.
+    """
     stream = cast(IO[bytes], _ChunkReader(chunks))
     with open_tar(fileobj=stream, mode="r|", ignore_zeros=True, encoding="utf-8", errors="surrogateescape") as archive:
         while (member := archive.next()) is not None:
-            archive.members = []  # type: ignore[attr-defined] # or it keeps them all
+            archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps all members
             yield member, archive.extractfile(member) if member.isreg() else None
 
 
@@ -180,11 +189,13 @@ def _opened(shells: ContainerShells, path: str) -> Iterator[tuple[str, Source]]:
     try:
         yield path, open_source(shells, path)
     except OSError:
-        return  # gone, or nobody's business
+        return  # deleted meanwhile, or not readable
 
 
 def _batches(paths: Iterable[str]) -> Iterator[list[str]]:
-    """Names that fit into one request; one with a backslash stands alone, for GNU tar takes that as an escape."""
+    """Yield lists of names that fit into one request. A name with a backslash is alone, because GNU tar treats it as
+    an escape.
+    """
     batch: list[str] = []
     size = 0
     for path in paths:
@@ -198,7 +209,7 @@ def _batches(paths: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Member:
-    """A file in a stream, read once from its beginning."""
+    """A file in a stream, which is read once from its beginning."""
 
     def __init__(self, size: int, file: IO[bytes]) -> None:
         self.size, self._file = size, file
@@ -214,7 +225,7 @@ class _Member:
 
 
 class _ChunkReader:
-    """Chunks of any size, as tarfile reads them."""
+    """Chunks of any size as a file for tarfile."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -1,5 +1,7 @@
-"""Snapshots of a directory in a container as images of the whole container, which `podman commit` makes. Restoring puts back that
-directory alone; the container goes on running."""
+"""Snapshots of a directory in a container as images of the whole container, made by `podman commit`.
+
+Restoring replaces only that directory; the container keeps running.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ _Contents = dict[str, tuple[int, bytes]]
 
 
 class PodmanSnapshotStrategy(StrEnum):
-    """Source: the file system protocol, version 1, snapshots of containers."""
+    """How to take a snapshot of a container. Source: the file system protocol, version 1, snapshots of containers."""
 
     OVERLAY_REFLINK = "overlay_reflink"
     OVERLAY_COPY = "overlay_copy"
@@ -43,14 +45,14 @@ class PodmanSnapshotStrategy(StrEnum):
 
 
 class ImageSnapshots:
-    """Of one container, which runs; any container with that directory at the same service can restore them."""
+    """Snapshots of one running container. Any container with that directory at the same service can restore them."""
 
     def __init__(self, container: "Container", workdir: str, shells: ContainerShells) -> None:
         self._container, self._workdir, self._shells = container, workdir.rstrip("/"), shells
         self._known: dict[str, _Contents] = {}
 
     def take(self, tag: str | None, parent: UUID | None, file_count: int, total_bytes: int) -> FilesystemSnapshot:
-        """SnapshotCreationError."""
+        """Take a snapshot. Raises SnapshotCreationError."""
         self._check_place()
         snapshot_id = uuid4()
         try:
@@ -63,7 +65,7 @@ class ImageSnapshots:
         )  # fmt: skip
 
     def _check_place(self) -> None:
-        """What is mounted is no part of an image."""
+        """Refuse a directory on a mount, since images do not contain mounts."""
         if not self._workdir:
             raise SnapshotCreationError("the root of a container cannot be put back; give a workdir such as /workspace")
         for mount in self._container.inspect().get("Mounts") or ():
@@ -75,7 +77,7 @@ class ImageSnapshots:
                 )
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotRestoreError; the directory is as it was then."""
+        """Restore the directory. If this raises SnapshotRestoreError, the directory is unchanged."""
         new, old = f".agentfs-restore-{token_hex(8)}", f".agentfs-replaced-{token_hex(8)}"
         with self._shadow(snapshot) as shadow:
             try:
@@ -109,7 +111,7 @@ class ImageSnapshots:
         return self._known[snapshot.commit_ref]
 
     def _read(self, container: "Container") -> _Contents:
-        """Size in bytes and digest of each file in the directory."""
+        """Return the size in bytes and the digest of each file in the directory."""
         found: _Contents = {}
         for member, file in tar_members(self._tar(container)):
             path = member.name.partition("/")[2]
@@ -129,7 +131,7 @@ class ImageSnapshots:
 
     @contextmanager
     def _shadow(self, snapshot: FilesystemSnapshot) -> Iterator["Container"]:
-        """A container of the image, which never runs."""
+        """Yield a container of the image that never runs."""
         self._check_own(snapshot)
         try:
             shadow = cast(Any, self._container.manager).create(snapshot.commit_ref, ["true"], network_mode="none")
@@ -157,14 +159,16 @@ class ImageSnapshots:
         try:
             is_known = self._images.exists(snapshot.commit_ref)
         except OSError:
-            is_known = True  # for all we know
+            is_known = True  # it may exist
         if not is_known:
             return SnapshotNotFoundError(f"Unknown snapshot: podman has no image {snapshot.commit_ref[:12]}; was it removed?")
         return SnapshotRestoreError(f"podman did not give the image {snapshot.commit_ref[:12]}: {reason(exc)}")
 
 
 def commit(container: "Container", snapshot_id: UUID) -> str:
-    """The new image's id. The container stands still meanwhile, where it has cgroups; podman cannot stop one without."""
+    """Commit a container and return the id of the new image. The container is paused meanwhile if it has cgroups; podman cannot
+    pause it without.
+    """
     from podman.errors import APIError
 
     try:
@@ -184,7 +188,7 @@ def _digest(file: IO[bytes]) -> bytes:
 
 
 def _pieces(tar: Iterator[bytes]) -> Iterator[bytes]:
-    """As the script's `unpack` reads them."""
+    """Yield a tar stream in the form that the script's `unpack` reads."""
     for piece in tar:
         yield b"%d\n" % len(piece)
         yield piece

@@ -1,5 +1,7 @@
-"""A container to work in, whose workspace is a directory of this machine: files are there before it is started, and after it was
-stopped. A section of a prompt can wrap it.
+"""A container to work in, whose workspace is a directory of this machine. So the files exist before the container starts and
+after it stops.
+
+A section of a prompt can wrap a sandbox.
 """
 
 import os
@@ -31,11 +33,14 @@ _LABEL = "agentfs.sandbox"
 
 @dataclass(slots=True, frozen=True)
 class PodmanSandboxConfig:
-    """``image`` must be there: nothing is pulled. ``mounts`` are copied into the workspace, all from beneath
-    ``allowed_host_roots``. ``overlay_root``: where workspaces and their snapshots lie, one directory for each sandbox; None is a
-    temporary one, which goes with it. ``uri``: the address of a service, None the usual one. ``memory``: bytes, or such as
-    ``512m``; ``cpus`` and ``pids`` at most; None is no limit. ``workdir``: where the workspace is in the container.
-    ``snapshot_strategy`` None is a copy of the workspace that shares its blocks where the file system can, a plain one elsewhere.
+    """The settings of a sandbox.
+
+    ``image`` must exist locally: nothing is pulled. ``mounts`` are copied into the workspace, all from beneath
+    ``allowed_host_roots``. ``overlay_root`` is a directory for workspaces and their snapshots, with a subdirectory for each
+    sandbox; None means a temporary one, which close() removes. ``uri`` is the address of a service; None means the usual one.
+    ``memory`` (in bytes, or such as ``512m``), ``cpus`` and ``pids`` are limits; None means no limit. ``workdir`` is the path of
+    the workspace in the container. ``snapshot_strategy`` None copies the workspace by reflink if the file system supports it,
+    else plainly.
     """
 
     image: str = "docker.io/library/python:3.12-slim"
@@ -56,8 +61,14 @@ class PodmanSandboxConfig:
 
 
 class PodmanSandbox:
-    """``filesystem`` works at once; the container starts with the first command. ``sandbox_id``: that of an earlier sandbox goes
-    on with its workspace (with an ``overlay_root``). RuntimeError when podman is out of reach, or no container can be started."""
+    """A container with a workspace.
+
+    ``filesystem`` works at once; the first command starts the container. With the ``sandbox_id`` of an earlier sandbox, and an
+    ``overlay_root``, it continues with that workspace.
+
+    Raises:
+        RuntimeError: podman cannot be reached, or no container can be started.
+    """
 
     def __init__(
         self,
@@ -82,14 +93,14 @@ class PodmanSandbox:
         self._container: Container | None = None
         self._image = self.config.image
         self._snapshots = SandboxSnapshots(self.workspace, self._base / "snapshots")
-        self._taken: list[FilesystemSnapshot] = []  # that are images, too
+        self._taken: list[FilesystemSnapshot] = []  # snapshots that include an image
         self._current: UUID | None = None
 
     # -- the container
 
     @property
     def container(self) -> "Container | None":
-        """None before the first start."""
+        """The container; None before the first start."""
         return self._container
 
     @property
@@ -102,7 +113,7 @@ class PodmanSandbox:
             return False
 
     def start(self) -> "Container":
-        """Makes the container, or starts it again. Does nothing when it runs."""
+        """Create the container, or start it again. Does nothing if it runs."""
         if self.is_running and self._container is not None:
             return self._container
         try:
@@ -122,7 +133,7 @@ class PodmanSandbox:
             limits["network_mode"] = "none"
         made: Container = self._podman.containers.create(
             self._image,
-            entrypoint=_WAITING,  # whatever the image would run
+            entrypoint=_WAITING,  # replaces the image's own entry point
             volumes={str(self.workspace): {"bind": config.workdir, "mode": "rw"}},
             working_dir=config.workdir,
             environment=dict(config.environment),
@@ -148,7 +159,7 @@ class PodmanSandbox:
         directory: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """Runs *command* by ``sh`` in the container, which is started where it is not. *directory*: from the workspace."""
+        """Run *command* with ``sh`` in the container, which is started if necessary. *directory* is relative to the workspace."""
         container = self.start()
         return run_command(
             container,
@@ -161,13 +172,13 @@ class PodmanSandbox:
         )
 
     def stop(self) -> None:
-        """Ends what runs in the container; files stay, those of the container outside the workspace, too."""
+        """Stop the container. Files stay, including those outside the workspace."""
         if self._container is not None and self.is_running:
             self._container.kill(signal="KILL")
             self._container.wait()
 
     def close(self) -> None:
-        """Removes the container, and a temporary workspace with its snapshots; the second time it does nothing."""
+        """Remove the container, and a temporary workspace with its snapshots. Later calls do nothing."""
         self._remove_container()
         self.filesystem.close()
         if self._temporary is not None:
@@ -185,7 +196,7 @@ class PodmanSandbox:
             try:
                 container.remove(force=True)
             except OSError:
-                pass  # it is gone, or podman is
+                pass  # the container or podman is no longer there
 
     def __enter__(self) -> Self:
         return self
@@ -196,8 +207,11 @@ class PodmanSandbox:
     # -- snapshots
 
     def snapshot(self, *, tag: str | None = None, strategy: PodmanSnapshotStrategy | None = None) -> FilesystemSnapshot:
-        """Of the workspace; with ``container_commit`` and ``checkpoint`` of the rest of the container as well, which is started
-        for that, and with the latter of its processes. SnapshotCreationError."""
+        """Take a snapshot of the workspace.
+
+        The strategies ``container_commit`` and ``checkpoint`` start the container and include the rest of it; ``checkpoint``
+        includes its processes, too. Raises SnapshotCreationError.
+        """
         chosen = strategy or self.config.snapshot_strategy
         whole = chosen in (PodmanSnapshotStrategy.CONTAINER_COMMIT, PodmanSnapshotStrategy.CONTAINER_CHECKPOINT)
         snapshot = self._snapshots.take(chosen, tag, self._current, self.start() if whole else None)
@@ -207,8 +221,9 @@ class PodmanSandbox:
         return snapshot
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """The workspace is as it was. For a snapshot of the whole container, that is replaced by what it was then: what runs in
-        it ends. SnapshotRestoreError."""
+        """Restore the workspace. A snapshot of the whole container replaces the container, which ends its processes. Raises
+        SnapshotRestoreError.
+        """
         whole = self._snapshots.restore(snapshot)
         if whole:
             self._remove_container()
@@ -219,11 +234,11 @@ class PodmanSandbox:
         self._current = snapshot.snapshot_id
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """Of the workspace. SnapshotError."""
+        """Compare states of the workspace. Raises SnapshotError."""
         return self._snapshots.diff(base, target)
 
     def delete_snapshot(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotNotFoundError."""
+        """Delete a snapshot. Raises SnapshotNotFoundError."""
         self._snapshots.delete(self._podman, snapshot)
         self._taken = [taken for taken in self._taken if taken.snapshot_id != snapshot.snapshot_id]
 

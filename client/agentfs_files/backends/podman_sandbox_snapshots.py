@@ -1,4 +1,4 @@
-"""Snapshots of a sandbox: its workspace is copied on this machine; the container around it becomes an image, or a checkpoint."""
+"""Snapshots of a sandbox: a copy of its workspace on this machine, and for a whole container an image or a checkpoint."""
 
 import os
 from dataclasses import replace
@@ -27,8 +27,11 @@ _ANY = (SnapshotStrategy.REFLINK, SnapshotStrategy.COPY)
 
 
 class SandboxSnapshots:
-    """``commit_ref`` is where the workspace's copy is; before that, for a whole container, what that became, and how the copy was
-    made: ``IMAGE@copy:DIRECTORY``."""
+    """Snapshots of one sandbox.
+
+    ``commit_ref`` is the directory of the workspace's copy. For a whole container, its image or checkpoint and the way of copying
+    come first: ``IMAGE@copy:DIRECTORY``.
+    """
 
     def __init__(self, workspace: Path, place: Path) -> None:
         self._workspace, self._place = workspace, place
@@ -37,7 +40,7 @@ class SandboxSnapshots:
     def take(
         self, strategy: PodmanSnapshotStrategy | None, tag: str | None, parent: UUID | None, container: "Container | None"
     ) -> FilesystemSnapshot:
-        """*container*, which runs, for the strategies that are about it. SnapshotCreationError."""
+        """Take a snapshot. *container* is running; strategies for a whole container need it. Raises SnapshotCreationError."""
         copy = self._copy(_ANY if strategy is None else _KINDS.get(strategy, _ANY), tag, parent)
         if strategy not in (_COMMIT, _CHECKPOINT) or container is None:
             return replace(copy, backend=BACKEND, strategy=_OVERLAY + copy.strategy)
@@ -51,7 +54,7 @@ class SandboxSnapshots:
         return replace(copy, commit_ref=ref, backend=BACKEND, strategy=strategy.value)
 
     def _copy(self, kinds: tuple[SnapshotStrategy, ...], tag: str | None, parent: UUID | None) -> FilesystemSnapshot:
-        """By the first of *kinds* that works there."""
+        """Copy the workspace with the first of *kinds* that works."""
         for kind in kinds[:-1]:
             try:
                 return self._copies[kind].take(tag, parent)
@@ -60,7 +63,9 @@ class SandboxSnapshots:
         return self._copies[kinds[-1]].take(tag, parent)
 
     def _checkpoint(self, container: "Container", snapshot_id: UUID) -> str:
-        """The archive with its processes and files, for which podman needs a runtime with CRIU; the container goes on."""
+        """Write an archive of the container's processes and files, for which podman needs a runtime with CRIU. The container
+        keeps running.
+        """
         self._place.mkdir(parents=True, exist_ok=True)
         path = self._place / f"checkpoint-{snapshot_id}"
         asked = {"export": "true", "leaveRunning": "true"}
@@ -78,13 +83,13 @@ class SandboxSnapshots:
         return str(path)
 
     def restore(self, snapshot: FilesystemSnapshot) -> str:
-        """Puts the workspace back. The image or the archive of the container; nothing for a snapshot of the workspace alone."""
+        """Restore the workspace. Return the image or archive of the container; "" for a snapshot of the workspace alone."""
         whole, copy = self._parts(snapshot)
         self._copies[SnapshotStrategy(copy.strategy)].restore(copy)
         return whole
 
     def resume(self, podman: "PodmanClient", archive: str) -> "Container":
-        """The container of a checkpoint, running again. SnapshotRestoreError."""
+        """Return the running container of a checkpoint. Raises SnapshotRestoreError."""
         try:
             with open(archive, "rb") as file:
                 response = podman.api.post("/containers/checkpoint/restore", params={"import": "true"}, data=file)
@@ -94,13 +99,13 @@ class SandboxSnapshots:
             raise SnapshotRestoreError(f"the checkpoint {archive} was not restored: {reason(exc)}") from exc
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None) -> FilesystemDiff:
-        """Of the workspace."""
+        """Compare states of the workspace."""
         _, before = self._parts(base)
         copies = self._copies[SnapshotStrategy(before.strategy)]
         return copies.diff(before, None if target is None else self._parts(target)[1])
 
     def delete(self, podman: Any, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotNotFoundError when the workspace's copy is gone already."""
+        """Delete a snapshot. Raises SnapshotNotFoundError if the workspace's copy no longer exists."""
         whole, copy = self._parts(snapshot)
         self._copies[SnapshotStrategy(copy.strategy)].delete(copy)
         if snapshot.strategy == _COMMIT.value:
@@ -109,7 +114,7 @@ class SandboxSnapshots:
             Path(whole).unlink(missing_ok=True)
 
     def _parts(self, snapshot: FilesystemSnapshot) -> tuple[str, FilesystemSnapshot]:
-        """What became of the container, and the snapshot of the workspace."""
+        """Return the container's image or archive, and the snapshot of the workspace."""
         if snapshot.backend != BACKEND or snapshot.root_path != os.path.realpath(self._workspace):
             raise SnapshotIncompatibleError(f"{snapshot.snapshot_id} is no snapshot of the sandbox in {self._workspace}")
         whole, ref, kind = "", snapshot.commit_ref, snapshot.strategy.removeprefix(_OVERLAY)
@@ -120,7 +125,7 @@ class SandboxSnapshots:
 
 
 def remove_image(podman: Any, image: str) -> None:
-    """Does nothing where it is not there any more."""
+    """Remove an image. Does nothing if it does not exist."""
     from podman.errors import NotFound
 
     try:

@@ -1,6 +1,6 @@
-"""What a backend supplies, and what it may do better than by those few operations.
+"""The operations that a backend supplies, and those that it may implement better than the defaults here.
 
-Paths are normalised, "" is the root. Nothing here is for callers.
+Paths are normalised, and "" is the root. Callers of a file system use none of this.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 
 
 class Primitives(ABC):
-    """``limits`` may be others than the specification's."""
+    """The base of a backend. ``limits`` may differ from those of the specification."""
 
     def __init__(self, *, read_only: bool = False, mount_point: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
         if mount_point is not None and not mount_point.startswith("/"):
@@ -36,50 +36,52 @@ class Primitives(ABC):
 
     @abstractmethod
     def _stat(self, path: str) -> FileStat:
-        """FileNotFoundError, NotADirectoryError."""
+        """Return the attributes of a path. Raises FileNotFoundError or NotADirectoryError."""
 
     @abstractmethod
     def _scan(self, path: str) -> Iterable[FileEntry]:
-        """What is in a directory, in any order."""
+        """Return the entries of a directory in any order."""
 
     @abstractmethod
     def _open_read(self, path: str) -> Source:
-        """A file that was there a moment ago."""
+        """Open a file that existed at the last check."""
 
     @abstractmethod
     def _open_write(self, path: str, mode: WriteMode) -> Sink:
-        """The parent is there; for ``create`` the path was not there a moment ago."""
+        """Open a file for writing. The parent exists; for ``create`` the path did not exist at the last check."""
 
     @abstractmethod
     def _make_directory(self, path: str) -> None:
-        """The parent is there, the path was not there a moment ago."""
+        """Create a directory. The parent exists, and the path did not exist at the last check."""
 
     @abstractmethod
     def _remove_file(self, path: str) -> None: ...
 
     @abstractmethod
     def _remove_tree(self, path: str) -> None:
-        """A directory with all that is in it; the root stays, empty."""
+        """Remove a directory with everything in it. The root itself stays, empty."""
 
     # -- what a backend may do better
 
     def _remove_empty(self, path: str) -> None:
-        """A directory that was empty a moment ago. OSError with ENOTEMPTY where it can be told that it no longer is."""
+        """Remove a directory that was empty at the last check. Raises OSError with ENOTEMPTY if the backend sees that it no
+        longer is.
+        """
         self._remove_tree(path)
 
     def _stat_name(self, path: str) -> FileStat:
-        """As _stat, of a symlink itself: what a deletion is about. One is neither file nor directory."""
+        """Return the attributes of a symlink itself, which a deletion needs. A symlink is neither file nor directory."""
         return self._stat(path)
 
     def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
-        """All files beneath a directory, *depth* names deep, in any order. Symlinks to directories are not followed."""
+        """Yield all files beneath a directory, *depth* names deep, in any order. Symlinks to directories are not followed."""
         pending = [(path, 1)]
         while pending:
             directory, level = pending.pop()
             try:
                 entries = list(self._scan(directory))
             except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # went meanwhile, or is nobody's business
+                continue  # deleted meanwhile, or not readable
             for entry in entries:
                 if entry.is_file:
                     yield entry.path
@@ -87,11 +89,11 @@ class Primitives(ABC):
                     pending.append((entry.path, level + 1))
 
     def _is_plain_directory(self, entry: FileEntry) -> bool:
-        """False for a symlink to one."""
+        """Tell whether an entry is a directory; False for a symlink to one."""
         return not entry.is_link
 
     def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
-        """Each of several files, opened; those that cannot be are left out."""
+        """Open each of several files. Files that cannot be opened are skipped."""
         for path in paths:
             try:
                 source = self._open_read(path)

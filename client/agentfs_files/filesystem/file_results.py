@@ -1,4 +1,5 @@
-"""What operations return: frozen records, the same for every backend. Paths are relative to the root, with single slashes.
+"""The results of file system operations: frozen records, the same for every backend. Paths are relative to the root, with single
+slashes.
 
 Source: the result types of the file system protocol, versions 1 to 3, and the data types of the tool operations.
 """
@@ -13,8 +14,11 @@ Kind = Literal["file", "directory", "other"]
 
 @dataclass(slots=True, frozen=True)
 class FileStat:
-    """``size_bytes`` is 0 for a directory. Times are in UTC, ``mode`` is the permission bits; None where the backend does not
-    know. A symlink that leads nowhere, a socket and the like are neither file nor directory."""
+    """The attributes of a path.
+
+    ``size_bytes`` is 0 for a directory. Times are in UTC, and ``mode`` holds the permission bits; they are None if the backend
+    does not know them. A symlink that leads nowhere, a socket and the like are neither file nor directory.
+    """
 
     path: str
     is_file: bool
@@ -27,8 +31,9 @@ class FileStat:
 
 @dataclass(slots=True, frozen=True)
 class FileEntry:
-    """One name in a directory. ``size_bytes`` is None for directories, and where it was not asked for. ``is_link``: the name is a
-    symlink's; the rest is about what it leads to."""
+    """One name in a directory. ``size_bytes`` is None for directories, and if sizes were not requested. If ``is_link``, the name
+    is a symlink, and the other fields describe its target.
+    """
 
     name: str
     path: str
@@ -50,8 +55,9 @@ class GlobMatch:
 
 @dataclass(slots=True, frozen=True)
 class GrepMatch:
-    """``line_number`` counts from 1. ``line_content`` is the line without its newline; ``match_start`` and ``match_end`` are
-    positions of characters in it."""
+    """A line that matches. ``line_number`` counts from 1. ``line_content`` has no newline; ``match_start`` and ``match_end`` are
+    character positions in it.
+    """
 
     path: str
     line_number: int
@@ -61,16 +67,16 @@ class GrepMatch:
 
 
 class GrepMatches(tuple[GrepMatch, ...]):
-    """The matches of a grep, sorted by path and line. ``truncated``: there may be more than were asked for."""
+    """The matches of a grep, sorted by path and line. ``truncated`` means that the limit was reached, so there may be more."""
 
     truncated: bool = False
 
 
 @dataclass(slots=True, frozen=True)
 class ReadResult:
-    """Lines ``offset`` (from 0) to at most ``offset + limit`` of a text; ``limit`` is -1 when the whole file was asked for.
+    """At most ``limit`` lines of a text from line ``offset`` (counted from 0). ``limit`` is -1 if the whole file was requested.
 
-    ``truncated``: lines follow after those in ``content``.
+    ``truncated`` means that more lines follow after ``content``.
     """
 
     content: str
@@ -81,12 +87,12 @@ class ReadResult:
     truncated: bool
 
 
-FileContent = ReadResult  # as the tool operations call it
+FileContent = ReadResult  # the name in the tool operations
 
 
 @dataclass(slots=True, frozen=True)
 class ReadBytesResult:
-    """Bytes from ``offset``, at most ``limit`` (-1: no limit was asked for) of a file of ``size_bytes``."""
+    """At most ``limit`` bytes (-1: no limit was given) from ``offset``, of a file of ``size_bytes``."""
 
     content: bytes
     path: str
@@ -98,7 +104,7 @@ class ReadBytesResult:
 
 @dataclass(slots=True, frozen=True)
 class WriteResult:
-    """``bytes_written`` counts what this write wrote, not what the file holds."""
+    """The result of a write. ``bytes_written`` counts what this write wrote, which may be less than the size of the file."""
 
     path: str
     bytes_written: int

@@ -1,4 +1,4 @@
-"""Readers and writers over what a backend opens: chunks of bytes, lines of UTF-8. No more than a chunk or a line is held.
+"""Readers and writers over a backend's open files: chunks of bytes, lines of UTF-8. They hold at most a chunk or a line.
 
 Source: the stream types of the file system protocol, version 3.
 """
@@ -18,8 +18,9 @@ _CLOSED = "I/O operation on closed file"
 
 
 class Source(Protocol):
-    """An opened file of a backend. Positions in bytes from the start; read() may return less than it is asked for, but nothing
-    only at the end."""
+    """A file that a backend has opened for reading. Positions are in bytes from the start. read() may return less than requested,
+    but b"" only at the end.
+    """
 
     @property
     def size(self) -> int: ...
@@ -32,10 +33,10 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """A file that is being written by a backend; one of commit() and discard() is called, once."""
+    """A file that a backend is writing. The caller calls either commit() or discard(), once."""
 
     def write(self, data: bytes) -> None:
-        """All of *data*."""
+        """Write all of *data*."""
         ...
 
     def commit(self) -> None: ...
@@ -44,11 +45,11 @@ class Sink(Protocol):
 
 
 class BytesSource:
-    """A Source of content that is in memory."""
+    """A Source of content in memory."""
 
     def __init__(self, content: bytes) -> None:
         self.size = len(content)
-        self._file = io.BytesIO(content)  # shares them
+        self._file = io.BytesIO(content)  # shares the bytes
 
     def read(self, size: int) -> bytes:
         return self._file.read(size)
@@ -61,7 +62,7 @@ class BytesSource:
 
 
 class BytesSink:
-    """A Sink that gathers content in memory and gives it to *store* as a whole."""
+    """A Sink that collects content in memory and passes all of it to *store*."""
 
     def __init__(self, store: Callable[[bytes], object]) -> None:
         self._store, self._file = store, io.BytesIO()
@@ -70,14 +71,14 @@ class BytesSink:
         self._file.write(data)
 
     def commit(self) -> None:
-        self._store(self._file.getvalue())  # not copied
+        self._store(self._file.getvalue())  # does not copy
 
     def discard(self) -> None:
         self._file.close()
 
 
 class BinaryReader:
-    """ByteReader over a Source."""
+    """A ByteReader over a Source."""
 
     def __init__(self, path: str, source: Source, chunk_bytes: int = DEFAULT_LIMITS.chunk_bytes) -> None:
         self._path, self._source, self._chunk_bytes = path, source, chunk_bytes
@@ -112,7 +113,9 @@ class BinaryReader:
         return data
 
     def _read(self, size: int) -> bytes:
-        """A source may give less than it is asked for. Where the file ended as it was opened, it is not asked once more."""
+        """Read until *size* bytes are there, since a source may return less. Stop without another request at the size that the
+        file had when it was opened.
+        """
         data = self._source.read(size) if size else b""
         parts = [data]
         length = len(data)
@@ -160,7 +163,7 @@ class BinaryReader:
 
 
 class BinaryWriter:
-    """ByteWriter over a Sink. One that is forgotten is discarded."""
+    """A ByteWriter over a Sink. A writer that is never closed is discarded."""
 
     def __init__(self, path: str, sink: Sink) -> None:
         self._path, self._sink = path, sink
@@ -198,7 +201,7 @@ class BinaryWriter:
             self._sink.commit()
 
     def discard(self) -> None:
-        """Ends the writing without effect."""
+        """End the writing without effect."""
         if not self._closed:
             self._closed = True
             self._sink.discard()
@@ -223,15 +226,15 @@ class BinaryWriter:
 
 
 class Utf8Reader:
-    """TextReader over a ByteReader, which it closes."""
+    """A TextReader over a ByteReader, which it closes."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._text = ""  # decoded and not yet given out, from _at on
+        self._text = ""  # decoded text; the part from _at on has not been returned yet
         self._at = 0
         self._lines = 0
-        self._failure: UnicodeDecodeError | None = None  # met behind what is in _text
+        self._failure: UnicodeDecodeError | None = None  # found after the text in _text
         self._at_end = False
 
     @property
@@ -303,7 +306,9 @@ class Utf8Reader:
         return part
 
     def _fill(self) -> bool:
-        """Decodes the next chunk into the emptied _text; False at the end. What is no UTF-8 fails when it is reached."""
+        """Decode the next chunk into the emptied _text; return False at the end. Bytes that are not UTF-8 raise an error when the
+        caller reaches them.
+        """
         if self._failure is not None:
             raise self._failure
         if self._at_end:
@@ -326,7 +331,7 @@ class Utf8Reader:
 
 
 class Utf8Writer:
-    """TextWriter over a ByteWriter, which it closes."""
+    """A TextWriter over a ByteWriter, which it closes."""
 
     def __init__(self, writer: ByteWriter) -> None:
         self._writer = writer
@@ -366,13 +371,13 @@ class Utf8Writer:
 
 
 def not_text(exc: UnicodeDecodeError, path: str, start: int) -> UnicodeDecodeError:
-    """*exc*, of bytes that began at *start* of a file, with where that is and what to do instead."""
+    """Return *exc* with the position in the file and a remedy. *start* is the position of the decoded bytes in the file."""
     reason = f"{exc.reason} at byte {start + exc.start} of {path}: it holds binary content, for which there is read_bytes()"
     return UnicodeDecodeError(exc.encoding, exc.object, exc.start, exc.end, reason)
 
 
 def check_encoding(encoding: str) -> None:
-    """ValueError for anything but UTF-8."""
+    """Raise ValueError for any encoding other than UTF-8."""
     try:
         known = codecs.lookup(encoding).name
     except LookupError:

@@ -1,4 +1,4 @@
-"""What a file system raises besides the standard exceptions (FileNotFoundError, IsADirectoryError, PermissionError, ...)."""
+"""The exceptions of file systems, besides the standard ones (FileNotFoundError, IsADirectoryError, PermissionError, ...)."""
 
 
 class PathEscapeError(PermissionError, ValueError):
@@ -10,7 +10,7 @@ class RootError(PermissionError, ValueError):
 
 
 class SnapshotError(RuntimeError):
-    """Base of whatever goes wrong with snapshots."""
+    """Base of all errors with snapshots."""
 
 
 class SnapshotCreationError(SnapshotError):
@@ -24,17 +24,17 @@ class SnapshotRestoreError(SnapshotError):
 class SnapshotNotFoundError(SnapshotRestoreError, KeyError):
     """There is no such snapshot, or it is no longer kept."""
 
-    def __str__(self) -> str:  # KeyError's shows the repr
+    def __str__(self) -> str:  # KeyError would show the repr
         return RuntimeError.__str__(self)
 
 
 class SnapshotIncompatibleError(SnapshotRestoreError, ValueError):
-    """A snapshot of another file system, or of another kind of backend."""
+    """The snapshot belongs to another file system or another kind of backend."""
 
 
 class ArchiveError(ValueError):
-    """An archive is damaged or hostile; nothing of it was written."""
+    """An archive is damaged or malicious; nothing from it was written."""
 
 
 class ArchiveTooLargeError(ArchiveError):
-    """What is in an archive would take more than the limit."""
+    """The content of an archive exceeds the limit."""

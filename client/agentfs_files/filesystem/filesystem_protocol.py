@@ -1,8 +1,9 @@
-"""What tool authors program against: one `Filesystem`, whatever is behind it, and what some backends can do besides.
+"""The interface for authors of tools: one `Filesystem`, whatever the backend, and further protocols for what some backends can
+do.
 
-Source: the file system protocol, version 3 (streaming), with what versions 1 and 2 and the tool operations add. All paths are
-relative to the root; an absolute path counts when it lies beneath ``mount_point`` or ``root``. A path that leads out of the
-root raises PathEscapeError.
+Source: the file system protocol, version 3 (streaming), with the additions of versions 1 and 2 and of the tool operations. All
+paths are relative to the root. An absolute path is accepted if it lies beneath ``mount_point`` or ``root``. A path that leads out
+of the root raises PathEscapeError.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,14 +27,16 @@ from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot,
 
 @runtime_checkable
 class ByteReader(Protocol):
-    """A file opened for reading: memory for one chunk, whatever the size. After close() everything raises ValueError."""
+    """A file opened for reading. It holds one chunk in memory, whatever the size. After close() every operation raises
+    ValueError.
+    """
 
     @property
     def path(self) -> str: ...
 
     @property
     def size(self) -> int:
-        """Of the whole file in bytes, when it was opened."""
+        """Size of the whole file in bytes when it was opened."""
         ...
 
     @property
@@ -43,11 +46,13 @@ class ByteReader(Protocol):
     def closed(self) -> bool: ...
 
     def read(self, size: int = -1) -> bytes:
-        """At most *size* bytes (-1: all that is left); empty at the end."""
+        """Return at most *size* bytes (-1: the rest of the file); b"" at the end."""
         ...
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """*whence*: 0 from the start, 1 from here, 2 from the end. The new position from the start."""
+        """Set the position and return it, in bytes from the start. *whence* is 0 for the start, 1 for the present position, 2 for
+        the end.
+        """
         ...
 
     def chunks(self, size: int) -> Iterator[bytes]: ...
@@ -55,7 +60,7 @@ class ByteReader(Protocol):
     def close(self) -> None: ...
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of 64 KiB."""
+        """Iterate over chunks of 64 KiB."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -65,7 +70,7 @@ class ByteReader(Protocol):
 
 @runtime_checkable
 class ByteWriter(Protocol):
-    """A file opened for writing. It takes effect when it is closed; leaving the context by an exception discards it."""
+    """A file opened for writing. close() makes the content visible; leaving the context with an exception discards it."""
 
     @property
     def path(self) -> str: ...
@@ -79,7 +84,7 @@ class ByteWriter(Protocol):
     def write(self, data: bytes) -> int: ...
 
     def write_all(self, chunks: Iterable[bytes]) -> int:
-        """All *chunks* (a ByteReader is such); how many bytes those were."""
+        """Write all *chunks*, which may be a ByteReader, and return the number of bytes."""
         ...
 
     def close(self) -> None: ...
@@ -91,7 +96,7 @@ class ByteWriter(Protocol):
 
 @runtime_checkable
 class TextReader(Protocol):
-    """Lines of UTF-8, decoded as they are read. UnicodeDecodeError says at which byte of the file."""
+    """Lines of UTF-8, decoded as they are read. A UnicodeDecodeError names the byte position in the file."""
 
     @property
     def path(self) -> str: ...
@@ -101,7 +106,7 @@ class TextReader(Protocol):
 
     @property
     def line_number(self) -> int:
-        """How many lines have been read: the number, from 0, of the next one."""
+        """Number of lines read so far, which is the number of the next line, counted from 0."""
         ...
 
     @property
@@ -110,11 +115,11 @@ class TextReader(Protocol):
     def readline(self) -> str: ...
 
     def read(self, size: int = -1) -> str:
-        """At most *size* characters (-1: all that is left)."""
+        """Return at most *size* characters; -1 means the rest of the file."""
         ...
 
     def lines(self, *, strip: bool = False) -> Iterator[str]:
-        """*strip*: without newline and white space at their ends."""
+        """Iterate over lines. With *strip*, remove white space and the newline at their ends."""
         ...
 
     def close(self) -> None: ...
@@ -128,7 +133,7 @@ class TextReader(Protocol):
 
 @runtime_checkable
 class TextWriter(Protocol):
-    """As ByteWriter, for text."""
+    """The form of ByteWriter for text."""
 
     @property
     def path(self) -> str: ...
@@ -143,7 +148,7 @@ class TextWriter(Protocol):
     def closed(self) -> bool: ...
 
     def write(self, text: str) -> int:
-        """How many characters were written."""
+        """Write text and return the number of characters."""
         ...
 
     def write_all(self, parts: Iterable[str]) -> int: ...
@@ -157,8 +162,14 @@ class TextWriter(Protocol):
 
 @runtime_checkable
 class Filesystem(Protocol):
-    """A workspace. FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError, PermissionError (also when
-    ``read_only``), ValueError for content that cannot be, RuntimeError when the backend is out of reach."""
+    """A workspace.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError: as for Python's own functions.
+        PermissionError: also for a change if ``read_only``.
+        ValueError: the content is not valid.
+        RuntimeError: the backend cannot be reached.
+    """
 
     @property
     def root(self) -> str: ...
@@ -168,25 +179,31 @@ class Filesystem(Protocol):
 
     @property
     def mount_point(self) -> str | None:
-        """A prefix under which absolute paths are taken for paths from the root, such as ``/workspace``."""
+        """A prefix such as ``/workspace``. Absolute paths beneath it count as paths from the root."""
         ...
 
     def open_read(self, path: str) -> ByteReader: ...
 
     def open_write(self, path: str, *, mode: WriteMode = "overwrite", create_parents: bool = True) -> ByteWriter:
-        """*mode* create: FileExistsError where there is something; append: created where there is nothing."""
+        """Open a file for writing. *mode* create: raise FileExistsError if the path exists. append: create a missing file."""
         ...
 
     def open_text(self, path: str, *, encoding: str = "utf-8") -> TextReader: ...
 
     def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> ReadBytesResult:
-        """*offset* and *limit* in bytes. ValueError for more than 32 MiB at once."""
+        """Return a part of a file. *offset* and *limit* are in bytes. Raises ValueError for more than 32 MiB."""
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None, encoding: str = "utf-8") -> ReadResult:
-        """*offset* and *limit* in lines, which end with ``\\n`` alone; None: 2,000 lines, -1: the whole file.
+        """Return lines of a text.
 
-        UnicodeDecodeError for what is no text; ValueError for more than 32 MiB at once.
+        Args:
+            offset: the first line, counted from 0. Only ``\\n`` ends a line.
+            limit: the number of lines; None means 2,000, -1 the whole file.
+
+        Raises:
+            UnicodeDecodeError: the file is not text.
+            ValueError: the result would exceed 32 MiB.
         """
         ...
 
@@ -197,18 +214,19 @@ class Filesystem(Protocol):
     def write(self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True) -> WriteResult: ...
 
     def exists(self, path: str) -> bool:
-        """False, too, for a path that leads out of the root."""
+        """Tell whether a path exists; False also for a path that leads out of the root."""
         ...
 
     def stat(self, path: str) -> FileStat: ...
 
     def list(self, path: str = ".") -> Sequence[FileEntry]:
-        """What is in a directory, sorted by name."""
+        """Return the entries of a directory, sorted by name."""
         ...
 
     def glob(self, pattern: str, *, path: str = ".") -> Sequence[GlobMatch]:
-        """Files whose path beneath *path* matches, sorted; ``**`` stands for any number of directories. None where there is no
-        such directory."""
+        """Return the files whose path beneath *path* matches, sorted. ``**`` matches any number of directories. The result is
+        empty if the directory does not exist.
+        """
         ...
 
     def grep(
@@ -220,15 +238,19 @@ class Filesystem(Protocol):
         file_glob: str | None = None,
         max_matches: int | None = None,
     ) -> Sequence[GrepMatch]:
-        """Lines that match a regular expression, by path and line; files that are no UTF-8 text are passed over.
+        """Return the lines that match a regular expression, by path and line. Files that are not UTF-8 text are skipped.
 
-        *glob* (or *file_glob*, which is the same) chooses files; without a slash it is about their names. ValueError for an
-        invalid expression. At most *max_matches* (None: 1,000).
+        Args:
+            glob: selects files (*file_glob* is the same); a pattern without a slash applies to names.
+            max_matches: the most matches to return; None means 1,000.
+
+        Raises:
+            ValueError: the expression is not valid.
         """
         ...
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """A directory that holds something only with *recursive*."""
+        """Delete a file or directory. A directory that is not empty needs *recursive*."""
         ...
 
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None: ...
@@ -237,85 +259,91 @@ class Filesystem(Protocol):
 @runtime_checkable
 class MovableFilesystem(Filesystem, Protocol):
     def move(self, source: str, destination: str, *, create_parents: bool = True) -> None:
-        """Gives a file, a symlink or a directory another name. FileExistsError where there is something by that name."""
+        """Rename a file, symlink or directory. Raises FileExistsError if the destination exists."""
         ...
 
 
 @runtime_checkable
 class DescriptorFilesystem(Filesystem, Protocol):
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of a regular file, as os.open() gives it; the caller's, who closes it. Read-only: O_RDONLY alone."""
+        """Return a descriptor of a regular file, like os.open(). The caller closes it. A read-only file system accepts only
+        O_RDONLY.
+        """
         ...
 
 
 @runtime_checkable
 class SnapshotableFilesystem(Filesystem, Protocol):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """SnapshotCreationError."""
+        """Take a snapshot. Raises SnapshotCreationError."""
         ...
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """Makes everything as it was: what was added since goes. SnapshotRestoreError."""
+        """Restore the whole state; files added since are deleted. Raises SnapshotRestoreError."""
         ...
 
 
 @runtime_checkable
 class DiffableFilesystem(SnapshotableFilesystem, Protocol):
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """What leads from *base* to *target* (None: to what there is now)."""
+        """Return the changes from *base* to *target* (None: the present state)."""
         ...
 
     @property
     def current_snapshot_id(self) -> UUID | None:
-        """The snapshot last taken or restored: the parent of the next one."""
+        """Id of the snapshot that was last taken or restored, which is the parent of the next one."""
         ...
 
 
 @runtime_checkable
 class PatchingFilesystem(DiffableFilesystem, Protocol):
     def diff(self, base: FilesystemSnapshot | None, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """As above; *base* None: what the file system lies over."""
+        """Return the changes as above. *base* None means what the file system was created over."""
         ...
 
     def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
-        """What diff() names, as git shows it."""
+        """Return the changes of diff() as a git patch."""
         ...
 
     def log(self) -> Sequence[FilesystemSnapshot]:
-        """The snapshots in its history, the newest first."""
+        """Return the snapshots in the history, newest first."""
         ...
 
 
 @runtime_checkable
 class ArchivableFilesystem(Filesystem, Protocol):
-    """ZIP with ``manifest.json`` and ``files/``, the same for all backends. Source: tool operations, ZIP archive format."""
+    """Export and import of ZIPs with ``manifest.json`` and ``files/``, the same for all backends. Source: tool operations, ZIP
+    archive format.
+    """
 
     def export_archive(self, path: str | PathLike[str]) -> int:
-        """How many files were written to the archive, which appears only when it is whole."""
+        """Write an archive and return the number of files. It gets its name only when it is complete."""
         ...
 
     def import_archive(self, path: str | PathLike[str]) -> int:
-        """Replaces everything by what the archive holds; how many files that is. ArchiveError, and nothing has changed."""
+        """Replace everything by the content of an archive and return the number of files. After an ArchiveError nothing has
+        changed.
+        """
         ...
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are kept on record."""
+    """A place for records of snapshots."""
 
     def save(self, snapshot: FilesystemSnapshot) -> None: ...
 
     def load(self, snapshot_id: UUID) -> FilesystemSnapshot:
-        """SnapshotNotFoundError."""
+        """Return a record. Raises SnapshotNotFoundError."""
         ...
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """The oldest first."""
+        """Return all records, oldest first."""
         ...
 
     def delete(self, snapshot_id: UUID) -> None:
-        """SnapshotNotFoundError."""
+        """Delete a record. Raises SnapshotNotFoundError."""
         ...
 
     def prune(self, policy: SnapshotRetentionPolicy) -> int:
-        """Deletes what *policy* does not keep; how many that were."""
+        """Delete the records that *policy* does not keep, and return their number."""
         ...

@@ -1,4 +1,4 @@
-"""Another name for a file or directory where a backend cannot rename: it is copied, and then removed."""
+"""Move a file or directory on a backend that cannot rename: copy it, then remove the original."""
 
 import errno
 
@@ -8,7 +8,11 @@ from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of
 
 
 def move_by_copy(filesystem: Filesystem, source: str, destination: str) -> None:
-    """*destination* is free. OSError EXDEV for anything but files and directories; after any error all is as it was."""
+    """Move to *destination*, which must be free. After an error everything is as it was.
+
+    Raises:
+        OSError: EXDEV for anything but files and directories.
+    """
     (entry,) = (found for found in filesystem.list(parent_of(source)) if found.name == name_of(source))
     try:
         _copy(filesystem, entry, destination)

@@ -1,4 +1,4 @@
-"""Windows of a file: so many bytes, or so many lines, from a place on. The rest of the file goes by in chunks."""
+"""Return a part of a file by bytes or by lines. The rest of the file is read in chunks and dropped."""
 
 from agentfs_files.filesystem.file_results import ReadBytesResult, ReadResult
 from agentfs_files.filesystem.file_streams import BinaryReader, not_text
@@ -6,7 +6,7 @@ from agentfs_files.filesystem.size_limits import READ_ENTIRE_FILE, Limits
 
 
 def read_bytes(reader: BinaryReader, offset: int, limit: int | None, limits: Limits) -> ReadBytesResult:
-    """ValueError for a negative window, and for one that is too large to be returned at once."""
+    """Return bytes of a file. Raises ValueError for a negative offset or limit, and for a result that is too large."""
     if offset < 0:
         raise ValueError(f"offset must be non-negative, not {offset}")
     if limit is not None and limit < 0:
@@ -23,7 +23,7 @@ def read_bytes(reader: BinaryReader, offset: int, limit: int | None, limits: Lim
 
 
 def read_lines(reader: BinaryReader, offset: int, limit: int | None, limits: Limits) -> ReadResult:
-    """ValueError as above; UnicodeDecodeError where the window is no UTF-8."""
+    """Return lines of a file. Raises ValueError like read_bytes(), and UnicodeDecodeError if the lines are not UTF-8."""
     if offset < 0:
         raise ValueError(f"offset must be non-negative, not {offset}")
     wanted = limits.default_read_lines if limit is None else limit
@@ -36,15 +36,15 @@ def read_lines(reader: BinaryReader, offset: int, limit: int | None, limits: Lim
 
 
 class _Window:
-    """Lines *first* to before *end* (None: all) of the chunks that go by."""
+    """Collect the lines from *first* to before *end* (None: to the end) from chunks."""
 
     def __init__(self, reader: BinaryReader, first: int, end: int | None, limits: Limits) -> None:
         self._reader, self._first, self._end, self._limits = reader, first, end, limits
-        self._line = 0  # which one the next chunk begins in
+        self._line = 0  # the line in which the next chunk begins
         self._position = self._start = 0
         self._parts: list[bytes] = []
         self._size = 0
-        self._is_open = False  # the last line has no newline
+        self._is_open = False  # whether the last line has no newline yet
 
     def add(self, chunk: bytes) -> None:
         newlines = chunk.count(b"\n")
@@ -80,7 +80,7 @@ class _Window:
 
 
 def _after_lines(chunk: bytes, count: int) -> int:
-    """The position behind *count* newlines, or the end."""
+    """Return the position after *count* newlines, or the end."""
     position = 0
     for _ in range(count):
         position = chunk.find(b"\n", position) + 1

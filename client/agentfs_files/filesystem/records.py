@@ -1,4 +1,6 @@
-"""Snapshots, differences and rules as records: frozen, comparable, serialisable by msgspec, so that a session can keep them."""
+"""Snapshots, differences and rules as records: frozen, comparable, and serialisable by msgspec, so that a session can
+keep them.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,9 +9,9 @@ from uuid import UUID
 
 
 class SnapshotStrategy(Enum):
-    """How snapshots of a host directory are kept, the preferred one first."""
+    """How snapshots of a host directory are kept, preferred strategy first."""
 
-    REFLINK = "reflink"  # a second tree that shares its blocks: btrfs, xfs
+    REFLINK = "reflink"  # a second tree that shares blocks with the directory: btrfs, xfs
     GIT = "git"  # commits in a bare repository
     OVERLAY = "overlay"  # frozen layers of an overlayfs mounted on the directory; needs root
     ARCHIVE = "archive"  # a compressed tar file each
@@ -18,8 +20,11 @@ class SnapshotStrategy(Enum):
 
 @dataclass(slots=True, frozen=True)
 class HostFilesystemConfig:
-    """How snapshots of a host directory are kept. ``snapshot_strategy`` None: by the best that works there; ``snapshot_dir``
-    None: in a place outside the directory. Of more than ``max_snapshots`` (None: no limit) the oldest without a tag go."""
+    """How snapshots of a host directory are kept.
+
+    ``snapshot_strategy`` None means the best that works; ``snapshot_dir`` None means a place outside the directory. If there are
+    more than ``max_snapshots`` (None: no limit), the oldest without a tag are deleted.
+    """
 
     snapshot_strategy: SnapshotStrategy | None = None
     snapshot_dir: str | None = None
@@ -28,11 +33,11 @@ class HostFilesystemConfig:
 
 @dataclass(slots=True, frozen=True)
 class FilesystemSnapshot:
-    """A state that a file system had. It says where the state is kept; the state itself is the backend's.
+    """A recorded state of a file system. It says where the state is; the backend holds the state itself.
 
-    ``commit_ref`` is the backend's own name of it: a git commit, a version such as ``mem-3``, a directory, an image, a snapshot
-    of agentfsd. ``git_dir``: where git keeps it, so that another instance can restore it. ``backend`` and ``strategy`` say who
-    took it and how (``host``/``reflink``); a backend refuses what is not its own.
+    ``commit_ref`` is the backend's own name of the state: a git commit, a version such as ``mem-3``, a directory, an image, a
+    snapshot of agentfsd. ``git_dir`` is the repository of a git snapshot, so that another instance can restore it. ``backend``
+    and ``strategy`` say who took the snapshot and how (``host``/``reflink``); a backend refuses snapshots of other kinds.
     """
 
     snapshot_id: UUID
@@ -50,7 +55,7 @@ class FilesystemSnapshot:
 
 @dataclass(slots=True, frozen=True)
 class FilesystemDiff:
-    """Paths of files that differ, each list sorted. ``unchanged_count``: files that are the same on both sides."""
+    """The paths of files that differ; each list is sorted. ``unchanged_count`` is the number of equal files."""
 
     added: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
@@ -60,8 +65,11 @@ class FilesystemDiff:
 
 @dataclass(slots=True, frozen=True)
 class SnapshotRetentionPolicy:
-    """Which snapshots stay: the newest ``max_count``, and of those the ones younger than ``max_age_hours`` (None: all).
-    ``keep_tagged``: those with a tag stay in any case, and do not count."""
+    """Which snapshots to keep: the newest ``max_count``, and of those only the ones younger than ``max_age_hours`` (None: any
+    age).
+
+    With ``keep_tagged``, snapshots with a tag are always kept and do not count.
+    """
 
     max_count: int = 10
     max_age_hours: int | None = None

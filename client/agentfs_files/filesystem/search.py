@@ -1,7 +1,7 @@
-"""What glob and grep match: patterns of paths by wcmatch, regular expressions in linear time by RE2.
+"""Match globs with wcmatch, and regular expressions in linear time with RE2.
 
-RE2 knows neither look-around nor back-references. Patterns with those are given to `regex`, where that is installed, with a
-time limit. Both libraries are imported by the first search.
+RE2 supports neither look-around nor back-references. Patterns with those use the package `regex`, if it is installed, with a time
+limit. The first search imports both libraries.
 """
 
 import re
@@ -17,7 +17,7 @@ _Span = tuple[int, int]
 BLOCK_BYTES = 1 << 20
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
-_ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # what makes a text of several lines differ from its lines
+_ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # constructs that match a text differently from its single lines
 _FEW_GLOBSTARS = 2
 _LINE_SECONDS = 1.0
 _TOTAL_SECONDS = 10.0
@@ -25,12 +25,18 @@ _LEAST_SECONDS = 0.001
 
 
 def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
-    """Whether a path matches: ``*``, ``?``, ``[...]``, ``{a,b}``, and ``**`` for any number of directories; hidden names, too.
+    """Return a function that tells whether a path matches a glob: ``*``, ``?``, ``[...]``, ``{a,b}``, and ``**`` for any number
+    of directories. Hidden names match, too.
 
-    *by_name*: a pattern without a slash is about the last name. ValueError where the pattern is too much.
+    Args:
+        pattern: the glob.
+        by_name: whether a pattern without a slash applies to the last name.
+
+    Raises:
+        ValueError: the pattern expands to too many alternatives.
     """
     import bracex
-    from wcmatch._wcparse import PatternLimitException  # public nowhere
+    from wcmatch._wcparse import PatternLimitException  # not exported publicly
 
     try:
         if pattern.count("**") <= _FEW_GLOBSTARS:
@@ -49,10 +55,12 @@ def _compile_glob(pattern: str, *, by_name: bool = False) -> PathMatch:
 
 
 class _Globstars:
-    """Many ``**``, matched name by name: a regular expression would try every way to share out the directories among them."""
+    """A pattern with many ``**``, matched name by name. A regular expression would try every way to distribute the directories
+    among them.
+    """
 
     def __init__(self, pattern: str) -> None:
-        runs: list[list[PathMatch]] = [[]]  # names between the globstars
+        runs: list[list[PathMatch]] = [[]]  # patterns of names between the globstars
         for name in pattern.split("/"):
             if name == "**":
                 runs.append([])
@@ -79,7 +87,7 @@ def _fits(run: Sequence[PathMatch], names: Sequence[str], at: int) -> bool:
 
 
 def split_pattern(pattern: str) -> tuple[str, str, int | None]:
-    """The directory that a glob pattern begins with, the rest of it, and how deep that reaches (None: to any depth)."""
+    """Return the directory that a glob begins with, the rest of the pattern, and how deep that reaches (None: any depth)."""
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     fixed = 0
     while fixed < len(names) - 1 and not _MAGIC.search(names[fixed]):
@@ -90,14 +98,14 @@ def split_pattern(pattern: str) -> tuple[str, str, int | None]:
 
 
 class Expression(Protocol):
-    """A regular expression, ready to be looked for."""
+    """A compiled regular expression."""
 
     def lines(self, block: bytes) -> Iterator[_Span]:
-        """Where in *block*, which is valid UTF-8, there are lines that may match; no other does."""
+        """Yield the positions of lines in *block*, which is valid UTF-8, that may match. No other line matches."""
         ...
 
     def find(self, line: str) -> _Span | None:
-        """The first match in a line, in characters."""
+        """Return the first match in a line, in characters."""
         ...
 
 
@@ -114,8 +122,9 @@ class _Linear:
             self._block = None
 
     def lines(self, block: bytes) -> Iterator[_Span]:
-        """RE2 goes over the whole block at once, and Python only sees what it has found. A match may go on over the end of a line
-        where no line matches; then the search goes on with the next line."""
+        """Search the whole block with RE2, so that Python only handles the matches. If a match crosses the end of a line,
+        continue with the next line.
+        """
         if self._block is None:
             yield from _all_lines(block)
             return
@@ -123,7 +132,7 @@ class _Linear:
         while (found := self._block.search(block, position)) is not None:
             start = block.rfind(b"\n", 0, found.start()) + 1
             if start == len(block):
-                break  # behind the last newline
+                break  # after the last newline
             end = block.find(b"\n", found.start())
             position = len(block) + 1 if end < 0 else end + 1
             yield start, position - 1
@@ -136,7 +145,7 @@ class _Linear:
 
 
 class _Backtracking:
-    """With a limit for each line, and for all of them."""
+    """An expression with a time limit for each line and for all lines."""
 
     def __init__(self, pattern: str) -> None:
         import regex
@@ -161,7 +170,7 @@ class _Backtracking:
 
 
 def compile_expression(pattern: str) -> Expression:
-    """ValueError, with what is wrong and where, for what is no regular expression."""
+    """Compile a regular expression. Raises ValueError that says what is wrong and where."""
     import re2
 
     try:
@@ -194,9 +203,9 @@ def _said(exc: Exception) -> str:
 
 
 def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: int) -> list[GrepMatch]:
-    """The first *most* lines that match; none of a file that holds a zero byte or is no UTF-8."""
+    """Return the first *most* matching lines; none if the file has a zero byte or is not UTF-8."""
     found: list[GrepMatch] = []
-    before, last = 0, b""  # lines of earlier blocks; they are counted when one more comes
+    before, last = 0, b""  # number of lines in earlier blocks, updated when the next block arrives
     for block in _whole_lines(chunks):
         if not _is_text(block):
             return []
@@ -231,7 +240,7 @@ def _all_lines(block: bytes) -> Iterator[_Span]:
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks that end with a newline, but for the last one. A line may be longer than a block."""
+    """Yield the same bytes in blocks that end with a newline, except the last one. A line may be longer than a block."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:

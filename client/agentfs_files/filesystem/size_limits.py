@@ -1,4 +1,4 @@
-"""How much a file system takes in one go. One record, so that a backend can be given others."""
+"""The size limits of a file system in one record, so that a backend can have others."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ READ_ENTIRE_FILE = -1  # as the limit of a read
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Sizes in bytes, lengths in characters. Depth and segment length hold for what is created, not for what is there.
+    """Sizes in bytes, lengths in characters. The limits for depth and segments apply to new paths only.
 
     Source: the limits table of the file system protocol, version 3.
     """
@@ -19,7 +19,7 @@ class Limits:
     max_grep_matches: int = 1_000
     max_read_bytes: int = 32 << 20
     max_write_bytes: int = 32 << 20
-    max_archive_bytes: int = 16 << 30  # what an import may take, unpacked
+    max_archive_bytes: int = 16 << 30  # unpacked size of an import
     default_read_lines: int = DEFAULT_READ_LIMIT
 
 

@@ -1,4 +1,4 @@
-"""Paths as callers write them, and as everything below knows them: from the root, names and single slashes, "" the root."""
+"""Normalise paths that callers give into paths from the root: names and single slashes; "" is the root."""
 
 import errno
 import os
@@ -11,9 +11,13 @@ _NAME_BYTES = 255  # NAME_MAX of Linux
 
 
 def normalize(path: str, prefixes: Iterable[str] = ("/",)) -> str:
-    """*path* from the root. Absolute ones count from the first of *prefixes* that they lie beneath; PathEscapeError otherwise.
+    """Return *path* relative to the root.
 
-    ``..`` is taken back by name, as long as it does not lead above where the path began. ValueError for a zero byte.
+    An absolute path is relative to the first of *prefixes* that contains it. ``..`` removes the name before it.
+
+    Raises:
+        PathEscapeError: the path leads above its start, or an absolute path lies beneath no prefix.
+        ValueError: the path holds a zero byte.
     """
     given = os.fspath(path)
     if "\0" in given:
@@ -40,7 +44,7 @@ def _encode(path: str) -> bytes:
 
 def _below(given: str, names: list[str], prefixes: Iterable[str]) -> str:
     if not names:
-        return ""  # "/" alone is what many take for the root of a workspace
+        return ""  # many callers use "/" for the root of the workspace
     for prefix in prefixes:
         above = [name for name in prefix.split("/") if name]
         if names[: len(above)] == above:
@@ -53,7 +57,7 @@ def escapes(path: str) -> PathEscapeError:
 
 
 def check_new(path: str, limits: Limits) -> None:
-    """ValueError where a normalised path is deeper, or has longer names, than what may be created."""
+    """Raise ValueError if a normalised path is too deep, or has too long names, to be created."""
     names = path.split("/")
     if len(names) > limits.max_path_depth:
         raise ValueError(f"Path depth exceeds limit of {limits.max_path_depth} segments: {path!r} has {len(names)}")
@@ -77,5 +81,5 @@ def join(directory: str, name: str) -> str:
 
 
 def refusal(number: int, path: str) -> OSError:
-    """The standard exception for an errno, about a path as the caller knows it."""
+    """Return the standard exception for an errno, with the path as the caller knows it."""
     return OSError(number, os.strerror(number), path or ".")

@@ -1,4 +1,4 @@
-"""Commands in a branch, by `agentfsd run`: they see the branch at the mount point, where its file system has its root."""
+"""Run commands in a branch with `agentfsd run`: they see the branch at the mount point, which is the root of its file system."""
 
 import os
 import shutil
@@ -11,8 +11,12 @@ _PASSED_ON = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "AGENTFS_RUNTIME_DIR", "AGENT
 
 
 def run_in_branch(filesystem: BranchFilesystem, command: Sequence[str]) -> list[str]:
-    """What is to be started, in the mount point, for *command* to run. FileNotFoundError without `agentfsd`, RuntimeError for a
-    branch that this process does not see through a mount."""
+    """Return the command line to start, in the mount point, so that *command* runs in the branch.
+
+    Raises:
+        FileNotFoundError: `agentfsd` is not in PATH.
+        RuntimeError: this process does not see the branch through a mount.
+    """
     if not filesystem.is_mounted:
         raise RuntimeError("commands need the mount of the branch, and this process reaches it over the socket alone")
     program = shutil.which("agentfsd") or shutil.which("agentfsd", path=os.path.dirname(sys.executable))
@@ -22,5 +26,5 @@ def run_in_branch(filesystem: BranchFilesystem, command: Sequence[str]) -> list[
 
 
 def passed_on() -> dict[str, str]:
-    """Variables that `agentfsd run` needs to find the daemon, for who starts it with few others."""
+    """Return the variables that `agentfsd run` needs to find the daemon, for callers that start it with few variables."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

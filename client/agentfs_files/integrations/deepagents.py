@@ -63,8 +63,11 @@ _SHOWN_AS_BYTES = frozenset(
 
 
 class AgentFSBackend(BackendProtocol):
-    """``prefix``: where the agent sees the root, "" for ``/``. Calls are made one at a time: file systems are not for several
-    threads at once."""
+    """A file system as a backend of deepagents.
+
+    ``prefix`` is the agent's path of the root, "" for ``/``. Only one call runs at a time, because file systems are not
+    thread-safe.
+    """
 
     def __init__(self, filesystem: Filesystem, *, prefix: str = "") -> None:
         self.filesystem = filesystem
@@ -74,7 +77,7 @@ class AgentFSBackend(BackendProtocol):
     # -- paths
 
     def _inside(self, path: str | None) -> str:
-        """From the root of the file system. ValueError for a path that is not absolute, or not beneath the prefix."""
+        """Return the path from the root. Raises ValueError if *path* is not absolute or not beneath the prefix."""
         shown = self._prefix or "/"
         if path is None:
             return ""
@@ -245,9 +248,9 @@ class AgentFSBackend(BackendProtocol):
 
 
 class AgentFSSandbox(AgentFSBackend, SandboxBackendProtocol):
-    """A branch of agentfsd: commands run by `agentfsd run`, in a private view in which the branch is at the mount point.
+    """A branch of agentfsd. `agentfsd run` runs commands in a private view with the branch at the mount point.
 
-    What commands can reach outside the mount point is what this process can.
+    Outside the mount point, commands can access what this process can.
     """
 
     filesystem: BranchFilesystem

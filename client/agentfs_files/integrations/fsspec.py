@@ -32,7 +32,9 @@ Info = dict[str, Any]
 
 
 class _InstanceForEachFilesystem(type(AbstractFileSystem)):  # type: ignore[misc]
-    """fsspec knows instances again by the text of their arguments, which says too little of an object."""
+    """Give each file system its own instance. fsspec identifies instances by the text of their arguments, which is ambiguous for
+    objects.
+    """
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         if options.get("filesystem") is not None:
@@ -41,11 +43,13 @@ class _InstanceForEachFilesystem(type(AbstractFileSystem)):  # type: ignore[misc
 
 
 class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem):  # type: ignore[misc]
-    """``mount`` or ``socket`` say which daemon, as for BranchFilesystem; with ``create`` a branch is made when it is first used.
-    ``filesystem`` in their place is any backend, whose paths are then those of this.
+    """An fsspec file system over branches, or over one backend.
 
-    Directories above what is written are made. A file takes effect when it is closed, but not when its ``with`` or the
-    transaction ends by an exception. Threads that share an instance wait for each other.
+    ``mount`` or ``socket`` select the daemon, as for BranchFilesystem; with ``create`` the first use of a branch creates it.
+    ``filesystem`` replaces these by any backend, whose paths are used directly.
+
+    Writing creates parent directories. A file becomes visible when it is closed, but not if its ``with`` or the transaction ends
+    with an exception. Threads that share an instance wait for each other.
     """
 
     protocol = "agentfs"
@@ -64,7 +68,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
         super().__init__(**options)
         if filesystem is not None and (mount is not None or socket is not None or create):
             raise ValueError("filesystem takes the place of mount, socket and create; give either")
-        self.lock = threading.RLock()  # held while a backend, or a file of one, is used
+        self.lock = threading.RLock()  # held while a backend or one of its files is in use
         self._filesystem = filesystem
         self._branches = None if filesystem is not None else _Branches(mount, socket, create=create)
 
@@ -78,7 +82,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
 
     @contextlib.contextmanager
     def at(self, path: str) -> Iterator[tuple[Filesystem, str]]:
-        """The backend that a path leads into, for this thread alone, and the path there."""
+        """Yield the backend for a path, reserved for this thread, and the path in it."""
         where: str = self._strip_protocol(path)[1:]
         with self.lock:
             if self._branches is None:
@@ -91,7 +95,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
                 raise IsADirectoryError(errno.EISDIR, "the root holds the branches; name one: agentfs://BRANCH/path", path)
 
     def close(self) -> None:
-        """Ends the conversations about branches; the next use begins new ones. A backend that was given stays open."""
+        """End the conversations about branches; the next use begins new ones. A backend that the caller gave stays open."""
         with self.lock:
             if self._branches is not None:
                 self._branches.close()
@@ -99,7 +103,9 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     # -- looking
 
     def info(self, path: str, **options: Any) -> Info:
-        """``name``, ``size``, ``type`` (file, directory, other); ``mtime`` and ``created``, in seconds, where they are known."""
+        """Return ``name``, ``size`` and ``type`` (file, directory, other), and ``mtime`` and ``created`` in seconds if they are
+        known.
+        """
         where = self._strip_protocol(path)
         if where == "/" and self._branches is not None:
             return {"name": where, "size": 0, "type": "directory"}
@@ -123,14 +129,14 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             return [_info(name, _stat_of(filesystem, entry)) for name, entry in zip(names, entries, strict=True)]
 
     def walk(self, path: str, maxdepth: int | None = None, topdown: bool = True, **options: Any) -> Iterator[Any]:
-        """Symlinks to directories are listed with those and not entered: they may lead back up."""
+        """Walk a tree. Symlinks to directories are listed and not entered, since they may lead back up."""
         if not (options.get("is_below") and self._is_link(path)):
             yield from super().walk(path, maxdepth=maxdepth, topdown=topdown, **(options | {"is_below": True}))
 
     def _is_link(self, path: str) -> bool:
         with self.at(path) as (filesystem, inner):
             if not isinstance(filesystem, BaseFilesystem):
-                return False  # the protocol knows no symlinks
+                return False  # the protocol has no symlinks
             return not filesystem._stat_name(inner).is_directory  # noqa: SLF001
 
     def created(self, path: str) -> datetime:
@@ -180,7 +186,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             writer.write_all(reader)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        """A directory moves with all that is in it. First everything is copied, then the old goes."""
+        """Move a file or a whole directory: copy everything, then delete the original."""
         if maxdepth is not None:
             raise ValueError("mv moves a directory as a whole; copy() takes maxdepth")
         super().mv(path1, path2, recursive=recursive or (isinstance(path1, str) and self.isdir(path1)), **options)
@@ -210,7 +216,9 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             filesystem.delete(inner)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """What is in a directory goes only with *recursive*. With *maxdepth*, IsADirectoryError where more is below."""
+        """Remove paths. A directory that is not empty needs *recursive*. Raises IsADirectoryError if there is more below
+        *maxdepth*.
+        """
         step_by_step = recursive and maxdepth is not None
         for found in reversed(self.expand_path(path, recursive=step_by_step, maxdepth=maxdepth)):
             with self.at(found) as (filesystem, inner):
@@ -224,7 +232,7 @@ class AgentFSFile(AbstractBufferedFile):  # type: ignore[misc]
         self, fs: AgentFSFileSystem, path: str, mode: str, block_size: int, autocommit: bool, *, size: int | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
-        """*size* is what it was when it was pickled; it is looked up again."""
+        """Open the file. *size* is the size at the time of pickling and is ignored: the size is looked up again."""
         if mode != "rb" and mode not in _WRITE_MODES:
             raise ValueError(f"the mode {mode!r} is none of rb, wb, ab, xb")
         self._stream: ByteReader | ByteWriter
@@ -263,13 +271,13 @@ class AgentFSFile(AbstractBufferedFile):  # type: ignore[misc]
             self._stream.close()
 
     def commit(self) -> None:
-        """What the end of a transaction does."""
+        """Make the content visible at the end of a transaction."""
         self.close()
         with self.fs.lock:
             self._stream.close()
 
     def discard(self) -> None:
-        """Ends the writing without effect; nothing once it has taken effect."""
+        """End the writing without effect. Does nothing if the content is already visible."""
         self.closed = True
         with self.fs.lock:
             self._stream.__exit__(io.UnsupportedOperation, io.UnsupportedOperation("discarded"), None)
@@ -294,8 +302,10 @@ class _TextFile(io.TextIOWrapper):
 
 
 class _Branches:
-    """The branches of one daemon, each with a conversation of its own from its first use on. None is shared with a child that was
-    forked: two processes in one conversation would read each other's replies."""
+    """The branches of one daemon. The first use of a branch begins its own conversation.
+
+    A forked child begins new conversations: two processes in one would read each other's replies.
+    """
 
     def __init__(self, mount: str | None, socket: str | None, *, create: bool) -> None:
         self._mount, self._socket, self._create = mount, socket, create
@@ -329,7 +339,7 @@ class _Branches:
 
 
 def _read(reader: ByteReader, start: int, end: int) -> bytes:
-    """The bytes from *start* to before *end*, or to the end of the file."""
+    """Return the bytes from *start* to before *end*, or to the end of the file."""
     reader.seek(start)
     parts = []
     while start < end and (part := reader.read(end - start)):
@@ -339,7 +349,7 @@ def _read(reader: ByteReader, start: int, end: int) -> bytes:
 
 
 def _stat_of(filesystem: Filesystem, entry: FileEntry) -> FileStat:
-    """With what a listing does not tell. A symlink that leads nowhere is what its entry says."""
+    """Return an entry's attributes, including those that a listing lacks. For a symlink that leads nowhere, use the entry."""
     try:
         return filesystem.stat(entry.path)
     except OSError:

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 class AgentFSWorkspaceBackend:
-    """Any file system as a workspace without commands. Paths begin with its mount point, else with its root."""
+    """Any file system as a workspace without commands. Paths begin with its mount point, or else with its root."""
 
     def __init__(self, filesystem: Filesystem, *, id: str | None = None) -> None:
         self._opened: Filesystem | None = filesystem
@@ -120,10 +120,10 @@ class AgentFSWorkspaceBackend:
 
 
 class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
-    """A branch of agentfsd, with commands: they run by `agentfsd run` and see the branch at the mount point.
+    """A branch of agentfsd with commands: `agentfsd run` runs them, and they see the branch at the mount point.
 
-    Nothing is done before the first operation. That makes the branch, by a name of its own, unless *ref* says which one it is.
-    Nothing ever deletes the branch: see BranchFilesystem.discard() and `agentfsd discard`.
+    The first operation creates the branch under a new name, unless *ref* names an existing one. The branch is never deleted
+    automatically: see BranchFilesystem.discard() and `agentfsd discard`.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
 
 
 class AgentFSWorkspace(AbstractCapability[Any]):
-    """Gives each conversation a branch of its own of one mount, in which it goes on when it is continued."""
+    """Give each conversation its own branch of one mount. A continued conversation keeps its branch."""
 
     def __init__(self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None) -> None:
         self.mount, self.source = mount, source
@@ -172,7 +172,7 @@ class AgentFSWorkspace(AbstractCapability[Any]):
 
 
 def filesystem_toolset(filesystem: Filesystem) -> FunctionToolset[Any]:
-    """The tools of agentfs_files.tools on one file system. What they refuse is said to the model, which may do better."""
+    """Return the tools of agentfs_files.tools for one file system. The model sees their refusals and can try again."""
     context = ToolContext(filesystem=filesystem)
     offered = tools_for(filesystem)
     one_at_a_time = anyio.CapacityLimiter(1)

@@ -1,5 +1,6 @@
-"""What an agent knows, as slices: for each type a tuple of items that only reducers change. It knows nothing of files. A snapshot
-of it shares the tuples, so it costs as much as there are types.
+"""What an agent knows, as slices: for each type a tuple of items, which only reducers change. It knows nothing of files.
+
+A snapshot shares the tuples, so its cost depends only on the number of types.
 """
 
 import weakref
@@ -18,9 +19,10 @@ T = TypeVar("T")
 
 
 class Session:
-    """``tags`` describe it; ``session_id`` is one of them unless they have one. What is published on ``bus`` is dispatched here.
+    """The state of an agent.
 
-    Items are expected to be immutable (frozen dataclasses, msgspec Structs): snapshots hold the very same ones.
+    ``tags`` describe it; ``session_id`` is added to them if it is missing. Events published on ``bus`` are dispatched here. Items
+    should be immutable (frozen dataclasses, msgspec Structs), because snapshots share them.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Session:
         self._listen()
 
     def _listen(self) -> None:
-        """The bus may live longer: it holds no reference."""
+        """Subscribe to the bus. The subscription holds only a weak reference, because the bus may live longer."""
         here = weakref.ref(self)
 
         def forward(event: object) -> None:
@@ -88,12 +90,13 @@ class Session:
         return found
 
     def mutate(self, kind: type[T]) -> Slice[T]:
-        """The same as indexing, for those who want changes to stand out."""
+        """Return a slice, like indexing. Use this name to make changes stand out."""
         return self[kind]
 
     def dispatch(self, event: object) -> int:
-        """Gives *event* to the reducers for its type, in all slices; how many those were. When one of them raises, nothing has
-        changed."""
+        """Pass *event* to the reducers for its type in all slices, and return their number. If one raises, nothing
+        has changed.
+        """
         reduced = [(slice_, slice_.reduced(event)) for slice_ in self._slices.values()]
         changes = [(slice_, items) for slice_, items in reduced if items is not None]
         for slice_, items in changes:
@@ -103,26 +106,29 @@ class Session:
     # -- snapshots
 
     def snapshot(self, snapshot_id: str | None = None) -> Snapshot:
-        """The state as it is. It is kept, too, and found by its name; a later one of the same name takes its place."""
+        """Take a snapshot and keep it under its name. It replaces an earlier one of the same name."""
         snapshot = self.capture(snapshot_id)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
 
     def capture(self, snapshot_id: str | None = None) -> Snapshot:
-        """As snapshot(), but it is the caller's alone."""
+        """Take a snapshot like snapshot(), but do not keep it."""
         slices = MappingProxyType({kind: slice_.all() for kind, slice_ in self._slices.items() if slice_.all()})
         parent_id = None if self._parent is None else self._parent.session_id
         name = snapshot_id or str(uuid4())
         return Snapshot(name, datetime.now(UTC), self._id, self._created_at, parent_id, self._tags, slices)
 
     def rollback(self, snapshot: Snapshot | str) -> None:
-        """Back to a snapshot, or to the one of that name: SnapshotNotFoundError (a KeyError) when there is none."""
+        """Restore a snapshot, or the one that is kept under a name. Raises SnapshotNotFoundError (a KeyError) for an unknown
+        name.
+        """
         self.restore(self.get_snapshot(snapshot) if isinstance(snapshot, str) else snapshot)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Every slice as the snapshot has it; those it does not have are empty then. Reducers stay, and so do other snapshots.
+        """Restore every slice; slices that are not in the snapshot become empty. Reducers and other snapshots stay.
 
-        SnapshotIncompatibleError for anything but a snapshot of a session.
+        Raises:
+            SnapshotIncompatibleError: this is not a snapshot of a session.
         """
         if not isinstance(snapshot, Snapshot):
             raise SnapshotIncompatibleError(f"a session is restored from its own kind of snapshot, not from {snapshot!r}")
@@ -137,5 +143,5 @@ class Session:
             raise SnapshotNotFoundError(f"Snapshot not found: {snapshot_id}; this session has {known}") from None
 
     def list_snapshots(self) -> tuple[Snapshot, ...]:
-        """In the order in which they were taken."""
+        """Return the snapshots in the order in which they were taken."""
         return tuple(sorted(self._snapshots.values(), key=lambda snapshot: snapshot.created_at))

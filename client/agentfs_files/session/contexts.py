@@ -1,4 +1,4 @@
-"""What an adapter needs between a rendered prompt and a tool: the context in which the tool is called."""
+"""Build the context in which an adapter calls a tool of a rendered prompt."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def build_tool_context(
     deadline: Deadline | None = None,
     budget_tracker: BudgetTracker | None = None,
 ) -> ToolContext:
-    """With the file system of the section that *tool* is of, if that has one, and otherwise with that of the prompt."""
+    """Return a context with the file system of the tool's section, if it has one; else with that of the prompt."""
     return ToolContext(
         rendered.prompt, rendered, adapter, session, deadline or rendered.deadline, budget_tracker, _filesystem(rendered, tool)
     )

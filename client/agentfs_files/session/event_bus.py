@@ -1,4 +1,4 @@
-"""Events within one process: whoever subscribed to a type, or to one above it, gets what is published, at once and in order."""
+"""Events within one process. A subscriber to a type gets events of that type and its subclasses, at once and in order."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -22,12 +22,12 @@ class InProcessEventBus:
         self._handlers.append((kind, handler))
 
     def unsubscribe(self, kind: type[E], handler: Callable[[E], object]) -> None:
-        """Does nothing where there is no such subscription."""
+        """Remove a subscription. Does nothing if there is none."""
         if (kind, handler) in self._handlers:
             self._handlers.remove((kind, handler))
 
     def publish(self, event: object) -> int:
-        """How many handlers got it. What one of them raises ends the publishing and is the caller's."""
+        """Call all handlers and return their number. An exception of a handler ends the publishing and reaches the caller."""
         wanted = [handler for kind, handler in self._handlers if isinstance(event, kind)]
         for handler in wanted:
             handler(event)

@@ -1,5 +1,5 @@
-"""A section whose files and commands are those of a podman container. The container starts with the first command; the files are
-there before.
+"""A prompt section whose files and commands are those of a podman container. The files exist at once; the first command starts
+the container.
 """
 
 from typing import TYPE_CHECKING, Unpack, cast
@@ -23,8 +23,11 @@ _TEMPLATE = """
 
 
 class PodmanSandboxSection(FilesystemSection[ParamsT]):
-    """``sandbox``: one that is there; otherwise one is made of ``config`` when it is first needed, with a workspace named after
-    ``session``. close() ends it."""
+    """A section with a sandbox.
+
+    ``sandbox`` is an existing one. Without it, the first use creates one from ``config``, with a workspace named after
+    ``session``. close() ends it.
+    """
 
     def __init__(
         self,
@@ -61,17 +64,17 @@ class PodmanSandboxSection(FilesystemSection[ParamsT]):
         return self.sandbox.execute(command, timeout_s=timeout_s, directory=directory)
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """By the strategy of the configuration. SnapshotCreationError."""
+        """Take a snapshot with the configured strategy. Raises SnapshotCreationError."""
         return self.sandbox.snapshot(tag=tag)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotRestoreError."""
+        """Restore a snapshot. Raises SnapshotRestoreError."""
         self.sandbox.restore(snapshot)
 
     def close(self) -> None:
-        """Removes the container, and the workspace if that was a temporary one."""
+        """Remove the container, and the workspace if it is temporary."""
         if self._sandbox is not None:
             self._sandbox.close()
 
 
-PodmanSection = PodmanSandboxSection  # as the tool operations call it
+PodmanSection = PodmanSandboxSection  # the name in the tool operations

@@ -1,4 +1,4 @@
-"""Prompts made of sections: text with parameters, and the tools that go with it. It speaks to no model."""
+"""Prompts made of sections: text with parameters, and the tools that belong to it. This module talks to no model."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ _PARAMETER = re.compile(r"\$(\$?)\{([A-Za-z_]\w*)\}")
 
 
 class PromptError(ValueError):
-    """A prompt that cannot be put together or rendered."""
+    """A prompt cannot be composed or rendered."""
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class WorkspaceSection(Protocol):
 
 
 class Section(Generic[ParamsT]):
-    """A part of a prompt. ``params``: values for its template, unless rendering gives others."""
+    """A part of a prompt. ``params`` are default values for its template."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class Section(Generic[ParamsT]):
         return self._tools
 
     def render(self, values: Mapping[str, Any], override: str | None = None) -> str:
-        """The text below the title; *override* is another template for it."""
+        """Return the text below the title. *override* replaces the template."""
         return ""
 
     def walk(self) -> "Iterator[Section[Any]]":
-        """This section and those beneath it, in order."""
+        """Yield this section and those beneath it, in order."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 class MarkdownSection(Section[ParamsT]):
-    """``template`` is Markdown. ``${name}`` in it stands for a parameter, ``$${name}`` for those very characters."""
+    """A section whose ``template`` is Markdown. ``${name}`` stands for a parameter; ``$${name}`` is literal."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class MarkdownSection(Section[ParamsT]):
         self.template = textwrap.dedent(template).strip()
 
     def render(self, values: Mapping[str, Any], override: str | None = None) -> str:
-        """PromptError when a parameter has no value."""
+        """Return the text. Raises PromptError if a parameter has no value."""
         known = {**_values(self.params), **values}
 
         def value(found: re.Match[str]) -> str:
@@ -97,7 +97,11 @@ class MarkdownSection(Section[ParamsT]):
 
 @dataclass(frozen=True)
 class PromptTemplate(Generic[OutputT]):
-    """``ns`` and ``key`` name it. PromptError where two sections have one key, or two tools one name."""
+    """The sections of a prompt; ``ns`` and ``key`` name it.
+
+    Raises:
+        PromptError: two sections have the same key, or two tools the same name.
+    """
 
     ns: str
     key: str
@@ -109,14 +113,14 @@ class PromptTemplate(Generic[OutputT]):
         _check_unique("tools with the name", [tool.name for section in self.walk() for tool in section.tools])
 
     def walk(self) -> Iterator[Section[Any]]:
-        """All sections, in order, each before those beneath it."""
+        """Yield all sections in order, each before those beneath it."""
         for section in self.sections:
             yield from section.walk()
 
 
 @dataclass(frozen=True)
 class RenderedPrompt(Generic[OutputT]):
-    """What a model is given."""
+    """The text and tools for a model."""
 
     text: str
     tools: Tools
@@ -124,13 +128,19 @@ class RenderedPrompt(Generic[OutputT]):
     deadline: Deadline | None = None
 
     def section_of(self, tool: Tool[Any, Any] | str) -> Section[Any] | None:
-        """The section that a tool (or its name) comes from."""
+        """Return the section that a tool (or its name) belongs to."""
         name = tool if isinstance(tool, str) else tool.name
         return next((section for section in self.prompt.template.walk() if name in (one.name for one in section.tools)), None)
 
 
 class Prompt(Generic[OutputT]):
-    """``overrides``: other templates for sections, by their keys. PromptError for a section that is not there, or allows none."""
+    """A template with values.
+
+    ``overrides`` replace the templates of sections, by section key.
+
+    Raises:
+        PromptError: a section does not exist or must not be overridden.
+    """
 
     def __init__(self, template: PromptTemplate[OutputT], *, overrides: Mapping[str, str] | None = None) -> None:
         self.template = template
@@ -140,14 +150,14 @@ class Prompt(Generic[OutputT]):
             raise PromptError(f"the section {key!r} cannot be overridden; these can: {', '.join(open_to) or 'none'}")
 
     def filesystem(self) -> Filesystem | None:
-        """That of the first section, in order, that has one."""
+        """The file system of the first section that has one."""
         for section in self.template.walk():
             if isinstance(section, WorkspaceSection):
                 return section.filesystem
         return None
 
     def render(self, *params: object, deadline: Deadline | None = None, **values: object) -> RenderedPrompt[OutputT]:
-        """Text and tools. *params* are mappings, or records whose fields are values; *values* count more."""
+        """Return text and tools. *params* are mappings, or records whose fields are values; *values* override them."""
         known: dict[str, Any] = {}
         for record in params:
             known |= _values(record)

@@ -1,4 +1,4 @@
-"""How an event changes a slice: functions from the items that there are and the event to the items that there will be."""
+"""Reducers: functions that return the new items of a slice from its present items and an event."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar
@@ -12,17 +12,17 @@ class Reducer(Protocol[T, E_contra]):
 
 
 def append_all(items: tuple[T, ...], event: T, /) -> tuple[T, ...]:
-    """Keeps every item."""
+    """Append the event and keep every item."""
     return (*items, event)
 
 
 def replace_latest(items: tuple[T, ...], event: T, /) -> tuple[T, ...]:
-    """Keeps the last item alone."""
+    """Keep only the event."""
     return (event,)
 
 
 def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
-    """Keeps one item for each *key*: a new one takes the place of the old one with the same key."""
+    """Return a reducer that keeps one item for each *key*: a new item replaces the old one with the same key."""
 
     def upsert(items: tuple[T, ...], event: T, /) -> tuple[T, ...]:
         wanted = key(event)

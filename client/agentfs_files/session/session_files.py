@@ -1,4 +1,4 @@
-"""A tree of sessions as a file of JSON lines, the root first, and the file system beside it as a ZIP archive."""
+"""Store a tree of sessions as a file of JSON lines, the root first, and the file system beside it as a ZIP."""
 
 import os
 import uuid
@@ -18,8 +18,15 @@ class HasFilesystem(Protocol):
 
 
 def dump_session_tree(session: Session, target: Path, *, filesystem_section: HasFilesystem | None = None) -> Path | None:
-    """Writes ``ID.jsonl`` into the directory *target* (or the one that the file *target* is in), and ``ID.fs.zip`` beside it when
-    there is a section; ID is the session's tag ``session_id``. Where the sessions are: None when there is nothing in any of them.
+    """Write ``ID.jsonl``, and with a section ``ID.fs.zip`` beside it. ID is the session's tag ``session_id``.
+
+    Args:
+        session: the root of the tree.
+        target: a directory, or a file in it.
+        filesystem_section: the section whose file system is written.
+
+    Returns:
+        The path of the sessions' file; None if all sessions are empty.
     """
     directory = target if target.is_dir() or not target.suffix else target.parent
     directory.mkdir(parents=True, exist_ok=True)
@@ -38,8 +45,13 @@ def dump_session_tree(session: Session, target: Path, *, filesystem_section: Has
 
 
 def load_session(path: Path | str, *, types: Iterable[type[Any]] = (), bus: EventBus | None = None) -> Session:
-    """The root of the tree that was written, with its children and what was in them; reducers and named snapshots are not part of
-    it. *types*: those of items that cannot be found by name. SessionFormatError.
+    """Read a tree of sessions and return its root. Reducers and named snapshots are not restored.
+
+    Args:
+        types: types of items that cannot be found by name.
+
+    Raises:
+        SessionFormatError: the file is not a valid tree of sessions.
     """
     types = tuple(types)
     known: dict[uuid.UUID, Session] = {}
@@ -72,7 +84,7 @@ def _file_name(session: Session) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+    """Write a file completely or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         temporary.write_bytes(data)

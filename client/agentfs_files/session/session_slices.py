@@ -1,4 +1,4 @@
-"""The items of one type in a session, and the reducers that change them. It knows no other slice."""
+"""The items of one type in a session, and the reducers that change them. A slice knows no other slice."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -16,18 +16,18 @@ class Slice(Generic[T]):
         self._reducers: dict[type[Any], Reducer[T, Any]] = {}
 
     def register(self, event: type[E], reducer: Reducer[T, E]) -> None:
-        """From now on *reducer* does what events of that type, and of types below it, do to this slice."""
+        """Let *reducer* handle events of this type and its subclasses in this slice."""
         self._reducers[event] = reducer
 
     def append(self, item: T) -> None:
-        """As the reducer for its type has it; without one it is added at the end. TypeError for what does not belong here."""
+        """Add an item with the reducer for its type; without one, append it. Raises TypeError for an item of another type."""
         if not isinstance(item, self._kind):
             raise TypeError(f"the slice of {self._kind.__name__} does not take a {type(item).__name__}")
         if not self.dispatch(item):
             self._items = append_all(self._items, item)
 
     def dispatch(self, event: object) -> bool:
-        """Whether there is a reducer for *event*, which then has done its work; on this slice alone."""
+        """Apply the reducer for *event* to this slice only. Return whether there is one."""
         reduced = self.reduced(event)
         if reduced is None:
             return False
@@ -35,7 +35,7 @@ class Slice(Generic[T]):
         return True
 
     def reduced(self, event: object) -> tuple[T, ...] | None:
-        """What the items would be after *event*; None where there is no reducer for its type or one above it."""
+        """Return the items after *event*; None if there is no reducer for its type or a base class of it."""
         reducer = next((self._reducers[base] for base in type(event).__mro__ if base in self._reducers), None)
         return None if reducer is None else tuple(reducer(self._items, event))
 
@@ -49,14 +49,14 @@ class Slice(Generic[T]):
         return tuple(item for item in self._items if wanted(item))
 
     def seed(self, items: T | Iterable[T]) -> None:
-        """These items (or this one) in place of all there are, past the reducers."""
+        """Replace all items by these (or this one), without reducers."""
         if isinstance(items, self._kind):
             self._items = (items,)
         else:
-            self._items = tuple(items)  # type: ignore[arg-type]  # one that is not of the kind is several
+            self._items = tuple(items)  # type: ignore[arg-type]  # a value of another type is an iterable of items
 
     def put(self, items: tuple[T, ...]) -> None:
-        """As seed(), for exactly these."""
+        """Replace all items by exactly this tuple."""
         self._items = items
 
     def clear(self) -> None:

@@ -1,5 +1,7 @@
-"""A session's state at one point, and its form as JSON. Types are written by name; reading looks them up among the types that the
-program has already imported, and never imports a module because a file says so.
+"""A snapshot of a session, and its form as JSON.
+
+Types are stored by name. Reading looks for them among the types of modules that the program has already imported; it never
+imports a module because a file names it.
 """
 
 import dataclasses
@@ -17,12 +19,12 @@ Slices = Mapping[type[Any], tuple[Any, ...]]
 
 
 class SessionFormatError(ValueError):
-    """What was read is no session, or holds items of types that are not known here."""
+    """The data are not a session, or hold items of unknown types."""
 
 
 @dataclass(slots=True, frozen=True)
 class Snapshot:
-    """``slices``: the items of each type that has any. The session that it is of is described by the other fields."""
+    """A state of a session. ``slices`` holds the items of each type that has any; the other fields describe the session."""
 
     snapshot_id: str
     created_at: datetime
@@ -33,7 +35,7 @@ class Snapshot:
     slices: Slices
 
     def to_json(self) -> bytes:
-        """One line. TypeError, with the type, for items that msgspec cannot encode."""
+        """Return the snapshot as one line. Raises TypeError, with the type, for items that msgspec cannot encode."""
         slices = [_SliceRecord(_name(kind), _builtins(kind, items)) for kind, items in self.slices.items()]
         return msgspec.json.encode(
             _Record(
@@ -44,7 +46,14 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: bytes | str, types: Iterable[type[Any]] = ()) -> "Snapshot":
-        """*types*: those that are not found by name, being defined inside a function, or moved. SessionFormatError."""
+        """Read a snapshot.
+
+        Args:
+            types: types that cannot be found by name, because they are local to a function or were moved.
+
+        Raises:
+            SessionFormatError: the data are not a valid snapshot.
+        """
         try:
             record = msgspec.json.decode(data, type=_Record)
         except msgspec.MsgspecError as exc:

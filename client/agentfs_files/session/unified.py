@@ -1,5 +1,7 @@
-"""One state of a session and a file system together. The file system goes first, for it is what can fail; when the session cannot
-follow, the file system goes back to where it was.
+"""Take and restore the state of a session and a file system together.
+
+The file system goes first, because it is more likely to fail. If the session then fails, the file system is restored to its
+previous state.
 """
 
 from collections.abc import Callable
@@ -15,8 +17,11 @@ from agentfs_files.session.session_snapshot import Snapshot
 
 @dataclass(slots=True, frozen=True)
 class FilesystemSnapshotRef:
-    """What a session keeps of a file system's snapshot. ``filesystem_key``: which one, such as the key of its section;
-    ``backend_type``: ``in_memory``, ``host``, ``podman``, ..."""
+    """A session's reference to a snapshot of a file system.
+
+    ``filesystem_key`` names the file system, for example by the key of its section; ``backend_type`` is ``in_memory``, ``host``,
+    ``podman``, ...
+    """
 
     filesystem_key: str
     snapshot_id: UUID
@@ -31,7 +36,7 @@ class _Forgetting(Protocol):
 def create_unified_snapshot(
     session: Session, filesystem: SnapshotableFilesystem, filesystem_key: str
 ) -> tuple[Snapshot, FilesystemSnapshot]:
-    """Both states; the session's holds a FilesystemSnapshotRef to the other."""
+    """Take both snapshots. The session's snapshot holds a FilesystemSnapshotRef to the other."""
     fs_snapshot = filesystem.snapshot()
     backend = fs_snapshot.backend or type(filesystem).__name__
     session[FilesystemSnapshotRef].append(FilesystemSnapshotRef(filesystem_key, fs_snapshot.snapshot_id, backend))
@@ -41,12 +46,12 @@ def create_unified_snapshot(
 def restore_unified_snapshot(
     session: Session, filesystem: SnapshotableFilesystem, session_snapshot: Snapshot, fs_snapshot: FilesystemSnapshot
 ) -> None:
-    """SnapshotRestoreError from either, and both are as they were."""
+    """Restore both states. If either raises SnapshotRestoreError, both are unchanged."""
     _restore_and(filesystem, fs_snapshot, lambda: session.rollback(session_snapshot))
 
 
 def rollback_to(session: Session, session_snapshot: Snapshot, filesystem: SnapshotableFilesystem) -> None:
-    """Back to a session's snapshot, and the file system to the FilesystemSnapshot that the session had last then, if any."""
+    """Restore a session's snapshot, and the file system to the last FilesystemSnapshot that the session held then, if any."""
     fs_snapshots = session_snapshot.slices.get(FilesystemSnapshot, ())
     if fs_snapshots:
         _restore_and(filesystem, fs_snapshots[-1], lambda: session.restore(session_snapshot))
@@ -55,7 +60,7 @@ def rollback_to(session: Session, session_snapshot: Snapshot, filesystem: Snapsh
 
 
 def _restore_and(filesystem: SnapshotableFilesystem, snapshot: FilesystemSnapshot, then: Callable[[], None]) -> None:
-    before = filesystem.snapshot(tag="before rollback")  # a tag, so that no rule about old snapshots drops another for it
+    before = filesystem.snapshot(tag="before rollback")  # the tag keeps retention from deleting another snapshot for it
     filesystem.restore(snapshot)
     try:
         then()

@@ -1,4 +1,4 @@
-"""Sections that bring a file system with them, and the tools for it: in memory, or a directory of this machine."""
+"""Prompt sections with a file system and its tools: in memory, or a directory of this machine."""
 
 import os
 import tempfile
@@ -27,10 +27,10 @@ _HOST_TEMPLATE = f"You work on the files of a directory. What you change there i
 
 
 class FilesystemSection(MarkdownSection[ParamsT]):
-    """A section with a file system: the one that is given, or what ``_create_backend`` makes when it is first asked for.
+    """A section with a file system: the given one, or the one that ``_create_backend`` creates at the first use.
 
-    ``read_only`` leaves out the tools that write (a file system that is read-only refuses them in any case). ``snapshot_dir``:
-    where ``snapshots`` keeps its archives.
+    ``read_only`` omits the tools that write (a read-only file system refuses their calls anyway). ``snapshot_dir`` is where
+    ``snapshots`` keeps its archives.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class FilesystemSection(MarkdownSection[ParamsT]):
         return self._snapshots
 
     def _create_backend(self) -> Filesystem:
-        """For classes below this one."""
+        """Create the file system; subclasses implement this."""
         raise PromptError(f"the section {self.key!r} has no file system: give it filesystem=, or a class with _create_backend()")
 
 
 class SectionOptions(TypedDict, total=False):
-    """What every section with a file system can be given, too."""
+    """Options that every section with a file system accepts."""
 
     title: str
     key: str
@@ -104,8 +104,15 @@ _HOST: SectionOptions = {"template": _HOST_TEMPLATE, "accepts_overrides": False}
 
 
 class VfsToolsSection(FilesystemSection[ParamsT]):
-    """A file system in memory. ``mounts``: host files that are copied into it, all from beneath ``allowed_host_roots``; whether
-    they are there and allowed is checked at once (PathEscapeError, FileNotFoundError)."""
+    """A section with a file system in memory.
+
+    ``mounts`` are host files to copy in, all from beneath ``allowed_host_roots``. The constructor checks that they exist and are
+    allowed.
+
+    Raises:
+        PathEscapeError: a mount lies beneath none of the roots.
+        FileNotFoundError: a mount does not exist.
+    """
 
     def __init__(
         self, *, mounts: Sequence[HostMount] = (), allowed_host_roots: Paths = (), **options: Unpack[SectionOptions]
@@ -125,11 +132,11 @@ class VfsToolsSection(FilesystemSection[ParamsT]):
         return filesystem
 
 
-VfsSection = VfsToolsSection  # as the tool operations call it
+VfsSection = VfsToolsSection  # the name in the tool operations
 
 
 class WorkspaceToolsSection(FilesystemSection[ParamsT]):
-    """A directory of this machine: ``root``, or a new one of its own."""
+    """A section with a directory of this machine: ``root``, or a new directory of its own."""
 
     def __init__(self, *, root: os.PathLike[str] | str | None = None, **options: Unpack[SectionOptions]) -> None:
         super().__init__(**(_HOST | options))

@@ -1,6 +1,6 @@
-"""Snapshots as compressed tar files, each whole in itself; any tar can unpack one.
+"""Snapshots as compressed tar files, each complete in itself. Any tar program can unpack one.
 
-Names and attributes are taken from the manifest, never from the tar file: nothing in one can lead a restore out of the root.
+Names and attributes come from the manifest and never from the tar file. So no tar file can make a restore leave the root.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Makes entries of a tree in an empty directory: for a snapshot that is a tree itself, and for what a restore swaps in."""
+"""Create the entries of a tree in an empty directory: for a snapshot that is itself a tree, and for what a restore swaps in."""
 
 import contextlib
 import os
@@ -9,13 +9,13 @@ from agentfs_files.snapshots.kept_attributes import settle
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 from agentfs_host.descent import Descent
 
-Into = Callable[[SnapshotEntry], contextlib.AbstractContextManager[int]]  # opens the empty file that an entry's content goes to
+Into = Callable[[SnapshotEntry], contextlib.AbstractContextManager[int]]  # opens the empty file for an entry's content
 
 
 class Builder:
-    """With all attributes, as far as they are permitted. *place* says where in the target each path goes.
+    """Create entries with all attributes that are permitted. *place* maps each path to a path in the target.
 
-    ``made``: the files that were filled, as they were when they were complete.
+    ``made`` holds the stat of each filled file when it was complete.
     """
 
     def __init__(self, target: Descent, place: Callable[[bytes], bytes] = lambda path: path) -> None:
@@ -23,7 +23,9 @@ class Builder:
         self.made: dict[bytes, os.stat_result] = {}
 
     def build(self, entries: Sequence[SnapshotEntry], fill: Callable[[Sequence[SnapshotEntry], Into], None]) -> None:
-        """*fill* writes the contents of those files that it is given. Of the names of one file the first is filled."""
+        """Create all entries. *fill* writes the contents of the files that it gets; of a hard-linked file it gets the
+        first name.
+        """
         firsts: dict[int, SnapshotEntry] = {}
         files: list[SnapshotEntry] = []
         others: list[SnapshotEntry] = []
@@ -40,7 +42,7 @@ class Builder:
         self.settle_directories(entries)
 
     def make(self, entry: SnapshotEntry) -> None:
-        """Anything but a regular file. A directory gets its attributes later, when it is full."""
+        """Create anything but a regular file. A directory gets its attributes later, when its content is complete."""
         parent, name = self._parent(entry)
         if entry.is_dir:
             os.mkdir(name, 0o700, dir_fd=parent)
@@ -54,7 +56,7 @@ class Builder:
 
     @contextlib.contextmanager
     def into(self, entry: SnapshotEntry) -> Iterator[int]:
-        """A new file, which gets its attributes when it has been filled."""
+        """Yield a new file to fill, and set its attributes afterwards."""
         fd = self.create(entry)
         try:
             yield fd
@@ -75,7 +77,7 @@ class Builder:
         os.unlink(name, dir_fd=parent)
 
     def link(self, first: SnapshotEntry, entry: SnapshotEntry) -> None:
-        """Makes *entry* another name of a file that is there already."""
+        """Make *entry* another name of an existing file."""
         parent, name = self._parent(first)
         with _opened(parent, b".", os.O_PATH | os.O_DIRECTORY) as source:
             target, new_name = self._parent(entry)

@@ -1,4 +1,4 @@
-"""Which strategy a directory gets when nobody has said, and where its snapshots lie."""
+"""Choose the strategy for a directory if the caller named none, and the place for its snapshots."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ from agentfs_host import copying
 
 
 def choose(root: str, storage: str | None) -> SnapshotStrategy:
-    """Reflink where it works, else git where pygit2 is installed, else an archive. Overlay only for those who ask for it."""
+    """Return reflink if it works, else git if pygit2 is installed, else archive. Overlay must be requested."""
     if reflink_place(root, storage) is not None:
         return SnapshotStrategy.REFLINK
     if importlib.util.find_spec("pygit2") is not None:
@@ -21,8 +21,11 @@ def choose(root: str, storage: str | None) -> SnapshotStrategy:
 
 
 def reflink_place(root: str, storage: str | None) -> str | None:
-    """A directory outside *root* that can share blocks with it: *storage* or the nearest one above it that exists, else one
-    beside the root or for temporary files. Tried for real, with files that have no name."""
+    """Return a directory outside *root* that can share blocks with it, None if there is none.
+
+    The candidates are *storage* or its nearest existing parent; without a storage, the parent of the root and directories for
+    temporary files. Each is tested with nameless files.
+    """
     places = _places(root) if storage is None else iter([_existing(storage)])
     return next((place for place in places if os.access(place, os.W_OK | os.X_OK) and copying.can_share(root, place)), None)
 
@@ -40,7 +43,7 @@ def _existing(path: str) -> str:
 
 
 def new_place(root: str, kind: SnapshotStrategy) -> str:
-    """Makes a directory for snapshots: for reflinks a hidden one beside the root where that can be, else a temporary one."""
+    """Create a directory for snapshots: for reflinks a hidden one beside the root if possible, else a temporary one."""
     if kind is not SnapshotStrategy.REFLINK:
         name = "git" if kind is SnapshotStrategy.GIT else "snapshots"
         return tempfile.mkdtemp(prefix=f"agentfs-{name}-")
@@ -58,12 +61,12 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def home(kind: SnapshotStrategy, place: str) -> str:
-    """Where a strategy keeps records, index and lock."""
+    """Return the directory for a strategy's records, index and lock."""
     return os.path.join(place, "agentfs") if kind is SnapshotStrategy.GIT else place
 
 
 def make(kind: SnapshotStrategy, root: str, place: str) -> Strategy:
-    """Imports only what this one needs."""
+    """Create a strategy. Imports only the module of this strategy."""
     if kind is SnapshotStrategy.GIT:
         from agentfs_files.snapshots.git_strategy import GitStrategy
 

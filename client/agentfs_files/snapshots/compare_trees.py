@@ -1,4 +1,4 @@
-"""Two lists of entries compared: which files came, changed and went."""
+"""Compare two lists of entries: which files were added, changed and deleted."""
 
 import os
 from collections.abc import Iterable
@@ -9,8 +9,9 @@ from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 
 
 def diff_entries(base: Iterable[SnapshotEntry], target: Iterable[SnapshotEntry], is_same: Same) -> FilesystemDiff:
-    """Whatever is no directory, by type and content; modes, owners and times do not count. Bytes of a name that are not UTF-8
-    become surrogates, as everywhere in Python."""
+    """Compare everything but directories by type and content; modes, owners and times do not count. Name bytes that are not UTF-8
+    become surrogates, as usual in Python.
+    """
     old = {entry.path: entry for entry in base if not entry.is_dir}
     new = {entry.path: entry for entry in target if not entry.is_dir}
     common = old.keys() & new.keys()

@@ -1,4 +1,4 @@
-"""Snapshots as second trees, where nothing better can be had."""
+"""Snapshots as plain copies of the tree, if nothing better works."""
 
 from agentfs_files.filesystem.records import SnapshotStrategy
 from agentfs_files.snapshots.tree_strategy import TreeStrategy

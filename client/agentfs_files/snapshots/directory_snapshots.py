@@ -1,4 +1,4 @@
-"""Snapshots of a plain directory of this machine, by whichever strategy: taking, restoring, comparing, forgetting."""
+"""Take, restore, compare and delete snapshots of a plain directory of this machine, with any strategy."""
 
 import contextlib
 import fcntl
@@ -26,21 +26,25 @@ from agentfs_files.snapshots.snapshot_store import DirectorySnapshotStore
 from agentfs_files.snapshots.snapshot_tree import Scan, SnapshotEntry
 from agentfs_files.snapshots.strategy import Strategy
 from agentfs_host.descent import opened
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 _RECORDS = "records"
 
 
 class DirectorySnapshots:
-    """Nothing is made before the first snapshot. *strategy* None: the best that works for *root*; git when a *git_dir* is named.
+    """The snapshots of one directory. Nothing is created before the first snapshot.
 
-    *storage* is where snapshots lie, *git_dir* where the strategy git has its repository (None: ``storage``); neither within the
-    root. None: a directory beside the root for reflinks, else a temporary one. *policy* is applied after each snapshot, and never
-    to the one just taken. Several instances and threads may share a storage: one works after the other.
+    Args:
+        strategy: None means git if a *git_dir* is given, else the best one for *root*.
+        storage: a directory for snapshots outside the root. None means a directory beside the root for reflinks, else a temporary
+            one.
+        git_dir: the repository of the strategy git, outside the root; None means *storage*.
+        policy: the retention policy, applied after each snapshot. It never deletes the snapshot just taken.
 
-    Neither captured nor touched: what is mounted within the root (btrfs subvolumes count as that). Changes by way of a memory map
-    that is already there may be missed until the kernel notes them in the file's times. The names of a hard-linked file that lie
-    outside the root are not cared for.
+    Several instances and threads may share a storage: they work one after the other.
+
+    Mounts within the root, and btrfs subvolumes, are neither saved nor changed. A change through an existing memory map may be
+    missed until the kernel updates the file's times. Names of a hard-linked file outside the root are not considered.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class DirectorySnapshots:
         policy: SnapshotRetentionPolicy | None = None,
         backend: str = "host",
     ) -> None:
-        """ValueError for a place within the root."""
+        """Remember the settings. Raises ValueError for a place inside the root."""
         self._root = os.path.realpath(root)
         self._kind = strategy or (SnapshotStrategy.GIT if git_dir is not None else None)
         named = git_dir if git_dir is not None and self._kind is SnapshotStrategy.GIT else storage
@@ -63,28 +67,28 @@ class DirectorySnapshots:
         self._policy, self._backend = policy, backend
         self._place = self._named
         self._own: Strategy | None = None
-        self._is_made = False  # the place, by this instance
+        self._is_made = False  # whether this instance created the place
         self._lock = threading.RLock()
 
     @property
     def strategy(self) -> SnapshotStrategy:
-        """The one that was asked for, else the one that was found."""
+        """The strategy that the caller named, else the one that was chosen."""
         if self._kind is None:
             self._kind = choose.choose(self._root, self._named)
         return self._kind
 
     @property
     def storage(self) -> str | None:
-        """Where snapshots lie; None while there is no place yet."""
+        """The directory of the snapshots; None if there is none yet."""
         return self._place
 
     @property
     def git_dir(self) -> str | None:
-        """The repository; None while there is none, and with another strategy."""
+        """The repository; None if there is none yet, and with other strategies."""
         return self._place if self._kind is SnapshotStrategy.GIT else None
 
     def take(self, tag: str | None = None, parent_id: UUID | None = None) -> FilesystemSnapshot:
-        """SnapshotCreationError, and nothing is left of it."""
+        """Take a snapshot. After a SnapshotCreationError nothing of it is left."""
         with self._lock, _as(SnapshotCreationError, f"No snapshot of {self._root} could be taken"):
             was_made = self._is_made
             try:
@@ -127,8 +131,9 @@ class DirectorySnapshots:
                 strategy.restore(self._root, snapshot.commit_ref)
 
     def diff(self, base: FilesystemSnapshot, target: FilesystemSnapshot | None = None) -> FilesystemDiff:
-        """What leads from *base* to *target* (None: to what there is now) in files, symlinks and the like, by content.
-        SnapshotError."""
+        """Compare the contents of files, symlinks and the like from *base* to *target* (None: the present state). Raises
+        SnapshotError.
+        """
         with self._lock, _as(SnapshotError, "The snapshots could not be compared"):
             strategy = self._strategy_of(base)
             if target is None:
@@ -148,15 +153,16 @@ class DirectorySnapshots:
             return diff_entries(entries, now, Comparison(beneath, strategy, ref).is_same)
 
     def delete(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotNotFoundError when it is not on record where it should be."""
+        """Delete a snapshot. Raises SnapshotNotFoundError if there is no record of it."""
         with self._lock, _as(SnapshotError, f"Snapshot {snapshot.snapshot_id} could not be deleted"):
             strategy = self._strategy_of(snapshot)
             with _locked(strategy):
                 _delete(strategy, _store(strategy), snapshot)
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """Those of this root that are kept here, the oldest first; also what earlier processes have left in a storage that is
-        named."""
+        """Return the snapshots of this root that are kept here, oldest first. A named storage may hold some of
+        earlier processes.
+        """
         with self._lock:
             if self._place is None:
                 return ()
@@ -164,8 +170,11 @@ class DirectorySnapshots:
             return self._on_record(DirectorySnapshotStore(os.path.join(home, _RECORDS)))
 
     def cleanup(self) -> None:
-        """Removes the place with all snapshots if this instance has made it; with overlay, unmounts and leaves in the directory
-        what is in it now. Does nothing the second time, and before the first snapshot. SnapshotError."""
+        """Delete the place with all snapshots if this instance created it. Raises SnapshotError.
+
+        The strategy overlay is unmounted, and its present content stays in the directory. Does nothing before the first snapshot,
+        and when called again.
+        """
         with self._lock, _as(SnapshotError, f"The snapshots of {self._root} could not be cleaned up"):
             if self._own is not None:
                 self._own.close()
@@ -194,7 +203,9 @@ class DirectorySnapshots:
         return self._own
 
     def _strategy_of(self, snapshot: FilesystemSnapshot) -> Strategy:
-        """Its own one, which need not be this instance's; an instance that has no place yet settles where the snapshot is."""
+        """Return the snapshot's strategy, which may differ from this instance's. An instance without a place takes over the
+        snapshot's.
+        """
         kind = _kind_of(snapshot) or self.strategy
         place = snapshot.git_dir or self._place if kind is SnapshotStrategy.GIT else os.path.dirname(snapshot.commit_ref)
         if not place or not os.path.isdir(choose.home(kind, place)):
@@ -236,7 +247,7 @@ def _is_same(strategy: Strategy, ref: str, other_ref: str, entry: SnapshotEntry,
 
 @contextlib.contextmanager
 def _locked(strategy: Strategy) -> Iterator[None]:
-    """One process at a time, and one thread."""
+    """Let one process and one thread work at a time."""
     with open(os.path.join(strategy.home, "lock"), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What is in a file, read and written by descriptor in parts."""
+"""Read and write the content of a file by descriptor, in parts."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ def chunks(fd: int) -> Iterator[bytes]:
 
 
 def write(fd: int, parts: Iterable[bytes], *, is_sparse: bool) -> int:
-    """Write an empty file and return how many bytes that were. With *is_sparse*, blocks of zeros become holes."""
+    """Write an empty file and return the number of bytes. With *is_sparse*, blocks of zeros become holes."""
     size = 0
     for data in parts:
         if is_sparse:

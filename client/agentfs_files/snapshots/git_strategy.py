@@ -1,7 +1,7 @@
-"""Snapshots as commits in a bare repository outside the root, made with libgit2; no git program is needed.
+"""Snapshots as commits in a bare repository outside the root, written with libgit2. No git program is needed.
 
-Each commit's tree is the directory, with a manifest in it for all that git cannot say: owners, times, full modes, empty
-directories, hard links, extended attributes. A commit has no parent, so that deleting one takes nothing from another.
+Each commit's tree is the directory, plus a manifest for what git cannot store: owners, times, full modes, empty directories, hard
+links, extended attributes. Commits have no parent, so one can be deleted without affecting another.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _Items = dict[bytes, tuple[int, bytes]]  # name in git -> (mode in git, object)
 _DIRECTORY, _FILE, _PROGRAM, _LINK = 0o040000, 0o100644, 0o100755, 0o120000
 _COMMIT_OBJECT, _TREE_OBJECT = 1, 2
 _REFS: Final = "refs/snapshots/"
-_WHOLE: Final = 4 << 20  # larger files go through in pieces
+_WHOLE: Final = 4 << 20  # larger files are streamed
 _AUTHOR: Final = "agentfs <agentfs@localhost>"
 
 
@@ -37,7 +37,7 @@ class GitStrategy(IndexedStrategy):
     is_exact = True
 
     def __init__(self, git_dir: str) -> None:
-        """Makes the repository where there is none."""
+        """Open the repository, or create it if there is none."""
         try:
             import pygit2
         except ImportError as exc:
@@ -51,7 +51,7 @@ class GitStrategy(IndexedStrategy):
         except pygit2.GitError as exc:
             raise SnapshotCreationError(f"{git_dir} is no git repository: {exc}") from exc
         os.makedirs(self.home, mode=0o700, exist_ok=True)
-        self._kept: dict[str, set[bytes]] = {}  # commit -> its objects
+        self._kept: dict[str, set[bytes]] = {}  # commit -> all objects it needs
 
     def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         entries, top = self._write_trees(self._write_files(beneath, index))
@@ -88,7 +88,7 @@ class GitStrategy(IndexedStrategy):
         return entry.content == other.content
 
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
-        """Objects go with the last snapshot that has them, unless somebody else's gc has packed them."""
+        """Delete a snapshot and the objects that only it needs. Objects that another program has packed stay."""
         objects = self._objects(ref)
         for name in list(self._git.references):
             if name.startswith(_REFS) and str(self._git.references[name].target) == ref:
@@ -105,7 +105,7 @@ class GitStrategy(IndexedStrategy):
     # -- writing
 
     def _write_files(self, beneath: Descent, index: Index) -> list[SnapshotEntry]:
-        """What is there, with the contents of files and symlinks in the repository."""
+        """Write the contents of all files and symlinks to the repository, and return the entries."""
         scan = Scan(beneath, index.known())
         entries = []
         for entry in scan:
@@ -127,7 +127,9 @@ class GitStrategy(IndexedStrategy):
             return self._git.create_blob_fromiobase(file).raw, file.tell()
 
     def _write_trees(self, entries: list[SnapshotEntry]) -> tuple[list[SnapshotEntry], _Items]:
-        """The entries, a directory's with its tree as its content, and what is at the top. git knows no empty directory."""
+        """Return the entries, with each directory's tree as its content, and the items of the top tree. git stores no empty
+        directory.
+        """
         inside: dict[bytes, _Items] = {entry.path: {} for entry in entries if entry.is_dir}
         done = []
         for entry in reversed(entries):
@@ -143,7 +145,7 @@ class GitStrategy(IndexedStrategy):
     # -- reading
 
     def _skeleton(self, ref: str) -> tuple[bytes, bytes, bytes]:
-        """Commit, tree and manifest of a snapshot."""
+        """Return commit, tree and manifest of a snapshot."""
         try:
             commit = bytes.fromhex(ref)
             text = b"".join(self._read(commit))
@@ -159,18 +161,18 @@ class GitStrategy(IndexedStrategy):
         return commit, tree, rest[:20]
 
     def _read(self, oid: bytes) -> Iterator[bytes]:
-        """An object in pieces from its own file, as a whole where somebody has packed it. KeyError where there is none.
+        """Yield an object: in pieces from its own file, or as a whole if it was packed. Raises KeyError if it is missing.
 
-        Not by libgit2, which needs memory for all of it, and never returns from a file that is cut off.
+        libgit2 would hold all of it in memory, and never returns from a truncated file.
         """
         try:
-            file = open(self._loose(oid), "rb")  # noqa: SIM115  # closed by what reads it
+            file = open(self._loose(oid), "rb")  # noqa: SIM115  # the reader closes it
         except FileNotFoundError:
             return iter((self._git.read(oid.hex())[1],))
         return _inflate(file, oid)
 
     def _objects(self, ref: str) -> set[bytes]:
-        """Everything that a commit needs."""
+        """Return all objects that a commit needs."""
         if ref not in self._kept:
             self._kept[ref] = {entry.content for entry in self.load(ref) if entry.content} | set(self._skeleton(ref))
         return set(self._kept[ref])
@@ -199,7 +201,7 @@ def _inflate(file: BinaryIO, oid: bytes) -> Iterator[bytes]:
 
 
 def _mode(entry: SnapshotEntry) -> int:
-    """0 for what git does not know."""
+    """Return the mode in git; 0 for a type that git cannot store."""
     if entry.is_dir:
         return _DIRECTORY
     if entry.is_link:
@@ -208,7 +210,9 @@ def _mode(entry: SnapshotEntry) -> int:
 
 
 def _tree(items: _Items) -> bytes:
-    """By hand, since pygit2 takes no names that are not UTF-8. git sorts directories as if their names ended in a slash."""
+    """Build a tree object by hand, because pygit2 refuses names that are not UTF-8. Git sorts directories as if their names ended
+    in a slash.
+    """
     ordered = sorted(items.items(), key=lambda item: item[0] + b"/" if item[1][0] == _DIRECTORY else item[0])
     return b"".join(b"%o %s\0%s" % (mode, name, oid) for name, (mode, oid) in ordered)
 

@@ -1,7 +1,7 @@
-"""Manifests (the entries of one snapshot) and the index (what was known of the root when it was last looked at), as files.
+"""Files for manifests (the entries of one snapshot) and for the index (what was known of the root at the last look).
 
-The index is a memory, never the truth: a lost one costs time. A signature in it says that a file's content is in the snapshot
-``ref``, under the same path.
+The index is only a cache: losing it costs time. A signature in it means that the snapshot ``ref`` has the file's content under
+the same path.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Index(msgspec.Struct, array_like=True):
-    """*root*: device and inode of the directory that it is about."""
+    """The cached entries of a directory. *root* is its device and inode number."""
 
     root: tuple[int, int]
     ref: str = ""
@@ -40,7 +40,7 @@ def encode(entries: Sequence[SnapshotEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[SnapshotEntry]:
-    """ValueError where it is damaged, or of a later version."""
+    """Decode a manifest. Raises ValueError if it is damaged or of a later version."""
     manifest = _MANIFEST.decode(data)
     if manifest.version != _VERSION:
         raise ValueError(f"its manifest has version {manifest.version}; this program knows {_VERSION}")
@@ -48,7 +48,7 @@ def decode(data: bytes) -> list[SnapshotEntry]:
 
 
 def load_index(home: str, root_fd: int) -> Index:
-    """An empty one where there is none for this root."""
+    """Return the index of this root; an empty one if there is none."""
     info = os.fstat(root_fd)
     root = (info.st_dev, info.st_ino)
     try:
@@ -64,7 +64,7 @@ def save_index(home: str, index: Index) -> None:
 
 
 def forget_index(home: str, ref: str) -> None:
-    """Before the snapshot that it is about is deleted."""
+    """Delete the index of a snapshot. Call this before deleting the snapshot."""
     path = os.path.join(home, "index")
     try:
         with open(path, "rb") as file:
@@ -78,7 +78,7 @@ def forget_index(home: str, ref: str) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """The file appears whole, or not at all."""
+    """Write a file completely or not at all."""
     temporary = f"{path}.{os.getpid()}.new"
     try:
         with open(temporary, "wb") as file:

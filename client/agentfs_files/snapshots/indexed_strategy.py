@@ -1,4 +1,4 @@
-"""What the strategies have in common that work on the directory as it stands and remember in an index what was in it."""
+"""The common part of strategies that read the directory directly and keep an index of what they saw."""
 
 from abc import abstractmethod
 from uuid import UUID
@@ -11,7 +11,7 @@ from agentfs_host.descent import Descent, opened
 
 
 class IndexedStrategy(Strategy):
-    """Works on the directory as it stands, and remembers in an index what was in it."""
+    """A strategy that reads the directory directly and keeps an index of what it saw."""
 
     def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
         with opened(root) as beneath:
@@ -32,4 +32,4 @@ class IndexedStrategy(Strategy):
 
     @abstractmethod
     def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
-        """Takes a snapshot of an open directory."""
+        """Take a snapshot of an open directory."""

@@ -1,4 +1,4 @@
-"""Owner, mode, times and extended attributes of one file, read and given."""
+"""Set owner, mode, times and extended attributes of one file."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ _NOT_PERMITTED = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL)
 
 
 class KeptAttributes(Protocol):
-    """*mode* includes the type."""
+    """The attributes of a file. *mode* includes the type."""
 
     @property
     def mode(self) -> int: ...
@@ -31,9 +31,9 @@ class KeptAttributes(Protocol):
 
 
 def settle(fd: int, wanted: KeptAttributes) -> None:
-    """Gives what *fd* (also one of O_PATH) stands for owner, xattrs, mode and time, as far as that is permitted.
+    """Set owner, xattrs, mode and time of the file behind *fd* (O_PATH suffices), as far as permitted.
 
-    In this order, since a new owner clears setuid bits and capabilities.
+    The order matters, since changing the owner clears setuid bits and capabilities.
     """
     where = b"/proc/self/fd/%d" % fd
     info = os.fstat(fd)

@@ -1,6 +1,6 @@
-"""Snapshots of any file system as ZIP archives in a directory, by names that people and sessions choose.
+"""Named snapshots of any file system, as ZIP archives in a directory.
 
-Source: the tool operations, where this is called FilesystemSnapshot. What is in an archive is the file system's business.
+Source: the tool operations, which call this FilesystemSnapshot. The file system itself writes and reads the archives.
 """
 
 import os
@@ -13,12 +13,12 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 _SUFFIX = ".fs.zip"
-_LONGEST = 200  # bytes; with the suffix and what a writer adds while it writes, a file name may have 255
+_LONGEST = 200  # bytes; leaves room for the suffix and a writer's temporary name within the 255 of a file name
 _LARGEST_MANIFEST = 1 << 20
 
 
 class Archivable(Protocol):
-    """All that is asked of a file system here: ArchivableFilesystem and MinimalFilesystem are such."""
+    """What the manager needs of a file system. ArchivableFilesystem and MinimalFilesystem have it."""
 
     def export_archive(self, path: str | os.PathLike[str]) -> int: ...
 
@@ -35,7 +35,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(slots=True, frozen=True)
 class SnapshotInfo:
-    """``total_bytes`` is the size of the archive; times are in UTC."""
+    """A named snapshot. ``total_bytes`` is the size of the archive; times are in UTC."""
 
     snapshot_id: str
     archive_path: Path
@@ -45,8 +45,10 @@ class SnapshotInfo:
 
 
 class SnapshotManager(Generic[F_co]):
-    """*snapshot_dir* None: a new directory for temporary files. In one that is named, the archives of earlier processes are known
-    from the start."""
+    """The named snapshots of one file system.
+
+    *snapshot_dir* None means a new temporary directory. In an existing directory, the archives of earlier processes are found.
+    """
 
     def __init__(self, filesystem: F_co, snapshot_dir: str | os.PathLike[str] | None = None) -> None:
         self._filesystem = filesystem
@@ -58,7 +60,9 @@ class SnapshotManager(Generic[F_co]):
         return self._filesystem
 
     def snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Keeps what there is now under a name; one that is taken is replaced. ValueError for what cannot be a file name."""
+        """Save the present state under a name, and replace an earlier snapshot of that name. Raises ValueError if the name cannot
+        be a file name.
+        """
         _check(snapshot_id)
         path = self._place() / f"{snapshot_id}{_SUFFIX}"
         count = self._filesystem.export_archive(path)
@@ -68,25 +72,25 @@ class SnapshotManager(Generic[F_co]):
         return info
 
     def rollback(self, snapshot_id: str) -> int:
-        """Makes everything as it was; how many files that is. KeyError for an unknown name."""
+        """Restore a snapshot and return the number of files. Raises KeyError for an unknown name."""
         info = self._snapshots.get(snapshot_id)
         if info is None:
             raise KeyError(f"there is no snapshot {snapshot_id!r}; there are: {', '.join(self._snapshots) or 'none'}")
         return self._filesystem.import_archive(info.archive_path)
 
     def restore(self, archive_path: str | os.PathLike[str]) -> int:
-        """Likewise from any archive, such as one that was saved with a session."""
+        """Restore any archive, such as one saved with a session, and return the number of files."""
         return self._filesystem.import_archive(archive_path)
 
     def get(self, snapshot_id: str) -> SnapshotInfo | None:
         return self._snapshots.get(snapshot_id)
 
     def list_snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """The oldest first."""
+        """Return all snapshots, oldest first."""
         return tuple(sorted(self._snapshots.values(), key=lambda info: info.created_at))
 
     def delete(self, snapshot_id: str) -> bool:
-        """Deletes the archive, too. False when there is none."""
+        """Delete a snapshot with its archive. Return False if there is none."""
         info = self._snapshots.pop(snapshot_id, None)
         if info is None:
             return False
@@ -101,7 +105,7 @@ class SnapshotManager(Generic[F_co]):
 
 
 def _check(snapshot_id: str) -> None:
-    is_printable = snapshot_id.isprintable()  # also says no to lone surrogates
+    is_printable = snapshot_id.isprintable()  # also rejects lone surrogates
     if not is_printable or snapshot_id.startswith(".") or not snapshot_id.strip() or set("/\\") & set(snapshot_id):
         raise ValueError(f"{snapshot_id!r} cannot be the name of a snapshot: take letters, digits and such, without slashes")
     if len(snapshot_id.encode()) > _LONGEST:
@@ -114,7 +118,7 @@ def _read(directory: Path) -> dict[str, SnapshotInfo]:
 
 
 def _read_one(path: Path) -> SnapshotInfo | None:
-    """None for what is no archive of a file system."""
+    """Return None if the file is not an archive of a file system."""
     import zipfile
 
     try:

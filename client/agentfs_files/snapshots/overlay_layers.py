@@ -1,6 +1,7 @@
-"""A directory under a stack of overlayfs layers: covering it, freezing what was written, showing another stack, uncovering it.
+"""A directory under a stack of overlayfs layers: cover it, freeze what was written, show another stack, uncover it.
 
-It knows nothing of snapshots. A layer is frozen only after the kernel has said that the mount which wrote to it is gone.
+This module knows nothing of snapshots. It freezes a layer only after the kernel has confirmed that the mount which wrote to it is
+gone.
 """
 
 import contextlib
@@ -19,18 +20,21 @@ from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, horizon, make_e
 from agentfs_host import syscalls
 from agentfs_host.descent import opened
 from agentfs_host.mount_table import Mounted, is_within, mount_at, mount_of
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
-_MOST_LAYERS = 200  # in a page of mount options, each as /proc/self/fd/NNN
-_LOWEST = ""  # the directory itself
+_MOST_LAYERS = 200  # the mount options must fit in a page; each layer is named /proc/self/fd/NNN
+_LOWEST = ""  # stands for the directory itself
 _OPTIONS = (
     b",index=off,metacopy=off,redirect_dir="  # an index would keep the names of a hard link together, but not in a frozen layer
 )
 
 
 class LayerState(msgspec.Struct):
-    """What is mounted on *root*, or was until the machine was restarted: frozen *layers*, the lowest first, and the *upper* that
-    is written to. *token*: the mount's source, to know it by. *ref*: whatever the caller knows the frozen layers by."""
+    """The mount on *root*, or the one that a restart of the machine ended.
+
+    *layers* are frozen, lowest first, and *upper* receives writes. *token* is the source of the mount, which identifies it. *ref*
+    is the caller's name of the frozen layers.
+    """
 
     root: str
     token: str
@@ -40,14 +44,16 @@ class LayerState(msgspec.Struct):
 
 
 class Stack:
-    """The layers of one root below *home*."""
+    """The layers of one root, stored below *home*."""
 
     def __init__(self, home: str, root: str) -> None:
         self._home, self._root = home, root
-        self._base = os.path.join(home, "base")  # where the directory itself can still be reached
+        self._base = os.path.join(home, "base")  # a bind mount through which the covered directory can be reached
 
     def load(self) -> LayerState | None:
-        """None while nothing is covered. SnapshotError where it is another directory."""
+        """Return the state; None if the directory is not covered. Raises SnapshotError if the state belongs to
+        another directory.
+        """
         try:
             with open(os.path.join(self._home, "state"), "rb") as file:
                 state = msgspec.json.decode(file.read(), type=LayerState)
@@ -66,31 +72,31 @@ class Stack:
         return _top(self._root, state.token) is not None
 
     def top_entry(self) -> SnapshotEntry:
-        """The root's own attributes."""
+        """Return the root's own attributes."""
         with opened(self._root) as beneath:
             fd = beneath.fd(b"")
             return make_entry(b"", os.fstat(fd), fd, horizon())
 
     def is_empty(self, layer: str) -> bool:
-        """Whether nothing has been written to it but perhaps the root's own attributes."""
+        """Tell whether nothing was written to a layer except perhaps the root's own attributes."""
         return not os.listdir(self._tree(layer))
 
     # -- changing what is mounted
 
     def cover(self) -> LayerState:
-        """Begins: the directory itself is the lowest layer."""
+        """Mount an overlayfs on the directory, which becomes the lowest layer."""
         state = LayerState(self._root, f"agentfs-{uuid4().hex}", [_LOWEST], self._make(self.top_entry()))
         self._begin(state)
         return state
 
     def freeze(self, state: LayerState) -> LayerState:
-        """Has what was written since become a layer."""
+        """Turn everything written since the last freeze into a layer."""
         if len(state.layers) >= _MOST_LAYERS:
             raise SnapshotError(f"there are {_MOST_LAYERS} layers, and no room for more: clean up, and begin anew")
         return self._replace(state, msgspec.structs.replace(state, layers=[*state.layers, state.upper]), self.top_entry())
 
     def show(self, state: LayerState, layers: Sequence[str], top: SnapshotEntry) -> LayerState:
-        """Shows *layers* with nothing written to them. *top*: the attributes of the root."""
+        """Show *layers* with an empty upper layer. *top* holds the attributes of the root."""
         new = msgspec.structs.replace(state, layers=list(layers))
         if self.is_mounted(state):
             return self._replace(state, new, top)
@@ -100,7 +106,7 @@ class Stack:
 
     @contextlib.contextmanager
     def uncovered(self, state: LayerState) -> Iterator[list[str]]:
-        """The directory itself under its name for a while, and all layers of the state; after an error it is covered again."""
+        """Uncover the directory inside the context, and yield all layers of the state. After an error, cover it again."""
         self._detach(state)
         try:
             yield [*state.layers, state.upper]
@@ -109,14 +115,14 @@ class Stack:
             raise
 
     def end(self) -> None:
-        """Forgets all layers. The directory is uncovered."""
+        """Delete all layers. The directory must be uncovered."""
         self._uncover_base()
         remove_tree(os.path.join(self._home, "layers"))
         os.unlink(os.path.join(self._home, "state"))
 
     @contextlib.contextmanager
     def shown(self, layers: Sequence[str]) -> Iterator[str]:
-        """Where frozen layers can be read."""
+        """Yield a directory where frozen layers can be read."""
         if len(layers) == 1:
             yield self._tree(layers[0])
             return
@@ -195,7 +201,7 @@ class Stack:
                 syscalls.mount(os.fsencode(source), os.fsencode(where), b"overlay", flags, options)
 
     def _detach(self, state: LayerState) -> None:
-        """Unmounts what is mounted on the root, and makes sure that it is nowhere else."""
+        """Unmount the overlayfs from the root, and check that it is mounted nowhere else."""
         mount = _top(self._root, state.token)
         if mount is None:
             raise SnapshotError(f"the layers are not what is mounted on {self._root}")
@@ -233,7 +239,7 @@ class Stack:
     # -- directories of layers
 
     def _make(self, top: SnapshotEntry) -> str:
-        """A new, empty one, with the attributes that the root is to have."""
+        """Create an empty layer with the attributes that the root is to have."""
         layer = uuid4().hex
         os.makedirs(self._work(layer), mode=0o700)
         os.mkdir(self._tree(layer), 0o700)
@@ -259,6 +265,6 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def _top(root: str, token: str) -> Mounted | None:
-    """What is mounted last on a path, when it is ours."""
+    """Return the topmost mount on a path if this stack mounted it."""
     found = mount_at(root)
     return found if found is not None and found.source == token else None

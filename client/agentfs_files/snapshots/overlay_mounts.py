@@ -1,4 +1,4 @@
-"""Who uses a directory, and what is mounted in it, in every mount namespace: read from /proc, see proc(5)."""
+"""Find who uses a directory and what is mounted in it, in every mount namespace, from /proc; see proc(5)."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from agentfs_host.mount_table import Mounted, is_within, mount_table
 
 
 def everybodys_mounts() -> Iterator[tuple[str, Mounted]]:
-    """Of every mount namespace with a process in it that we may look at; with the number of one such process."""
+    """Yield the mounts of every mount namespace that this process may inspect, each with the pid of a process in it."""
     seen = set()
     for process in _processes():
         try:
@@ -15,7 +15,7 @@ def everybodys_mounts() -> Iterator[tuple[str, Mounted]]:
             if namespace in seen:
                 continue
             mounts = mount_table(process)
-        except OSError:  # it has ended, or is not ours to look at
+        except OSError:  # the process has ended, or may not be inspected
             continue
         seen.add(namespace)
         for mount in mounts:
@@ -23,7 +23,7 @@ def everybodys_mounts() -> Iterator[tuple[str, Mounted]]:
 
 
 def user_of(directory: str) -> str | None:
-    """A process that stands in a directory or has something open there, and what; None when there is none to be found."""
+    """Describe a process whose current directory or open file is in the directory; None if none is found."""
     for process in _processes():
         for link in _links(process):
             try:
@@ -53,7 +53,7 @@ def _links(process: str) -> Iterator[str]:
 
 
 def _mapped(process: str, directory: str) -> str | None:
-    """A file that is written through memory."""
+    """Return a file in the directory that the process has mapped for writing."""
     try:
         with open(f"/proc/{process}/maps", "rb") as lines:
             for line in lines:

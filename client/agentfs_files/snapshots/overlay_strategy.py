@@ -32,7 +32,7 @@ from agentfs_files.snapshots.strategy import Strategy
 from agentfs_files.snapshots.tree_strategy import fill_from, is_same_in, kept
 from agentfs_host.descent import Descent, opened
 
-_NOW = ""  # the ref of what is in the directory at present
+_NOW = ""  # the ref of the directory's present content
 
 
 class OverlayStrategy(Strategy):
@@ -42,7 +42,7 @@ class OverlayStrategy(Strategy):
     def __init__(self, home: str, root: str) -> None:
         self.home = home
         self._stack = Stack(home, root)
-        self._shown: dict[str, str] = {}  # ref -> a directory that shows it
+        self._shown: dict[str, str] = {}  # ref -> directory where its content can be read
         self._now: list[SnapshotEntry] = []
 
     def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
@@ -74,8 +74,9 @@ class OverlayStrategy(Strategy):
         self._drop_unused(remaining)
 
     def close(self) -> None:
-        """Uncovers the directory with what was in it last, and ends all snapshots. After a restart of the machine, when nothing
-        is mounted any more, they stay, to be restored."""
+        """Uncover the directory with its present content, and delete all snapshots. If a restart of the machine ended the mount,
+        the snapshots are kept, so that they can be restored.
+        """
         state = self._stack.load()
         if state is None or not self._stack.is_mounted(state):
             return
@@ -129,7 +130,7 @@ class OverlayStrategy(Strategy):
             return
         kept = [*state.layers, state.upper]
         for ref in refs:
-            if os.path.exists(os.path.join(ref, "layers")):  # else it was begun by a process that did not finish it
+            if os.path.exists(os.path.join(ref, "layers")):  # otherwise a process began this snapshot and did not finish
                 kept += self._layers_of(ref)
         self._stack.drop_all_but(kept)
 
@@ -140,7 +141,7 @@ class OverlayStrategy(Strategy):
         )
 
     def _known(self, state: LayerState) -> dict[bytes, SnapshotEntry]:
-        """What the frozen layers hold."""
+        """Return the entries of the frozen layers."""
         try:
             return {entry.path: entry for entry in self.load(state.ref)} if state.ref else {}
         except SnapshotError:
@@ -148,7 +149,7 @@ class OverlayStrategy(Strategy):
 
 
 def _numbered(entries: Iterable[SnapshotEntry], snapshot_id: UUID) -> list[SnapshotEntry]:
-    """With names for contents that have none yet."""
+    """Name the contents that have no name yet."""
     done = []
     for number, entry in enumerate(entries):
         if entry.is_file and not entry.content:

@@ -1,4 +1,4 @@
-"""A directory for each snapshot, named by its id, with a manifest in it: for the strategies that keep theirs as files."""
+"""A directory for each snapshot, named by its id, with a manifest in it: for strategies that store files."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ import msgspec
 from agentfs_files.filesystem.filesystem_errors import SnapshotNotFoundError, SnapshotRestoreError
 from agentfs_files.snapshots.index import decode, encode, write_file
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
-from agentfs_host.removal import remove_tree
+from agentfs_host.tree_removal import remove_tree
 
 
 @contextlib.contextmanager
 def new_place(home: str, snapshot_id: UUID) -> Iterator[str]:
-    """Gone again after an error."""
+    """Yield a new directory, and delete it after an error."""
     place = os.path.join(home, str(snapshot_id))
     os.mkdir(place, 0o700)
     try:
@@ -26,12 +26,17 @@ def new_place(home: str, snapshot_id: UUID) -> Iterator[str]:
 
 
 def write_manifest(place: str, entries: list[SnapshotEntry]) -> None:
-    """Comes last: without one there is no snapshot."""
+    """Write the manifest. This comes last: without a manifest there is no snapshot."""
     write_file(os.path.join(place, "manifest"), encode(entries))
 
 
 def read_manifest(home: str, place: str) -> list[SnapshotEntry]:
-    """SnapshotNotFoundError where there is none in *home*; SnapshotRestoreError for a damaged one."""
+    """Read a manifest.
+
+    Raises:
+        SnapshotNotFoundError: there is none in *home*.
+        SnapshotRestoreError: it is damaged.
+    """
     if not is_place(home, place):
         raise SnapshotNotFoundError(f"there is no snapshot {place} in {home}")
     try:
@@ -44,7 +49,7 @@ def read_manifest(home: str, place: str) -> list[SnapshotEntry]:
 
 
 def remove_place(home: str, place: str) -> None:
-    """Nothing else in *home*, whatever a record says."""
+    """Delete a snapshot's directory, but nothing else in *home*, whatever a record says."""
     if is_place(home, place):
         remove_tree(place)
 

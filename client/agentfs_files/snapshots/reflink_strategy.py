@@ -1,4 +1,4 @@
-"""Snapshots as trees whose files share their blocks with the root's: btrfs, xfs. Needs storage on the root's own file system."""
+"""Snapshots as trees whose files share blocks with the root's: btrfs, xfs. The storage must be on the root's file system."""
 
 import errno
 

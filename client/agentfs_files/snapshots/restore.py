@@ -1,6 +1,6 @@
-"""Makes a directory as it was: everything new is prepared beside it, then names change hands, and are given back when one cannot.
+"""Restore a directory: prepare everything new beside it, then exchange names, and exchange them back if one fails.
 
-The root itself stays the same directory, and a file that is right as it is stays the same file.
+The root remains the same directory, and a file that is already right remains the same inode.
 """
 
 import os
@@ -20,7 +20,9 @@ from agentfs_host.descent import Descent
 
 
 def restore(beneath: Descent, strategy: Strategy, ref: str, index: Index) -> list[SnapshotEntry]:
-    """What is known of the root afterwards, for the index. After an error the root is as it was, or the message says more."""
+    """Restore a snapshot, and return what is then known of the root, for the index. After an error the root is unchanged, unless
+    the message says otherwise.
+    """
     wanted = strategy.load(ref)
     scan = Scan(beneath, index.known(), is_lenient=True)
     present = {entry.path: entry for entry in scan}
@@ -43,7 +45,7 @@ def restore(beneath: Descent, strategy: Strategy, ref: str, index: Index) -> lis
 
 
 class Comparison:
-    """Whether a file of the root has the content of a snapshot's: by the content's name where it is known, else by reading."""
+    """Tell whether a file of the root has the content of a snapshot: by the content's name if it is known, else by reading."""
 
     def __init__(self, beneath: Descent, strategy: Strategy, ref: str) -> None:
         self._beneath, self._strategy, self._ref = beneath, strategy, ref
@@ -75,7 +77,9 @@ def _refuse_mounts(plan: RestorePlan, foreign: set[bytes]) -> None:
 
 
 def _prepare(stage: Stage, strategy: Strategy, ref: str, plan: RestorePlan) -> dict[bytes, os.stat_result]:
-    """Builds every topmost path of the plan in the stage, under its number. Files as they were when they were complete."""
+    """Build every topmost path of the plan in the stage, named by its number. Return the stat of each file when it
+    was complete.
+    """
     if not plan.replace:
         return {}
     places = {entry.path: stage.name(top) + entry.path[len(top) :] for top, entries in plan.replace.items() for entry in entries}
@@ -88,7 +92,7 @@ def _prepare(stage: Stage, strategy: Strategy, ref: str, plan: RestorePlan) -> d
 def _known_after(
     wanted: list[SnapshotEntry], present: dict[bytes, SnapshotEntry], plan: RestorePlan, made: dict[bytes, os.stat_result]
 ) -> list[SnapshotEntry]:
-    """Signatures from before the swap: whatever happens to a file later shows as another change time."""
+    """Return entries with signatures from before the swap, so that any later change to a file shows in its change time."""
     settled_before = horizon()
     adjusted = {entry.path for entry, _ in plan.adjust}
     known = []

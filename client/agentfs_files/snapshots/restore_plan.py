@@ -1,4 +1,4 @@
-"""What must change in a tree for it to be as it was: found by comparing entries; nothing is written here."""
+"""Find out by comparing entries what must change in a tree to restore a snapshot. Nothing is written here."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -6,27 +6,32 @@ from dataclasses import dataclass, field
 
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry
 
-Same = Callable[[SnapshotEntry, SnapshotEntry], bool]  # (wanted, present): whether two regular files have the same content
+Same = Callable[[SnapshotEntry, SnapshotEntry], bool]  # (wanted, present) -> whether two regular files have the same content
 
 
 @dataclass(slots=True)
 class RestorePlan:
-    """``replace``: the topmost paths that are made anew, each with the entries it then consists of, itself first. ``remove``: the
-    topmost paths that go. ``adjust``: (wanted, present) of what stays, but with other attributes; directories too."""
+    """The steps of a restore.
+
+    ``replace`` holds the topmost paths to create anew, each with its entries, itself first. ``remove`` holds the topmost paths to
+    remove. ``adjust`` holds (wanted, present) for files and directories that stay with other attributes.
+    """
 
     replace: dict[bytes, list[SnapshotEntry]] = field(default_factory=dict)
     remove: list[bytes] = field(default_factory=list)
     adjust: list[tuple[SnapshotEntry, SnapshotEntry]] = field(default_factory=list)
 
     def touched(self) -> set[bytes]:
-        """Directories in which a name changes."""
+        """Return the directories in which a name changes."""
         return {path.rpartition(b"/")[0] for path in (*self.replace, *self.remove)}
 
 
 def make_plan(
     wanted: Iterable[SnapshotEntry], present: Mapping[bytes, SnapshotEntry], unreadable: set[bytes], is_same: Same
 ) -> RestorePlan:
-    """Both in the order of a scan: a directory before what is in it, and all of that before its next sibling."""
+    """Compare two lists of entries. Both must be in the order of a scan: a directory, then all of its content, then its next
+    sibling.
+    """
     entries = list(wanted)
     staying = _files_that_stay(entries, present, is_same)
     plan = RestorePlan()
@@ -61,7 +66,7 @@ def _stays(entry: SnapshotEntry, there: SnapshotEntry, staying: set[bytes], unre
 
 
 def is_same_file(entry: SnapshotEntry, there: SnapshotEntry, is_same: Same) -> bool:
-    """Whether two entries that are no directories hold the same: type, content, target, device."""
+    """Tell whether two entries that are not directories are equal in type, content, target and device."""
     if entry.mode >> 12 != there.mode >> 12:
         return False
     if entry.is_file:
@@ -70,7 +75,7 @@ def is_same_file(entry: SnapshotEntry, there: SnapshotEntry, is_same: Same) -> b
 
 
 def _files_that_stay(entries: list[SnapshotEntry], present: Mapping[bytes, SnapshotEntry], is_same: Same) -> set[bytes]:
-    """Paths whose file is right as it is. All names of a file stay together or not at all; no file serves two."""
+    """Return the paths whose file is already right. Either all names of a file stay or none; no file stays for two."""
     names: dict[int, list[SnapshotEntry]] = {}
     groups: list[list[SnapshotEntry]] = []
     for entry in entries:
@@ -102,7 +107,9 @@ def _is_one_file(there: list[SnapshotEntry]) -> bool:
 
 
 def _is_ours(group: list[SnapshotEntry], there: list[SnapshotEntry], inside: Counter[int], claimed: set[int]) -> bool:
-    """A file with several names may stay for one group only, and may get other attributes only when all of its names are here."""
+    """Tell whether a file with several names may stay: for one group only, and with new attributes only if all of its names are
+    inside the root.
+    """
     first = there[0]
     if first.inode in claimed:
         return False

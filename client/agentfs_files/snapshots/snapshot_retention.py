@@ -1,4 +1,4 @@
-"""Which snapshots a policy keeps."""
+"""Decide which snapshots a policy keeps."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,9 @@ from agentfs_files.filesystem.records import FilesystemSnapshot, SnapshotRetenti
 def dropped(
     snapshots: Iterable[FilesystemSnapshot], policy: SnapshotRetentionPolicy, now: datetime | None = None
 ) -> list[FilesystemSnapshot]:
-    """Those of *snapshots* that *policy* does not keep, the oldest first. *now* (None: the time it is) has a time zone."""
+    """Return the snapshots that *policy* does not keep, oldest first. *now* must have a time zone; None means the
+    present time.
+    """
     now = now or datetime.now(UTC)
     oldest = None if policy.max_age_hours is None else now - timedelta(hours=policy.max_age_hours)
     going, count = [], 0
@@ -23,5 +25,5 @@ def dropped(
 
 
 def in_order(snapshots: Iterable[FilesystemSnapshot]) -> list[FilesystemSnapshot]:
-    """The oldest first."""
+    """Sort snapshots, oldest first."""
     return sorted(snapshots, key=lambda snapshot: snapshot.created_at)

@@ -1,4 +1,4 @@
-"""Records of snapshots, kept in memory or as JSON files in a directory. What they refer to is not its business."""
+"""Records of snapshots, in memory or as JSON files in a directory. A store does not touch the snapshots themselves."""
 
 import os
 from collections.abc import Sequence
@@ -22,31 +22,33 @@ class MemorySnapshotStore:
         self._snapshots[snapshot.snapshot_id] = snapshot
 
     def load(self, snapshot_id: UUID) -> FilesystemSnapshot:
-        """SnapshotNotFoundError."""
+        """Return a record. Raises SnapshotNotFoundError."""
         try:
             return self._snapshots[snapshot_id]
         except KeyError:
             raise _unknown(snapshot_id) from None
 
     def delete(self, snapshot_id: UUID) -> None:
-        """SnapshotNotFoundError."""
+        """Delete a record. Raises SnapshotNotFoundError."""
         if self._snapshots.pop(snapshot_id, None) is None:
             raise _unknown(snapshot_id)
 
     def prune(self, policy: SnapshotRetentionPolicy) -> int:
-        """How many were deleted."""
+        """Delete the records that *policy* does not keep, and return their number."""
         going = dropped(self._snapshots.values(), policy)
         for snapshot in going:
             del self._snapshots[snapshot.snapshot_id]
         return len(going)
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """The oldest first."""
+        """Return all records, oldest first."""
         return tuple(in_order(self._snapshots.values()))
 
 
 class DirectorySnapshotStore:
-    """*directory* is made by the first save. A record appears whole or not at all; files of other names are left alone."""
+    """Records as files. The first save creates *directory*. A record is written completely or not at all; files with other names
+    are not touched.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = os.path.abspath(directory)
@@ -56,7 +58,7 @@ class DirectorySnapshotStore:
         write_file(self._path(snapshot.snapshot_id), msgspec.json.format(msgspec.json.encode(snapshot)))
 
     def load(self, snapshot_id: UUID) -> FilesystemSnapshot:
-        """SnapshotNotFoundError; ValueError for a damaged record."""
+        """Return a record. Raises SnapshotNotFoundError, or ValueError for a damaged record."""
         path = self._path(snapshot_id)
         try:
             with open(path, "rb") as file:
@@ -69,26 +71,26 @@ class DirectorySnapshotStore:
             raise ValueError(f"{path} is no record of a snapshot: {exc}") from exc
 
     def delete(self, snapshot_id: UUID) -> None:
-        """SnapshotNotFoundError."""
+        """Delete a record. Raises SnapshotNotFoundError."""
         try:
             os.unlink(self._path(snapshot_id))
         except FileNotFoundError:
             raise _unknown(snapshot_id) from None
 
     def prune(self, policy: SnapshotRetentionPolicy) -> int:
-        """How many were deleted."""
+        """Delete the records that *policy* does not keep, and return their number."""
         going = dropped(self.list(), policy)
         for snapshot in going:
             self.delete(snapshot.snapshot_id)
         return len(going)
 
     def list(self) -> Sequence[FilesystemSnapshot]:
-        """The oldest first."""
+        """Return all records, oldest first."""
         found = []
         for name in self._names():
             try:
                 found.append(self.load(UUID(name)))
-            except (ValueError, SnapshotNotFoundError):  # not ours, damaged, or gone meanwhile
+            except (ValueError, SnapshotNotFoundError):  # not a record, damaged, or deleted meanwhile
                 continue
         return tuple(in_order(found))
 

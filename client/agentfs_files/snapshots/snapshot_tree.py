@@ -1,6 +1,6 @@
-"""A directory tree as a list of entries, read without following a symlink and without crossing into another mount.
+"""Read a directory tree as a list of entries, without following a symlink and without crossing into another mount.
 
-It knows nothing of snapshots: what is done with the entries is its callers' business.
+This module knows nothing of snapshots: its callers decide what to do with the entries.
 """
 
 import errno
@@ -18,16 +18,16 @@ from agentfs_host.mount_table import mounts_beneath
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
-_SETTLED_NS: Final = 100_000_000  # a change time moves at least this often, whatever the kernel's clock tick
+_SETTLED_NS: Final = 100_000_000  # ns; the granularity of change times is finer than this on every kernel
 _SECOND_NS: Final = 1_000_000_000
 
 
 class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
 
-    *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together are a signature: a file that still has them is the same in content
-    and attributes. *ctime_ns* 0: too new for that to be certain. *content* is the strategy's name for what is in the file, empty
-    where that is not known.
+    *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together form a signature: a file that still has these values has not
+    changed in content or attributes. *ctime_ns* is 0 if the file changed too recently for that conclusion. *content* is the
+    strategy's name for the content, empty if it is not known.
     """
 
     path: bytes
@@ -67,19 +67,19 @@ class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def group(self) -> int:
-        """The same for all names of one file; 0 where there is one name only."""
+        """A value that all names of one file share; 0 if the file has one name."""
         return self.inode if self.links > 1 and not self.is_dir else 0
 
     def attributes(self) -> tuple[object, ...]:
-        """What belongs to a file besides its content."""
+        """The attributes of the file, without its content."""
         return (self.mode, self.uid, self.gid, self.mtime_ns, self.xattrs)
 
 
 class Scan:
-    """The entries of a tree as they are now: a directory before what is in it, siblings by name.
+    """The present entries of a tree: a directory before its content, siblings by name.
 
-    An entry of *known* whose signature still holds is returned as it is. ``foreign``: where something is mounted or a btrfs
-    subvolume begins; these are passed over. ``unreadable``: directories that we may not list; an error unless *is_lenient*.
+    An entry of *known* whose signature still holds is returned as it is. ``foreign`` lists mount points and btrfs subvolumes,
+    which are skipped. ``unreadable`` lists directories that this process may not list; they raise an error unless *is_lenient*.
     """
 
     def __init__(self, beneath: Descent, known: Mapping[bytes, SnapshotEntry] | None = None, *, is_lenient: bool = False) -> None:
@@ -112,7 +112,7 @@ class Scan:
             self.unreadable.add(directory.path)
             return []
         except OSError as exc:
-            if exc.errno in _GONE and directory.path:  # between listing it and opening it
+            if exc.errno in _GONE and directory.path:  # deleted between listing and opening
                 return None
             raise named(exc, directory.path) from exc
 
@@ -148,8 +148,11 @@ class Scan:
 
 
 def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns: int) -> SnapshotEntry:
-    """*where*: a path to read what stat does not say, or the descriptor of a file. What was changed after *horizon_ns* gets no
-    signature."""
+    """Return an entry. A file that changed after *horizon_ns* gets no signature.
+
+    Args:
+        where: a path, or the descriptor of a file, for reading what stat does not contain.
+    """
     is_file = stat.S_ISREG(info.st_mode)
     is_node = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
     return SnapshotEntry(
@@ -166,12 +169,14 @@ def make_entry(path: bytes, info: os.stat_result, where: bytes | int, horizon_ns
 
 
 def horizon() -> int:
-    """What was changed before this can be told from what is changed after now, by its change time."""
+    """Return a time such that a file that changed before it, and changes again from now on, gets another change time."""
     return time.time_ns() - _SETTLED_NS
 
 
 def is_settled(ctime_ns: int, horizon_ns: int) -> bool:
-    """Whether a later change would show in the change time. Whole seconds: the file system may know none smaller."""
+    """Tell whether a later change would show in the change time. A time in whole seconds must be two seconds older, since the
+    file system may have no finer times.
+    """
     return ctime_ns < horizon_ns - (0 if ctime_ns % _SECOND_NS else 2 * _SECOND_NS)
 
 
@@ -186,7 +191,7 @@ def is_signature(entry: SnapshotEntry, info: os.stat_result) -> bool:
 
 
 def open_file(beneath: Descent, path: bytes) -> int | None:
-    """A descriptor for reading; None when there is no regular file any more. Never waits for a FIFO."""
+    """Return a descriptor for reading; None if there is no regular file any more. Never blocks on a FIFO."""
     directory, _, name = path.rpartition(b"/")
     try:
         fd = os.open(name, _FILE, dir_fd=beneath.fd(directory))
@@ -203,10 +208,10 @@ def open_file(beneath: Descent, path: bytes) -> int | None:
 def capture(
     beneath: Descent, path: bytes, horizon_ns: int, read: Callable[[int], tuple[bytes, int]], attempts: int = 3
 ) -> SnapshotEntry | None:
-    """A regular file as it is while *read* reads it by descriptor, and says its content's name and size; None when it is gone.
+    """Read a regular file in a consistent state, and return its entry; None if it no longer exists.
 
-    *read* is asked again when the file has changed meanwhile, but not for ever: then it is what it was found to be, without a
-    signature.
+    *read* reads the file by descriptor and returns the content's name and its size. If the file changed meanwhile, *read* is
+    called again, up to *attempts* times. After that the entry is returned without a signature.
     """
     fd = open_file(beneath, path)
     if fd is None:
@@ -228,7 +233,7 @@ def capture(
 
 
 def named(exc: OSError, path: bytes) -> OSError:
-    """The same error with the path beneath the root, which calls with a directory's descriptor do not know."""
+    """Return the same error with the path beneath the root, which is missing in errors of calls with a directory descriptor."""
     return type(exc)(exc.errno, exc.strerror, os.fsdecode(path) or ".")
 
 

@@ -1,4 +1,4 @@
-"""What every strategy can do: keep the state of a directory, say what it held, give contents back."""
+"""The interface of every strategy: save the state of a directory, list what it held, return contents."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -13,9 +13,10 @@ from agentfs_host.descent import Descent
 
 
 class Strategy(ABC):
-    """``home`` is the directory with index, records and lock. A *ref* is the strategy's own name of a snapshot.
+    """A way to keep snapshots.
 
-    ``is_exact``: the name of a content depends on it alone, so that different names mean different contents.
+    ``home`` is the directory with index, records and lock. A *ref* is the strategy's own name of a snapshot. ``is_exact`` means
+    that the name of a content depends on the content alone, so different names mean different contents.
     """
 
     kind: ClassVar[SnapshotStrategy]
@@ -24,39 +25,39 @@ class Strategy(ABC):
 
     @abstractmethod
     def take(self, root: str, snapshot_id: UUID, tag: str | None) -> tuple[str, list[SnapshotEntry]]:
-        """The new snapshot's ref and what it holds. An error leaves nothing behind."""
+        """Take a snapshot, and return its ref and entries. An error leaves nothing behind."""
 
     @abstractmethod
     def restore(self, root: str, ref: str) -> None:
-        """SnapshotRestoreError or OSError, and the root is as it was, unless the message says otherwise."""
+        """Restore a snapshot. After SnapshotRestoreError or OSError the root is unchanged, unless the message says otherwise."""
 
     @abstractmethod
     def known(self, beneath: Descent) -> dict[bytes, SnapshotEntry]:
-        """What is known of the root from when it was last looked at."""
+        """Return what was known of the root at the last look."""
 
     @abstractmethod
     def load(self, ref: str) -> list[SnapshotEntry]:
-        """SnapshotNotFoundError where it is not kept here (any more)."""
+        """Return the entries of a snapshot. Raises SnapshotNotFoundError if it is not kept here."""
 
     def reading(self, ref: str) -> contextlib.AbstractContextManager[None]:
-        """Has the contents of a snapshot at hand."""
+        """Keep the contents of a snapshot accessible inside the context."""
         return contextlib.nullcontext()
 
     @abstractmethod
     def fill(self, ref: str, files: Sequence[SnapshotEntry], into: Into) -> None:
-        """Writes the content of each of *files*, in any order. SnapshotRestoreError or OSError where it is damaged."""
+        """Write the content of each of *files*, in any order. Raises SnapshotRestoreError or OSError if a content is damaged."""
 
     @abstractmethod
     def holds(self, ref: str, entry: SnapshotEntry, fd: int) -> bool:
-        """Whether an entry's content is that of an open file of the same size, which stands at its beginning."""
+        """Tell whether an entry has the content of an open file of the same size, which is at offset 0."""
 
     @abstractmethod
     def is_same(self, ref: str, entry: SnapshotEntry, other_ref: str, other: SnapshotEntry) -> bool:
-        """Whether two files of the same size in two snapshots have the same content."""
+        """Tell whether two files of the same size in two snapshots have the same content."""
 
     @abstractmethod
     def delete(self, ref: str, remaining: Iterable[str]) -> None:
-        """*remaining*: refs of the snapshots that stay."""
+        """Delete a snapshot. *remaining* are the refs of all others."""
 
     def close(self) -> None:  # noqa: B027  # most have nothing to undo
-        """Undoes what the strategy did to the directory itself."""
+        """Undo what the strategy did to the directory itself."""

@@ -1,6 +1,6 @@
-"""The second half of a restore: names of the root change hands with what was prepared, and are given back when one cannot.
+"""The second half of a restore: exchange names of the root with the prepared files, and exchange them back if one fails.
 
-A reader finds the old file or the new one under a name, never none, where the file system can exchange two names.
+If the file system can exchange two names, a reader always finds the old or the new file under a name.
 """
 
 import errno
@@ -16,20 +16,20 @@ from agentfs_files.snapshots.restore_plan import RestorePlan
 from agentfs_files.snapshots.snapshot_tree import SnapshotEntry, named
 from agentfs_host import syscalls
 from agentfs_host.descent import Descent
-from agentfs_host.removal import remove_at
+from agentfs_host.tree_removal import remove_at
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 class HalfDoneError(SnapshotRestoreError):
-    """Neither the old state nor the new one: the originals are still in the stage."""
+    """The root is neither in the old nor in the new state. The originals are still in the stage."""
 
 
 class Stage:
-    """A directory on the root's own mount, outside the root where that is possible; made when it is first needed.
+    """A directory on the root's own mount, outside the root if possible. It is created at the first use.
 
-    What is new lies in it under numbers, and afterwards what was there before.
+    It holds the new files under numbers, and after the swap the originals.
     """
 
     def __init__(self, beneath: Descent, home: str) -> None:
@@ -52,14 +52,14 @@ class Stage:
         return self._is_in_root
 
     def name(self, path: bytes) -> bytes:
-        """Where in the stage a path of the root has its place."""
+        """Return the name in the stage for a path of the root."""
         return self._names.setdefault(path, b"%d" % len(self._names))
 
     def where(self) -> str:
         return os.path.join(os.readlink(f"/proc/self/fd/{self._parent}"), self._directory)
 
     def remove(self) -> None:
-        """SnapshotRestoreError where something in it cannot be removed."""
+        """Delete the stage. Raises SnapshotRestoreError if something in it cannot be deleted."""
         if self._made < 0:
             return
         try:
@@ -89,7 +89,7 @@ def _mount_number(fd: int) -> bytes:
 def swap(
     beneath: Descent, stage: Stage, plan: RestorePlan, present: dict[bytes, SnapshotEntry], wanted: dict[bytes, SnapshotEntry]
 ) -> None:
-    """HalfDoneError when an undo failed as well."""
+    """Make all changes of a plan, or undo them after an error. Raises HalfDoneError if undoing fails as well."""
     swapping = _Swap(beneath, stage, present)
     touched = plan.touched()
     try:
@@ -103,7 +103,7 @@ def swap(
             if not entry.is_dir:
                 swapping.adjust(entry, there)
         directories = touched | {entry.path for entry, _ in plan.adjust if entry.is_dir}
-        for path in sorted(directories, reverse=True):  # what is inside comes first
+        for path in sorted(directories, reverse=True):  # children before parents
             swapping.adjust(wanted[path], present[path])
     except BaseException as exc:
         swapping.undo(exc)
@@ -117,7 +117,7 @@ class _Swap:
         self._undo: list[tuple[bytes, Callable[[], None]]] = []
 
     def note(self, directory: bytes) -> None:
-        """Its times move with its names, so an undo ends with them."""
+        """Restore the directory's attributes at the end of an undo, because changing its names changes its times."""
         self._undo.append((directory, partial(self._settle, self._present[directory])))
 
     def take_away(self, path: bytes) -> None:
@@ -125,7 +125,7 @@ class _Swap:
         self._note_directory(path)
         try:
             self._move_out(path)
-        except FileNotFoundError:  # somebody else has
+        except FileNotFoundError:  # somebody else removed it
             return
         self._undo.append((path, partial(self._move_in, path)))
 
@@ -134,7 +134,7 @@ class _Swap:
         self._permit(path)
         self._note_directory(path)
         if entry.is_dir and os.geteuid() != 0:
-            os.chmod(self._stage.name(path), 0o700, dir_fd=self._stage.fd)  # it could not be moved otherwise
+            os.chmod(self._stage.name(path), 0o700, dir_fd=self._stage.fd)  # otherwise it could not be moved
         if not self._put_in_exchange(path):
             self._move_in(path)
             self._undo.append((path, partial(self._move_out, path)))
@@ -142,7 +142,7 @@ class _Swap:
             self._settle(entry)
 
     def _put_in_exchange(self, path: bytes) -> bool:
-        """False where there is nothing, or nothing any more."""
+        """Exchange a file with the original. Return False if there is no original any more."""
         if path not in self._present:
             return False
         try:
@@ -153,7 +153,7 @@ class _Swap:
         return True
 
     def _note_directory(self, path: bytes) -> None:
-        """On xfs a directory's times move when it does."""
+        """Note a directory that moves, because on xfs moving it changes its times."""
         there = self._present.get(path)
         if there is not None and there.is_dir:
             self.note(path)
@@ -178,7 +178,7 @@ class _Swap:
     # -- names
 
     def _move_out(self, path: bytes) -> None:
-        stage = self._stage.fd  # first: making it asks for another directory, and only the last one stays open
+        stage = self._stage.fd  # get this first: creating the stage opens another directory, and only the last one stays open
         directory, name = self._split(path)
         self._rename(directory, name, stage, self._stage.name(path), 0, path)
 
@@ -230,7 +230,7 @@ class _Swap:
             os.close(fd)
 
     def _permit(self, path: bytes) -> None:
-        """Has the owner be permitted to move a name: to write in its directory, and in itself where it is one."""
+        """Let the owner move a name, which requires write permission for its directory and, if it is a directory, for itself."""
         if os.geteuid() == 0:
             return
         there = self._present.get(path)

@@ -149,7 +149,7 @@ def fill_from(tree: str, files: Sequence[SnapshotEntry], into: Into) -> None:
 
 
 def is_same_in(tree: str, entry: SnapshotEntry, fd: int) -> bool:
-    """Whether a tree's file has the content of an open one."""
+    """Tell whether a file in a tree has the same content as an open file."""
     with kept(tree, entry) as source:
         return file_contents.is_same(source, fd)
 

@@ -1,4 +1,4 @@
-"""For those who test: a file system that records calls, and suites that any backend can be run against (they need pytest)."""
+"""For tests: a file system that records calls, and suites that any backend can run (they need pytest)."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""A file system in memory that remembers what was asked of it: for tests of handlers and tools. It works like any other one."""
+"""A file system in memory that records every call, for tests of handlers and tools. Otherwise it works normally."""
 
 import functools
 from collections.abc import Callable, Mapping

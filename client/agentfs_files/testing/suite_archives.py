@@ -1,4 +1,4 @@
-"""What export_archive() and import_archive() do: one ZIP form for every file system."""
+"""Tests of export_archive() and import_archive(): one ZIP format for every file system."""
 
 import json
 import zipfile

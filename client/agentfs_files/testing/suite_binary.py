@@ -1,4 +1,4 @@
-"""What read_bytes() and write_bytes() do: content of any kind, in windows of bytes."""
+"""Tests of read_bytes() and write_bytes(): content of any kind, in parts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What open_read() and open_write() give: streams of bytes."""
+"""Tests of open_read() and open_write(): streams of bytes."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""What delete() and mkdir() do."""
+"""Tests of delete() and mkdir()."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What glob() finds."""
+"""Tests of glob()."""
 
 import time
 

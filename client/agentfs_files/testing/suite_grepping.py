@@ -1,4 +1,4 @@
-"""What grep() finds."""
+"""Tests of grep()."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much there may be: depth and length of paths, size of what is read and written at once."""
+"""Tests of limits: depth and length of paths, size of reads and writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What exists(), stat() and list() tell."""
+"""Tests of exists(), stat() and list()."""
 
 from datetime import UTC, datetime, timedelta
 

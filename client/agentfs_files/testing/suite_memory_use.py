@@ -1,4 +1,4 @@
-"""Streams hold a chunk or a line, never the file."""
+"""Tests that streams hold a chunk or a line in memory, and never the whole file."""
 
 import tracemalloc
 from collections.abc import Iterator

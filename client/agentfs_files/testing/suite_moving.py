@@ -1,4 +1,4 @@
-"""What move() does, for file systems that have it."""
+"""Tests of move(), for file systems that have it."""
 
 import pytest
 

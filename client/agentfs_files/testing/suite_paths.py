@@ -1,4 +1,4 @@
-"""How paths are understood, and that none of them leads out."""
+"""Tests of how paths are interpreted, and that none leads out of the root."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What read() gives: windows of lines."""
+"""Tests of read(): parts of a file by lines."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a file system refuses when it is read-only."""
+"""Tests of what a read-only file system refuses."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a test class says about its backend, and steps that many tests begin or end with."""
+"""The settings of a test class for its backend, and steps that many tests share."""
 
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits

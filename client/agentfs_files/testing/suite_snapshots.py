@@ -1,4 +1,4 @@
-"""What snapshot(), restore() and diff() do, for file systems that have them."""
+"""Tests of snapshot(), restore() and diff(), for file systems that have them."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta

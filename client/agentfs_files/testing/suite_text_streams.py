@@ -1,4 +1,4 @@
-"""What open_text() gives, and its counterpart for writing where there is one: lines of UTF-8."""
+"""Tests of open_text(), and of its counterpart for writing if there is one: lines of UTF-8."""
 
 from collections.abc import Callable
 from typing import Any, cast

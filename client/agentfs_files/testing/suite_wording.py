@@ -1,4 +1,4 @@
-"""What errors say: whoever reads one knows which path it is about and what to do instead."""
+"""Tests of error messages: each names its path and says what to do instead."""
 
 from collections.abc import Callable
 

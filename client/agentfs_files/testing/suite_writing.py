@@ -1,4 +1,4 @@
-"""What write() does: modes, parents, refusals that change nothing."""
+"""Tests of write(): modes, parents, refusals that change nothing."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""The seven tools for a file system, ready to be given to a model."""
+"""The seven tools for a file system, ready for a model."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +29,7 @@ from agentfs_files.tools.tool_results import (
 
 
 def filesystem_tools(limits: ToolLimits = DEFAULT_TOOL_LIMITS) -> Tools:
-    """The tools with limits of one's own."""
+    """Return the tools with other limits."""
     return (
         Tool(
             "ls",
@@ -81,5 +81,5 @@ ls_handler, read_file_handler, write_file_handler, edit_file_handler, glob_handl
 
 
 def tools_for(filesystem: Filesystem, tools: Iterable[Tool[Any, Any]] = FILESYSTEM_TOOLS) -> Tools:
-    """Those of *tools* that can work on *filesystem*: without the writing ones where it is read-only."""
+    """Return those of *tools* that *filesystem* supports: without the writing ones if it is read-only."""
     return tuple(tool for tool in tools if not (tool.writes and filesystem.read_only))

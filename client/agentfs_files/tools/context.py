@@ -1,5 +1,6 @@
-"""What a tool handler is given and what it returns. It knows the file system's protocol, and no prompt, session or provider:
-of those it says only what a handler may count on.
+"""The input and output of a tool handler.
+
+This module knows the file system's protocol, and no prompt, session or provider: it only declares what a handler needs of them.
 """
 
 from collections.abc import Mapping
@@ -35,18 +36,18 @@ class SessionProtocol(Protocol):
 
 
 class BudgetExceededError(RuntimeError):
-    """What was allotted (tokens, money, calls) is used up."""
+    """The budget (tokens, money, calls) is used up."""
 
 
 class BudgetTracker(Protocol):
     def check(self) -> None:
-        """BudgetExceededError when nothing may be started any more."""
+        """Raise BudgetExceededError if no further work may start."""
         ...
 
 
 @dataclass(slots=True, frozen=True)
 class Deadline:
-    """A point in time after which no tool is started. ``expires_at`` has a time zone."""
+    """A point in time after which no tool starts. ``expires_at`` has a time zone."""
 
     expires_at: datetime
 
@@ -56,11 +57,11 @@ class Deadline:
 
 @dataclass(slots=True, frozen=True)
 class ToolContext:
-    """Where a call happens. Everything is optional: a handler says so in its result when it lacks what it needs."""
+    """The surroundings of a call. Everything is optional: a handler that lacks something says so in its result."""
 
     prompt: PromptProtocol | None = None
     rendered_prompt: RenderedPromptProtocol | None = None
-    adapter: Any = None  # whatever speaks to the model: handlers pass it on
+    adapter: Any = None  # the object that talks to the model; handlers only pass it on
     session: SessionProtocol | None = None
     deadline: Deadline | None = None
     budget_tracker: BudgetTracker | None = None
@@ -69,7 +70,7 @@ class ToolContext:
 
 @dataclass(slots=True, frozen=True)
 class ToolResult(Generic[T_co]):
-    """``message`` is what the model reads; ``value`` is the same for programs, None when ``success`` is False."""
+    """The result of a tool. ``message`` is for the model; ``value`` is the same for programs, None if ``success`` is False."""
 
     message: str
     value: T_co | None

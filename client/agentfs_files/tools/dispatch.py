@@ -1,5 +1,6 @@
-"""A call as a model makes it: the name of a tool and JSON. Whatever is wrong with that comes back as a result, so that the model
-can do better; what is wrong with a handler is raised.
+"""Run a tool call as a model makes it: a tool name and JSON.
+
+An error in the call is returned as a result, so that the model can correct it; an error in a handler is raised.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ Arguments = str | bytes | Mapping[str, Any]
 def call_tool(
     name: str, arguments: Arguments, context: ToolContext, *, tools: Iterable[Tool[Any, Any]] = FILESYSTEM_TOOLS
 ) -> ToolResult[Any]:
-    """Calls one of *tools* with *arguments*: JSON, or the object that it stands for."""
+    """Call one of *tools* with *arguments*: JSON, or the decoded object."""
     known = {tool.name: tool for tool in tools}
     tool = known.get(name)
     if tool is None:
@@ -41,7 +42,7 @@ def call_tool(
 def _decoded(arguments: Arguments, tool: Tool[Any, Any]) -> Any:
     if isinstance(arguments, Mapping):
         return msgspec.convert(dict(arguments), tool.params)
-    return msgspec.json.decode(arguments or "{}", type=tool.params)  # some providers send nothing for no arguments
+    return msgspec.json.decode(arguments or "{}", type=tool.params)  # some providers send "" if there are no arguments
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -62,7 +63,7 @@ def _takes(tool: Tool[Any, Any]) -> str:
 
 
 def _over(context: ToolContext) -> str | None:
-    """Why nothing may be started any more."""
+    """Return why no further work may start."""
     if context.deadline is not None and context.deadline.remaining() <= timedelta(0):
         return "The time for this task is over: no further tool is started. Finish with what there is."
     if context.budget_tracker is not None:

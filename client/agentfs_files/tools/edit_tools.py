@@ -1,5 +1,5 @@
-"""edit_file: one text in place of another. What is not replaced stays as it is, byte by byte: line endings, a byte order mark,
-the end of the file.
+"""edit_file: replace one text by another. Everything else stays unchanged byte by byte: line endings, byte order mark, end of
+file.
 """
 
 from bisect import bisect_left
@@ -52,7 +52,7 @@ def _decoded(path: str, content: bytes) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Edited:
-    """``lines``: where the replacements begin in the new text, from 1; the first hundred."""
+    """An edited text. ``lines`` are the first hundred line numbers, from 1, at which replacements begin in the new text."""
 
     text: str
     count: int
@@ -60,9 +60,12 @@ class Edited:
 
 
 def replaced(text: str, params: EditFileParams, path: str = "the file") -> Edited:
-    """*text* with the one occurrence of ``old_string``, or all of them, replaced. ToolRefused when there is none, or several.
+    """Replace the only occurrence of ``old_string``, or all of them, in *text*.
 
-    ``\\n`` in ``old_string`` stands for any line ending, and in ``new_string`` for the one in use at that place.
+    ``\\n`` in ``old_string`` matches any line ending; in ``new_string`` it becomes the line ending used at that place.
+
+    Raises:
+        ToolRefused: there is no occurrence, or several without ``replace_all``.
     """
     plain, old = text.replace(_CRLF, "\n"), params.old_string.replace(_CRLF, "\n")
     places = _places(plain, old, len(old) if params.replace_all else 1)
@@ -116,7 +119,7 @@ def _replace(text: str, plain: str, places: list[int], old: str, params: EditFil
 
 
 def _unchanged(old: str, new: str) -> tuple[int, int]:
-    """How many characters at the beginning and at the end need not be touched, so that their line endings stay as they are."""
+    """Return how many characters at the start and the end are equal and are not replaced, so that their line endings stay."""
     if "\r" in new:
         return 0, 0
     before = _common(old, new)
@@ -128,7 +131,7 @@ def _common(one: Iterable[str], other: Iterable[str]) -> int:
 
 
 class _RawPositions:
-    """From positions in a text whose line endings are all ``\\n`` to those in the text as it is."""
+    """Map positions in a text with only ``\\n`` as line ending to positions in the original text."""
 
     def __init__(self, text: str) -> None:
         found = _places(text, _CRLF, 2)
@@ -149,7 +152,7 @@ class _RawPositions:
 
 
 def _now(edited: Edited, params: EditFileParams, limits: ToolLimits) -> str:
-    """The first place as it is now, with some lines around it."""
+    """Return the first replaced place with some lines around it."""
     first = max(1, edited.lines[0] - _AROUND)
     last = min(edited.lines[0] + params.new_string.count("\n") + _AROUND, first + _SHOWN_LINES - 1)
     lines = edited.text.removesuffix("\n").split("\n")

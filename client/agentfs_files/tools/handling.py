@@ -1,5 +1,5 @@
-"""From work on a file system to a handler: what a model did wrong, and what the file system refuses, becomes a sentence that says
-what to do next.
+"""Turn work on a file system into a handler. Errors of the model and refusals of the file system become sentences that say what
+to do next.
 """
 
 import os
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 Work = Callable[[P, Filesystem, ToolLimits], ToolResult[R]]
 
-EXPECTED = (OSError, ValueError, RuntimeError)  # of which a model is told; anything else is a fault of the program
+EXPECTED = (OSError, ValueError, RuntimeError)  # errors that the model is told about; any other is a bug in the program
 
 NO_FILESYSTEM = "There is no file system in this context. Give the prompt a section that has one."
 READ_ONLY = (
@@ -32,11 +32,11 @@ READ_ONLY = (
 
 
 class ToolRefused(Exception):
-    """A tool does not do what it was asked for. The message is for the model."""
+    """A tool refuses a call. The message is for the model."""
 
 
 def on_filesystem(work: Work[P, R], *, writes: bool = False, limits: ToolLimits = DEFAULT_TOOL_LIMITS) -> Handler[P, R]:
-    """A handler that does *work* on the file system of its context."""
+    """Return a handler that does *work* on the file system of its context."""
 
     def handle(params: P, /, *, context: ToolContext) -> ToolResult[R]:
         filesystem = context.filesystem
@@ -53,7 +53,7 @@ def on_filesystem(work: Work[P, R], *, writes: bool = False, limits: ToolLimits 
 
 
 def refusal_of(exc: Exception, filesystem: Filesystem | None, path: str) -> ToolResult[Any]:
-    """The result for what was raised about *path*. What no model can have caused is raised again."""
+    """Return the result for an exception about *path*. Raise exceptions again that a model cannot have caused."""
     if isinstance(exc, NotImplementedError | RecursionError):
         raise exc
     return failed(str(exc) if isinstance(exc, ToolRefused) else _explained(exc, filesystem, path))
@@ -87,7 +87,7 @@ def _said(exc: Exception) -> str:
 
 
 def _nearby(filesystem: Filesystem | None, path: str) -> str:
-    """What there is instead: names like it in the nearest directory above that exists."""
+    """Suggest similar names in the nearest existing directory above."""
     import difflib
 
     if filesystem is None:

@@ -1,5 +1,7 @@
-"""What .gitignore and .ignore files leave out, by the rules of git: the nearest file decides, and a directory that is left out
-goes with all that is in it. Those files are read through the file system like any others; what is decided about are paths.
+"""Apply .gitignore and .ignore files by the rules of git: the nearest file decides, and ignoring a directory ignores everything
+in it.
+
+The ignore files are read through the file system like any others, and the rules apply to paths.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,13 +13,13 @@ from agentfs_files.filesystem.filesystem_protocol import Filesystem
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-_NAMES = (".gitignore", ".ignore")  # of one directory, the latter counts more
+_NAMES = (".gitignore", ".ignore")  # in the same directory the latter takes precedence
 _GIT = ".git"
 _EXCLUDE = ".git/info/exclude"
 
 
 class Ignored:
-    """The rules for what lies beneath the directory *base*. Whoever names an ignored directory as the base gets to see it."""
+    """The rules for everything beneath the directory *base*. If *base* itself is ignored, its content is not."""
 
     def __init__(self, filesystem: Filesystem, base: str) -> None:
         self._filesystem = filesystem
@@ -28,11 +30,11 @@ class Ignored:
         self._directory_is_out = cache(self._decide_directory)
 
     def keeps(self, path: str) -> bool:
-        """Whether a file beneath the base is not left out."""
+        """Tell whether a file beneath the base is not ignored."""
         return not any(self._directory_is_out(directory) for directory in self._between(path)) and not self._decide(path, False)
 
     def _between(self, path: str) -> Iterator[str]:
-        """The directories beneath the base and above *path*, the uppermost first."""
+        """Yield the directories beneath the base and above *path*, topmost first."""
         end = len(self._base) + 1 if self._base else 0
         while (end := path.find("/", end)) > 0:
             yield path[:end]
@@ -42,7 +44,7 @@ class Ignored:
         return path.rpartition("/")[2] == _GIT or self._decide(path, True)
 
     def _decide(self, path: str, is_directory: bool) -> bool:
-        """What the nearest ignore file with a word about *path* says."""
+        """Return the decision of the nearest ignore file that has a rule for *path*."""
         directory = path
         while directory:
             directory = directory.rpartition("/")[0]
@@ -53,7 +55,7 @@ class Ignored:
         return False
 
     def _read_above(self) -> None:
-        """Rules of the directories from the root to the base; none of those above it if they leave out the base itself."""
+        """Read the rules of the directories from the root to the base; drop them if they ignore the base itself."""
         self._add("", (_EXCLUDE, *_NAMES))
         end = 0
         while end < len(self._base):
@@ -75,15 +77,18 @@ class Ignored:
             try:
                 text = self._filesystem.read(f"{directory}/{name}" if directory else name, limit=-1).content
             except (OSError, ValueError):
-                continue  # there is none, or none that could be understood
+                continue  # there is none, or it is not readable
             lines += [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
         if lines:
             self._rules[directory] = _Rules(lines)
 
 
 class _Rules:
-    """Those of one directory. To the library a rule about a directory is one about the files in it. Here directories are asked
-    for first; so ``name/`` is nothing to a file, and to a directory the same as ``name``."""
+    """The rules of one directory.
+
+    The library treats a rule for a directory as one for the files in it. Here directories are decided first, so ``name/`` never
+    matches a file, and for a directory it means the same as ``name``.
+    """
 
     def __init__(self, lines: list[str]) -> None:
         rules = [line.rstrip(" ") for line in lines]
@@ -91,12 +96,12 @@ class _Rules:
         self._for_directories = _compiled([rule.removesuffix("/") for rule in rules])
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
-        """Whether it is left out; None where no rule is about it."""
+        """Return whether a path is ignored; None if no rule matches."""
         return (self._for_directories if is_directory else self._for_files).check_file(path).include
 
 
 def _compiled(lines: list[str]) -> "GitIgnoreSpec":
-    """The rules that *lines* are; those that are none have no effect, as with git."""
+    """Compile the valid rules among *lines*. Invalid ones have no effect, as in git."""
     from pathspec import GitIgnoreSpec
 
     try:
@@ -116,7 +121,7 @@ def _is_rule(line: str) -> bool:
 
 
 def without_ignored(filesystem: Filesystem, base: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those of *paths* (files beneath *base*) that are kept, and those that are left out."""
+    """Split *paths* (files beneath *base*) into those that are kept and those that are ignored."""
     rules = Ignored(filesystem, base)
     kept: list[str] = []
     left_out: list[str] = []

@@ -1,4 +1,4 @@
-"""Some lines of a text file of any size, read as a stream: memory for those lines, each up to a length."""
+"""Read some lines of a text file of any size as a stream. Only those lines are in memory, each up to a maximum length."""
 
 import codecs
 import io
@@ -15,12 +15,14 @@ _NONE = (sys.maxsize, sys.maxsize)
 
 
 class NotTextError(ValueError):
-    """The file is no UTF-8 text."""
+    """The file is not UTF-8 text."""
 
 
 @dataclass(slots=True, frozen=True)
 class Line:
-    """``number`` from 1; ``text`` without its newline; ``ending`` is that newline, or nothing; ``cut``: the line goes on."""
+    """A line. ``number`` counts from 1; ``text`` has no newline; ``ending`` is the newline, or ""; ``cut`` means that the line is
+    longer.
+    """
 
     number: int
     text: str
@@ -30,7 +32,7 @@ class Line:
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """``total``: how many lines the file has; ``size`` in bytes."""
+    """Some lines of a file. ``total`` is the number of lines in the file; ``size`` is in bytes."""
 
     path: str
     lines: tuple[Line, ...]
@@ -39,9 +41,13 @@ class Window:
 
 
 def window(filesystem: Filesystem, path: str, ranges: Iterable[Range], characters: int) -> Window:
-    """The lines in *ranges* (first and last, both included, from 1; ascending, not overlapping), of each up to *characters*.
+    """Return the lines in *ranges*, each up to *characters* long.
 
-    NotTextError when one of them is no UTF-8, or when there is a NUL before their end.
+    Args:
+        ranges: first and last line numbers, both included, from 1; ascending and not overlapping.
+
+    Raises:
+        NotTextError: one of the lines is not UTF-8, or there is a NUL before their end.
     """
     with filesystem.open_read(path) as reader:
         collected = _Collected(ranges, _most_bytes(characters))
@@ -54,19 +60,21 @@ def window(filesystem: Filesystem, path: str, ranges: Iterable[Range], character
 
 
 def _most_bytes(characters: int) -> int:
-    """What shows whether a line has more: UTF-8 has up to four bytes a character, a line ending two."""
+    """Return how many bytes to keep to see whether a line is longer: UTF-8 takes up to four bytes per character, a line ending
+    two.
+    """
     return 4 * (characters + 1)
 
 
 class _Collected:
-    """The bytes of the wanted lines, each up to *most*; all others are only counted."""
+    """Collect the bytes of the wanted lines, each up to *most*; count all others."""
 
     def __init__(self, ranges: Iterable[Range], most: int) -> None:
         self._ranges, self._most = iter(ranges), most
         self._first, self._last = next(self._ranges, _NONE)
         self._wanted: list[tuple[int, bytes]] = []
         self._open = bytearray()
-        self._begun = False  # there is a line that has not ended
+        self._begun = False  # whether a line has begun and not ended
         self.ended = 0
 
     @property

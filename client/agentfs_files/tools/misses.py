@@ -1,4 +1,4 @@
-"""Why a text to be replaced is not in a file: what a model has most likely got wrong, with the lines that it may have meant."""
+"""Explain why a text to replace is not in a file: name the model's probable mistake and show the lines that it may have meant."""
 
 import difflib
 import re
@@ -8,13 +8,13 @@ from agentfs_files.tools.result_text import numbered
 _LINE_NUMBER = re.compile(r"^ *\d+\t", re.M)
 _WORD = re.compile(r"\w+")
 _CANDIDATES = 50
-_COMPARED = 300  # characters of a line
+_COMPARED = 300  # characters of a line that are compared
 _LIKE_ENOUGH = 0.6
 _SHOWN = 12
 
 
 def explain_miss(text: str, wanted: str, path: str) -> str:
-    """A sentence or two. Line endings of both texts are ``\\n``."""
+    """Return one or two sentences. Both texts have ``\\n`` as line ending."""
     missing = f"old_string is not in {path}."
     if (bare := _LINE_NUMBER.sub("", wanted)) != wanted and bare in text:
         return f"{missing} It holds the line numbers that read_file shows; leave them off, with the tab behind them."
@@ -30,7 +30,7 @@ def explain_miss(text: str, wanted: str, path: str) -> str:
 
 
 def _but_for_white_space(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the same lines begin when white space does not count."""
+    """Return where the same lines begin if white space does not count."""
     sought = ["".join(line.split()) for line in wanted]
     if not any(sought):
         return None
@@ -49,7 +49,7 @@ def _how(line: str, wanted: str) -> str:
 
 
 def _closest(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the lines begin that are most like the wanted ones, judged by the longest of these."""
+    """Return where the most similar lines begin, judged by the longest wanted line."""
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     sought = wanted[anchor].strip()[:_COMPARED]
     words = set(_WORD.findall(sought))

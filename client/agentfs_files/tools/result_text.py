@@ -1,10 +1,10 @@
-"""How lines and numbers are shown to a model."""
+"""Format lines and numbers for a model."""
 
 from collections.abc import Iterable
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """1 line; 10,312 lines."""
+    """Return a number with its noun, such as "1 line" or "10,312 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -13,7 +13,7 @@ def numbered(line_number: int, line: str) -> str:
 
 
 def excerpt(line: str, start: int, end: int, characters: int) -> str:
-    """The part of a long line around characters *start* to *end*."""
+    """Return the part of a long line around characters *start* to *end*."""
     if len(line) <= characters:
         return line
     before = max(0, min(start - (characters - (end - start)) // 2, len(line) - characters))
@@ -22,7 +22,7 @@ def excerpt(line: str, start: int, end: int, characters: int) -> str:
 
 
 def fitting(lines: Iterable[str], characters: int) -> tuple[list[str], bool]:
-    """As many *lines* as have room in *characters* with their newlines, but at least one; whether those are all."""
+    """Return as many *lines* as fit into *characters* with their newlines, but at least one; and whether these are all."""
     shown: list[str] = []
     room = characters
     for line in lines:

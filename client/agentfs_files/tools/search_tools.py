@@ -1,4 +1,6 @@
-"""glob and grep over a file system's own, which match in linear time; here is what they leave out and how much they show."""
+"""glob and grep for models, over those of the file system, which match in linear time. This module decides what to omit and how
+much to show.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -49,7 +51,7 @@ def _modified(filesystem: Filesystem, match: GlobMatch) -> datetime:
     try:
         return filesystem.stat(match.path).modified_at or _LONG_AGO
     except OSError:
-        return _LONG_AGO  # went meanwhile
+        return _LONG_AGO  # deleted meanwhile
 
 
 def _left_out(files: int) -> list[str]:
@@ -80,7 +82,7 @@ def grep(params: GrepParams, filesystem: Filesystem, limits: ToolLimits) -> Tool
 
 
 class _Searched(NamedTuple):
-    """Files and directories that together are what is searched, by path; the filter that holds in them."""
+    """The files and directories to search, by path, and the filter for them."""
 
     places: Sequence[str]
     glob: str | None
@@ -88,7 +90,7 @@ class _Searched(NamedTuple):
 
 
 def _searched(filesystem: Filesystem, base: str, glob: str | None) -> _Searched:
-    """What is searched beneath a directory when ignored files are not: as few places as possible, for each is a walk."""
+    """Return what to search beneath a directory without ignored files: as few places as possible, since each takes a walk."""
     by_path = glob is not None and "/" in glob
     pattern = glob if by_path and glob is not None else f"**/{glob or '*'}"
     kept, ignored = without_ignored(filesystem, base, (match.path for match in filesystem.glob(pattern, path=base)))
@@ -103,7 +105,7 @@ def _searched(filesystem: Filesystem, base: str, glob: str | None) -> _Searched:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The directories above a path, the uppermost first."""
+    """Yield the directories above a path, topmost first."""
     return (path[:end] for end, character in enumerate(path) if character == "/")
 
 
@@ -143,7 +145,7 @@ def _match_line(match: GrepMatch, limits: ToolLimits) -> str:
 
 
 def _ranges(numbers: Iterable[int], around: int) -> list[Range]:
-    """Ascending line numbers with those before and after; what touches is one range."""
+    """Return ranges for ascending line numbers with the lines around them; adjacent ranges are joined."""
     ranges: list[Range] = []
     for number in numbers:
         first, last = max(1, number - around), number + around
@@ -157,7 +159,7 @@ def _context_lines(filesystem: Filesystem, path: str, ranges: list[Range], limit
     try:
         lines = window(filesystem, path, ranges, limits.match_characters).lines
     except (OSError, NotTextError):
-        return {}  # it went, or was changed, since it was searched
+        return {}  # deleted or changed since the search
     return {line.number: f"{path}-{line.number}-{line.text}{' … [cut]' if line.cut else ''}" for line in lines}
 
 

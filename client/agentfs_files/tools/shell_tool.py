@@ -1,4 +1,6 @@
-"""shell_execute: a command in whatever place its maker runs commands in, such as a container. It starts nothing itself."""
+"""shell_execute: run a command where the creator of the tool runs commands, such as in a container. This module starts nothing
+itself.
+"""
 
 from typing import Annotated, Protocol
 
@@ -13,7 +15,9 @@ _LONGEST_S = 3_600
 
 
 class Executed(Protocol):
-    """``exit_code`` is None when the time was up; ``truncated``: the output was longer than what is here."""
+    """The result of a command. ``exit_code`` is None after a timeout; ``truncated`` means that parts of the output
+    are missing.
+    """
 
     @property
     def exit_code(self) -> int | None: ...
@@ -30,7 +34,7 @@ class Executed(Protocol):
 
 class Execute(Protocol):
     def __call__(self, command: str, *, timeout_s: float | None = None, directory: str | None = None) -> Executed:
-        """RuntimeError when nothing can be run; ``timeout_s`` None is the usual time."""
+        """Run a command. ``timeout_s`` None means the default time limit. Raises RuntimeError if nothing can be run."""
         ...
 
 
@@ -45,7 +49,7 @@ class ShellExecuteParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 def shell_tool(execute: Execute) -> Tool[ShellExecuteParams, Executed]:
-    """The tool over a function that runs commands. A command that fails is a success of the tool: its exit code says so."""
+    """Make the tool from a function that runs commands. If the command fails, the tool still succeeds: the exit code tells."""
 
     def handle(params: ShellExecuteParams, /, *, context: ToolContext) -> ToolResult[Executed]:
         try:

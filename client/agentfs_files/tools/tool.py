@@ -1,4 +1,4 @@
-"""A tool: a name and a description for the model, the types of its parameters and of its result, and the handler that does it."""
+"""A tool: a name and a description for the model, the types of its parameters and result, and its handler."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +22,7 @@ class Handler(Protocol[P_contra, R_co]):
 
 @dataclass(slots=True, frozen=True)
 class Tool(Generic[P, R]):
-    """``params`` is a msgspec Struct (or a dataclass); ``writes`` says that it changes the file system."""
+    """A tool. ``params`` is a msgspec Struct (or a dataclass); ``writes`` says whether it changes the file system."""
 
     name: str
     description: str
@@ -32,8 +32,9 @@ class Tool(Generic[P, R]):
     writes: bool = False
 
     def schema(self) -> JsonSchema:
-        """JSON Schema of the parameters: one object, without references, as model APIs take it. ValueError for a type that
-        contains itself."""
+        """Return the JSON Schema of the parameters: one object without references, as model APIs require. Raises ValueError for a
+        recursive type.
+        """
         return json_schema(self.params)
 
     def for_anthropic(self) -> JsonSchema:
@@ -45,7 +46,7 @@ class Tool(Generic[P, R]):
 
 
 def json_schema(kind: type[Any]) -> JsonSchema:
-    """The schema of a type with everything that it refers to put in its place."""
+    """Return the schema of a type with all references replaced by their definitions."""
     schema = msgspec.json.schema(kind)
     inlined: JsonSchema = _inline(schema, schema.get("$defs", {}), ())
     return inlined

@@ -1,11 +1,11 @@
-"""How much a tool takes and shows in one go: what fits a model, which is less than what a file system can do."""
+"""The limits of what a tool accepts and shows at once. They suit a model, and are lower than those of a file system."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True, frozen=True)
 class ToolLimits:
-    """Source: the limits of the file system protocol, versions 1 and 2, which are the tools'; a file system takes more."""
+    """Source: the tool limits of the file system protocol, versions 1 and 2. A file system itself accepts more."""
 
     write_characters: int = 48_000  # per write_file, and of the new text of an edit_file
     read_lines: int = 2_000  # per window

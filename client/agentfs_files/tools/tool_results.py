@@ -1,4 +1,4 @@
-"""What the tools found or did, as records for programs; the model reads the message beside them."""
+"""The results of tools as records for programs. The model reads the message beside them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,9 @@ from agentfs_files.filesystem.file_results import FileEntry, GlobMatch, GrepMatc
 
 @dataclass(slots=True, frozen=True)
 class LsResult:
-    """Directories first, each kind by name. ``total``: how many there are, of which ``entries`` shows the first."""
+    """A listing: directories first, each kind sorted by name. ``total`` is the number of entries, of which ``entries`` holds the
+    first.
+    """
 
     path: str
     entries: tuple[FileEntry, ...]
@@ -16,8 +18,11 @@ class LsResult:
 
 @dataclass(slots=True, frozen=True)
 class ReadFileResult:
-    """``content``: lines ``offset`` (from 0) and the following of the file, as they are in it but for ``cut_lines`` (numbers
-    from 1), of which only the beginning is there. ``next_offset``: where to go on; None when that was all."""
+    """Lines of a file.
+
+    ``content`` holds the lines from ``offset`` (counted from 0). Lines in ``cut_lines`` (numbers from 1) are shortened; all
+    others are unchanged. ``next_offset`` is where to continue; None at the end of the file.
+    """
 
     content: str
     path: str
@@ -38,7 +43,7 @@ class WriteFileResult:
 
 @dataclass(slots=True, frozen=True)
 class EditFileResult:
-    """``lines``: where the replacements begin in the new text, from 1; the first hundred."""
+    """An edit. ``lines`` are the first hundred line numbers, from 1, at which replacements begin in the new text."""
 
     path: str
     replacements: int
@@ -47,7 +52,9 @@ class EditFileResult:
 
 @dataclass(slots=True, frozen=True)
 class GlobResult:
-    """``left_out``: how many more match, were it not for ignore files. ``truncated``: ``matches`` has only the first."""
+    """Matching files. ``left_out`` is the number of further matches that ignore files exclude. ``truncated`` means that
+    ``matches`` holds only the first.
+    """
 
     pattern: str
     path: str
@@ -64,8 +71,11 @@ class MatchCount:
 
 @dataclass(slots=True, frozen=True)
 class GrepResult:
-    """``counts``: how many lines of each file match, ``matches``: those lines, where they were asked for; both up to the limit.
-    ``left_out``: how many files were not searched because of ignore files."""
+    """The result of a search.
+
+    ``counts`` holds the number of matching lines of each file, ``matches`` the lines themselves if requested; both up to the
+    limit. ``left_out`` is the number of files that were not searched because of ignore files.
+    """
 
     pattern: str
     path: str
@@ -77,7 +87,7 @@ class GrepResult:
 
 @dataclass(slots=True, frozen=True)
 class RmResult:
-    """``files``: how many went (1 for an empty directory, too)."""
+    """A removal. ``files`` is the number of removed files (1 also for an empty directory)."""
 
     path: str
     files: int

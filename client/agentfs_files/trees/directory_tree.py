@@ -1,4 +1,6 @@
-"""A directory as a source: types, modes, owners, times, xattrs, ACLs, hard links and holes, read without following a symlink."""
+"""Read a directory as a source of entries, with types, modes, owners, times, xattrs, ACLs, hard links and holes. No symlink is
+followed.
+"""
 
 import os
 import stat
@@ -14,7 +16,7 @@ CHUNK = 1 << 20
 
 
 class Directory:
-    """The tree below *root*; names for which *leave_out* is true are not part of it. A context manager."""
+    """The tree below *root*, without names for which *leave_out* returns True. A context manager."""
 
     def __init__(self, root: str | bytes, leave_out: Callable[[bytes], bool] = lambda name: False) -> None:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -22,8 +24,8 @@ class Directory:
         self._leave_out = leave_out
         root_stat = os.fstat(self._fd)
         self._device = root_stat.st_dev
-        # Branches and snapshots side by side show a file with different upper halves of its number, the root with the same:
-        # without these a group is the same in every state.
+        # Branches and snapshots that are mounted side by side differ in the upper half of their inode numbers, which the root
+        # has, too. Removing that half makes a hard-link group equal in all of them.
         self._mark = root_stat.st_ino >> 32 << 32
 
     def close(self) -> None:
@@ -48,11 +50,11 @@ class Directory:
             try:
                 found.append(self._entry(join(directory.path, name), os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
             except FileNotFoundError:
-                continue  # a live directory: it has just gone
+                continue  # deleted while the directory was being read
         return found
 
     def chunks(self, entry: TreeEntry) -> Chunks:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # it may have become a FIFO
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a FIFO would block
         fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
         try:
             for start, end in extents(fd, 0, os.fstat(fd).st_size):
@@ -76,12 +78,12 @@ class Directory:
 
 
 def count(root: str) -> int:
-    """How many entries are below a directory, for a progress bar."""
+    """Return the number of entries below a directory, for a progress bar."""
     return sum(len(directories) + len(files) for _, directories, files in os.walk(root))
 
 
 def read_xattrs(where: bytes) -> dict[str, bytes]:
-    """Return the extended attributes that may be read, ACLs among them; a symlink's own."""
+    """Return the readable extended attributes, including ACLs; for a symlink its own."""
     return {os.fsdecode(name): value for name, value in xattrs.read_all(where, follow=False).items()}
 
 

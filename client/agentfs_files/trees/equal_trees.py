@@ -1,7 +1,7 @@
-"""Makes a directory equal to a source: only what differs is written, what the source does not have is removed.
+"""Make a directory equal to a source: write only what differs, and remove what the source does not have.
 
-Used for new directories and for branches that show something already. It works beneath one descriptor and never follows a
-symlink of the target, whatever the source says.
+The target may be new, or a branch that already shows something. All work happens beneath one descriptor, and no symlink of the
+target is followed, whatever the source says.
 """
 
 import errno
@@ -44,15 +44,15 @@ def make_equal(
 class _Writer:
     def __init__(self, root_fd: int, source: TreeSource, keep: Callable[[bytes], bool]) -> None:
         self._way, self._source, self._keep = Descent(root_fd), source, keep
-        self._groups: dict[int, bytes] = {}  # group -> its first name, which is in place
-        self._claimed: dict[int, bytes] = {}  # inode with several names -> the name that keeps it
+        self._groups: dict[int, bytes] = {}  # group -> its first name, which exists
+        self._claimed: dict[int, bytes] = {}  # inode with several names -> the name that keeps the inode
         self.lacking: list[str] = []
 
     def close(self) -> None:
         self._way.close()
 
     def run(self) -> Iterator[None]:
-        """One step for each entry; a directory's own attributes come last, since what is done inside moves its times."""
+        """Write one entry per step. A directory's attributes are set last, because changes inside it alter its times."""
         stack = [(root := self._source.root(), self._enter(root, is_new=False))]
         while stack:
             directory, children = stack[-1]
@@ -71,7 +71,7 @@ class _Writer:
     # -- directories
 
     def _make_directory(self, entry: TreeEntry) -> bool:
-        """True when there was none."""
+        """Create a directory. Return False if it existed."""
         info = self._look(entry)
         if info is not None and stat.S_ISDIR(info.st_mode):
             return False
@@ -116,7 +116,7 @@ class _Writer:
             self._groups[entry.group] = entry.path
 
     def _join_group(self, entry: TreeEntry, info: os.stat_result | None) -> bool:
-        """Makes an entry another name of a file that is in place; False when it is the first."""
+        """Make an entry another name of a file that is in place. Return False if the entry is the first of its group."""
         first = self._groups.get(entry.group)
         if first is None:
             return False
@@ -134,7 +134,7 @@ class _Writer:
         return True
 
     def _usable(self, entry: TreeEntry, info: os.stat_result) -> bool:
-        """Whether what is there may stay and be changed: of the same type, and no other name relies on it."""
+        """Tell whether an existing file may stay and be changed: it has the right type, and no other name needs it."""
         if stat.S_IFMT(info.st_mode) != stat.S_IFMT(entry.mode):
             return False
         if info.st_nlink > 1 and not entry.loose:
@@ -147,7 +147,7 @@ class _Writer:
             return
         mode = stat.S_IMODE(entry.mode if info is None else info.st_mode) if entry.loose else 0o600
         if info is not None and info.st_nlink > 1:
-            os.unlink(entry.name, dir_fd=fd)  # its other names may be right as they are
+            os.unlink(entry.name, dir_fd=fd)  # its other names may have to stay unchanged
             info = None
         if info is None:
             flags = os.O_CREAT | os.O_EXCL
@@ -161,7 +161,9 @@ class _Writer:
             os.close(file)
 
     def _has_content(self, dir_fd: int, entry: TreeEntry, info: os.stat_result) -> bool:
-        """A time with a fraction of a second is no accident; whole seconds are what build tools set, so then we read."""
+        """Tell whether the content is equal. Trust an equal time with fractions of a second; build tools set whole seconds, so
+        then compare the data.
+        """
         if entry.mtime_ns == info.st_mtime_ns and info.st_mtime_ns % 1_000_000_000:
             return True
         _may_write(self._way.where(entry.path), info)
@@ -190,7 +192,7 @@ class _Writer:
     # -- attributes
 
     def _settle(self, entry: TreeEntry, is_new: bool) -> None:
-        """Owner, xattrs, mode, times: in this order, since a new owner clears setuid bits and capabilities."""
+        """Set owner, xattrs, mode and times, in this order, since a new owner clears setuid bits and capabilities."""
         where = self._way.where(entry.path)
         info = os.lstat(where)
         self._give_owner(entry, where, info)
@@ -255,7 +257,9 @@ class _Writer:
 
 
 def _remove_at(dir_fd: int, path: bytes, keep: Callable[[bytes], bool]) -> None:
-    """*path*: for *keep*; its last name is in the directory *dir_fd*. A directory in which something is kept stays too."""
+    """Remove a tree, but not paths that *keep* selects, nor the directories above them. *path* is the path to pass to *keep*; its
+    last name is in *dir_fd*.
+    """
     name = path.rpartition(b"/")[2]
     if keep(path):
         return
@@ -285,7 +289,7 @@ def _permissions(entry: TreeEntry, info: os.stat_result, is_new: bool) -> int:
 
 
 def _may_change(dir_fd: int) -> None:
-    """Has the owner be permitted to change a directory. Its mode is settled later."""
+    """Let the owner change a directory. Its mode is set later."""
     mode = os.fstat(dir_fd).st_mode
     if mode & 0o700 != 0o700 and os.geteuid() != 0:
         os.fchmod(dir_fd, stat.S_IMODE(mode) | 0o700)
@@ -306,7 +310,7 @@ def _fill(fd: int, chunks: Chunks, size: int) -> None:
 
 
 def _holds(fd: int, size: int, chunks: Chunks) -> bool:
-    """Whether a file of *size* bytes has that content."""
+    """Tell whether a file of *size* bytes has this content."""
     position = 0
     for offset, data in chunks:
         if not _is_zero(fd, position, offset) or os.pread(fd, len(data), offset) != data:

@@ -1,4 +1,6 @@
-"""Attributes of an entry as JSON: one form for the ZIP's manifest and for what git cannot say. Lossless for any name."""
+"""The attributes of an entry as JSON, lossless for any name. The ZIP's manifest and the attributes beside git commits use this
+form.
+"""
 
 import base64
 import os
@@ -11,16 +13,17 @@ import msgspec
 from agentfs_files.trees.tree_source import Chunks, TreeEntry
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
-HOLE = 1 << 16  # stretches of zeros of that size, aligned, become holes
+HOLE = 1 << 16  # bytes; aligned runs of zeros of this size become holes
 _ZEROS = bytes(HOLE)
 _MAX_NAME_BYTES = 255
 _TYPES = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
-    """``path`` as text; ``raw``, its bytes in base64, when that is not exact. ``links``: the same number, the same file.
+    """The attributes of one entry.
 
-    ``name``: the member's name in the archive, where it is not the path.
+    ``path`` is text; ``raw`` holds the exact bytes in base64 if ``path`` does not. Entries with the same ``links`` are names of
+    one file. ``name`` is the member's name in the archive, if it differs from the path.
     """
 
     path: str
@@ -37,12 +40,12 @@ class Stored(msgspec.Struct, omit_defaults=True):
     loose: bool = False
 
     def path_bytes(self) -> bytes:
-        """ValueError when ``raw`` is no base64."""
+        """The exact path. Raises ValueError if ``raw`` is not base64."""
         return base64.b64decode(self.raw, validate=True) if self.raw else self.path.encode("utf-8")
 
 
 def store(entry: TreeEntry, path: bytes, name: str = "") -> Stored:
-    """*path*: as it is to be written down."""
+    """Return the record of an entry. *path* is the path to record."""
     try:
         text, raw = path.decode("utf-8"), ""
     except UnicodeDecodeError:
@@ -55,7 +58,7 @@ def store(entry: TreeEntry, path: bytes, name: str = "") -> Stored:
 
 
 def restore(stored: Stored, path: bytes) -> TreeEntry:
-    """The entry at *path*; a symlink's target comes from elsewhere."""
+    """Return the entry at *path*. The caller adds a symlink's target."""
     xattrs = {os.fsdecode(unquote_to_bytes(key)): value for key, value in stored.xattrs.items()}
     return TreeEntry(
         path, stored.mode, stored.uid, stored.gid, stored.size, stored.mtime_ns, stored.rdev, b"",
@@ -64,7 +67,7 @@ def restore(stored: Stored, path: bytes) -> TreeEntry:
 
 
 def is_possible(stored: Stored) -> bool:
-    """Whether a file can have such attributes: a type, an owner, a time, a device number and names of xattrs are in range."""
+    """Tell whether a file can have these attributes: type, owner, time, device number and xattr names are in range."""
     owners = (0 if stored.uid is None else stored.uid, 0 if stored.gid is None else stored.gid)
     seconds = (stored.mtime_ns or 0) // 1_000_000_000
     return (
@@ -75,7 +78,7 @@ def is_possible(stored: Stored) -> bool:
 
 
 def without_holes(data: bytes, offset: int) -> Chunks:
-    """The parts of *data* that are not zeros, block by block."""
+    """Yield the parts of *data* that are not zeros, block by block."""
     start = 0
     for block in range(0, len(data), HOLE):
         if data.startswith(_ZEROS[: len(data) - block], block):
@@ -87,7 +90,7 @@ def without_holes(data: bytes, offset: int) -> Chunks:
 
 
 def stream(chunks: Chunks, size: int) -> Iterator[bytes]:
-    """The content of a file: exactly *size* bytes, holes as zeros."""
+    """Yield the content of a file: exactly *size* bytes, with holes as zeros."""
     position = 0
     for offset, data in chunks:
         yield from _zeros(offset - position)

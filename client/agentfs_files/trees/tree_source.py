@@ -1,22 +1,23 @@
-"""What all forms of a directory tree have in common: its entries, and how one asks for them. Knows no form."""
+"""The interface that all forms of a directory tree share: entries, and how to read them. This module knows no form."""
 
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-Step = Callable[[int, int], None]  # done, and of how many (0: unknown)
+Step = Callable[[int, int], None]  # number done, total (0: unknown)
 
-Chunks = Iterator[tuple[int, bytes]]  # (offset, data) in order; what lies between is zeros
+Chunks = Iterator[tuple[int, bytes]]  # (offset, data) in order; gaps are zeros
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One name of a tree. None, and no xattrs as None, means: this form does not say, whatever is there may stay.
+    """One name of a tree. None, or no xattrs as None, means that this form does not record the value, so an existing value may
+    stay.
 
-    ``path`` is relative to the root, b"" for the root itself; ``mode`` is st_mode. Entries with the same ``group`` (not 0)
-    are names of one file. ``loose``: of the permissions only "executable" counts. ``settled``: known to be in place already,
-    with all below it.
+    ``path`` is relative to the root, which is b""; ``mode`` is st_mode. Entries with the same ``group`` (not 0) are names of one
+    file. ``loose``: of the permissions only the executable bit counts. ``settled``: the entry and everything below it is known to
+    be in place.
     """
 
     path: bytes
@@ -54,21 +55,21 @@ class TreeEntry:
 
 
 class TreeSource(Protocol):
-    """A tree that can be read, in whatever form."""
+    """A tree that can be read, in any form."""
 
     def root(self) -> TreeEntry: ...
 
     def children(self, directory: TreeEntry) -> list[TreeEntry]:
-        """What is in a directory, sorted by name."""
+        """Return the entries of a directory, sorted by name."""
         ...
 
     def chunks(self, entry: TreeEntry) -> Chunks:
-        """The content of a regular file."""
+        """Yield the content of a regular file."""
         ...
 
 
 def walk(tree: TreeSource) -> Iterator[TreeEntry]:
-    """Every entry, a directory before what is in it; the root first."""
+    """Yield every entry, each directory before its content; the root first."""
     stack = [iter([tree.root()])]
     while stack:
         entry = next(stack[-1], None)

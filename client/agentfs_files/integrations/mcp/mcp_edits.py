@@ -1,4 +1,4 @@
-"""Edits of a text as models send them, and what they change as a patch in git's form. Line endings stay as the file has them."""
+"""Apply a model's edits to a text, and show the change as a git patch. Line endings stay as in the file."""
 
 import difflib
 import re
@@ -51,7 +51,7 @@ def _replace_lines(text: str, old: str, new: str) -> str | None:
 
 
 def _indented(new: str, old: str, line: str) -> Iterator[str]:
-    """The lines of *new*, moved from where *old* begins to where *line*, which stands in the file, begins."""
+    """Yield the lines of *new*, indented by the difference between *old* and *line*, the line in the file."""
     before, after = _indent(old), _indent(line)
     for index, moved in enumerate(new.replace(_CRLF, "\n").split("\n")):
         if not moved.strip():
@@ -72,7 +72,7 @@ def _with_ending(text: str, ending: str) -> str:
 
 
 def _ending_at(text: str, at: int) -> str:
-    """The line ending in use at a place: of its line, or of the last one."""
+    """Return the line ending at a position: that of its line, or of the last one."""
     newline = text.find("\n", at)
     if newline < 0:
         newline = text.rfind("\n")
@@ -80,7 +80,7 @@ def _ending_at(text: str, at: int) -> str:
 
 
 def patch(path: str, old: str, new: str) -> str:
-    """What leads from one text to the other, as git shows it; carriage returns are left out. "" when they are the same."""
+    """Return the change from one text to the other as a git patch without carriage returns; "" if they are equal."""
     old_lines, new_lines = (text.replace(_CRLF, "\n").splitlines(keepends=True) for text in (old, new))
     if old_lines == new_lines:
         return ""
@@ -93,7 +93,7 @@ def _hunks(path: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 
 
 def fenced(text: str) -> str:
-    """As a block of Markdown, whatever is in it."""
+    """Return a text as a code block of Markdown, whatever it contains."""
     fence = "```"
     while fence in text:
         fence += "`"

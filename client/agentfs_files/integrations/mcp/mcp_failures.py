@@ -1,13 +1,13 @@
-"""What went wrong, as one sentence for a model."""
+"""Describe an error in one sentence for a model."""
 
 from agentfs_client.errors import AgentFSError
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError, RootError
 
-EXPECTED = (OSError, ValueError, RuntimeError)  # what a caller can have caused; anything else is a fault of the program
+EXPECTED = (OSError, ValueError, RuntimeError)  # errors that a caller can cause; any other is a bug in the program
 
 
 def sentence(exc: Exception, path: str = "") -> str:
-    """*path*: what the call was about, for errors that do not name one."""
+    """Return the sentence. *path* is the subject of the call, for errors that name no path."""
     if isinstance(exc, AgentFSError):
         return f"{exc.message}; {exc.hint}" if exc.hint else exc.message
     if not isinstance(exc, OSError):

@@ -1,4 +1,4 @@
-"""What a tool is to this server: a record of its arguments that can be run on a workspace. Nothing here knows an MCP library."""
+"""A tool of this server: a record of its arguments that can run on a workspace. Nothing here knows an MCP library."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -8,11 +8,11 @@ import msgspec
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, PatchingFilesystem, SnapshotableFilesystem
 from agentfs_files.filesystem.records import FilesystemSnapshot
 
-CUT_AT_BYTES = 32 << 20  # what is returned at once
+CUT_AT_BYTES = 32 << 20  # most that one call returns
 
 
 class McpRefused(Exception):
-    """A tool does not do what it was asked for. The message is one sentence for the model."""
+    """A tool refuses a call. The message is one sentence for the model."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Workspace:
         self._taken: list[FilesystemSnapshot] = []
 
     def absolute(self, path: str) -> str:
-        """A path as the file system returns it, as clients know it."""
+        """Return a path of the file system in the form that clients use."""
         if path in ("", "."):
             return self.root
         return f"{self.root.rstrip('/')}/{path}"
@@ -42,7 +42,7 @@ class Workspace:
         return taken
 
     def snapshots(self) -> Sequence[FilesystemSnapshot]:
-        """The newest first: all there are where the file system knows them, else those taken here."""
+        """Return the snapshots, newest first: all if the file system lists them, else those taken here."""
         return self.filesystem.log() if isinstance(self.filesystem, PatchingFilesystem) else self._taken[::-1]
 
 
@@ -62,5 +62,5 @@ class McpTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     result: ClassVar[type[Any]] = Text
 
     def run(self, workspace: Workspace) -> Any:
-        """An instance of ``result``. McpRefused, OSError, ValueError, RuntimeError."""
+        """Run the tool, and return an instance of ``result``. Raises McpRefused, OSError, ValueError or RuntimeError."""
         raise NotImplementedError

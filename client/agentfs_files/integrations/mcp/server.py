@@ -1,6 +1,6 @@
 """A file system as an MCP server over standard input and output, with the tools of the reference file system server and more.
 
-Tools run in a thread, one at a time; meanwhile the server answers pings and takes cancellations.
+Tools run in a thread, one at a time. Meanwhile the server answers pings and accepts cancellations.
 """
 
 import logging
@@ -49,8 +49,10 @@ _TOOLS: tuple[type[McpTool], ...] = (
 
 
 def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
-    """Serves until the client closes standard input. For a process of its own: SIGTERM and SIGINT end it, with exit code 0, as
-    soon as the tool that is running has finished."""
+    """Serve until the client closes standard input. Meant for a process of its own.
+
+    SIGTERM and SIGINT end the process with exit code 0 as soon as the running tool has finished.
+    """
     with needed_for("serving MCP needs", "mcp"):
         import anyio
 
@@ -67,7 +69,7 @@ def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
 
 
 async def serve(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
-    """Serves on standard input and output until the client closes them."""
+    """Serve on standard input and output until the client closes them."""
     await _serve(make_server(filesystem, snapshot_each_change=snapshot_each_change))
 
 
@@ -85,7 +87,7 @@ async def _end_by_signal(one_at_a_time: "CapacityLimiter") -> None:
         async for _ in signals:
             async with one_at_a_time:
                 sys.stderr.flush()
-                os._exit(0)  # the thread that waits for standard input cannot be woken
+                os._exit(0)  # the thread that reads standard input cannot be interrupted
 
 
 def make_server(
@@ -167,7 +169,7 @@ def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with
         return _failure(f"{tool.name} cannot be called so: {exc}")
     except (McpRefused, *EXPECTED) as exc:
         return _failure(sentence(exc, path))
-    except Exception as exc:  # noqa: BLE001 - the server goes on, whatever a tool does
+    except Exception as exc:  # noqa: BLE001 - no error in a tool may end the server
         _log.exception("%s failed", tool.name)
         return _failure(f"{tool.name} failed: an internal error ({type(exc).__name__}), which the log of this server tells about")
 

@@ -1,4 +1,4 @@
-"""Removing a directory with all that is in it, whatever the modes inside, but nothing that is mounted there."""
+"""Remove a directory and everything in it, whatever the modes inside, but nothing that is mounted there."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with all that is in it. One that is not there is no error.
+    """Remove a directory and everything in it. A directory that does not exist is no error.
 
     Raises:
-        OSError: EBUSY, and nothing was removed, while something is mounted in it.
+        OSError: EBUSY if something is mounted in it; nothing was removed then.
     """
     parent, name = os.path.split(os.path.abspath(path))
     fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -25,7 +25,7 @@ def remove_tree(path: str) -> None:
 
 
 def remove_at(directory: int, name: bytes) -> None:
-    """Do the same by the descriptor of the directory that it is in; a file is removed, too."""
+    """Remove a file or a directory tree by the descriptor of its parent directory and its name."""
     try:
         os.unlink(name, dir_fd=directory)
         return

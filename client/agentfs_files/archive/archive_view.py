@@ -1,4 +1,4 @@
-"""An archive to look at: what its manifest says, which files it holds, and what is in them. Nothing is unpacked."""
+"""Look into an archive without unpacking it: its manifest, its list of files, and their contents."""
 
 import errno
 import os
@@ -24,7 +24,11 @@ class ArchiveEntry:
 
 
 class ArchiveView:
-    """ArchiveError for an archive that no file system would import; of a file's content, when that is read."""
+    """A read-only view of an archive.
+
+    Raises:
+        ArchiveError: no file system would import this archive. For damaged content, the error is raised when that file is read.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -37,7 +41,7 @@ class ArchiveView:
             raise
 
     def manifest(self) -> Mapping[str, object]:
-        """``version``, ``created_at``, ``file_count``, ``total_bytes`` as they stand there. Empty where there is no manifest."""
+        """Return ``version``, ``created_at``, ``file_count`` and ``total_bytes`` of the manifest; nothing if there is none."""
         text = self._archive.manifest()
         if not text:
             return {}
@@ -45,15 +49,20 @@ class ArchiveView:
             found = msgspec.json.decode(text, type=dict[str, object])
         except msgspec.DecodeError as exc:
             raise ArchiveError(f"the manifest cannot be read: {exc}") from exc
-        found.pop("entries", None)  # ours, of no use to others
+        found.pop("entries", None)  # internal, of no use to callers
         return found
 
     def tree(self) -> tuple[ArchiveEntry, ...]:
-        """All files, sorted by path."""
+        """Return all files, sorted by path."""
         return tuple(ArchiveEntry(path, entry.size) for path, entry in sorted(self._files.items()))
 
     def read(self, path: str) -> bytes:
-        """FileNotFoundError, and ValueError for a file larger than what is read at once."""
+        """Return the content of a file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is larger than the limit of one read.
+        """
         entry = self._files.get(normalize(path))
         if entry is None:
             raise refusal(errno.ENOENT, path)

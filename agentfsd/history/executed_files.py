@@ -1,0 +1,102 @@
+"""Which changed files run on the person's side once they are in the real directory: hooks, settings with commands, setuid files.
+
+It knows no request. What is in a file is looked at only where its name alone does not decide: git's configuration and attributes.
+"""
+
+import re
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.tree import Inode, Tree
+from agentfsd.history.executed_paths import why_by_path
+from agentfsd.history.merge import content_of
+
+_MOST_BYTES = 1 << 20
+_CAPABILITIES = b"security.capability"
+_SECTION = re.compile(rb"^\s*\[\s*([^\]\"\s]+)[^\]]*\]")
+_COMMAND_SECTIONS = (b"filter", b"include", b"includeif", b"credential", b"difftool", b"mergetool", b"browser", b"man", b"gpg")
+_COMMAND_KEYS = re.compile(
+    rb"^\s*(fsmonitor|hookspath|sshcommand|askpass|editor|pager|gitproxy|command|textconv|driver|external|program|helper|uploadpack"
+    rb"|receivepack|vcs|update\s*=\s*\"?!|worktree|attributesfile|templatedir)\b",
+    re.IGNORECASE,
+)
+_ALIAS_COMMAND = re.compile(rb"=\s*\"?\s*!")
+_DRIVER = re.compile(rb"\s(filter|merge|diff)=(?!(union|text|binary|ours)(\s|$))\S+")
+
+
+class ExecutedFile(NamedTuple):
+    """A path, and why it runs."""
+
+    path: bytes
+    why: str
+
+
+def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequence[str]) -> list[ExecutedFile]:
+    """Find those of the *changed* paths that run something as they are in *new* and did not in *old*, sorted by path."""
+    found = []
+    for path in sorted(set(changed)):
+        inode = _at(new, path)
+        if inode is not None and not inode.is_dir:
+            why = why_by_path(path, patterns) or _why(_at(old, path), inode, path)
+            found += [ExecutedFile(path, why)] if why else []
+    return found
+
+
+def _why(old: Inode | None, new: Inode, path: bytes) -> str:
+    if not new.is_file:
+        return ""
+    bits = stat.S_ISUID | stat.S_ISGID
+    if new.mode & bits and (old is None or not old.is_file or new.mode & bits & ~old.mode or not _same_file(old, new)):
+        return "setuid or setgid"
+    if _CAPABILITIES in all_xattrs(new.tree, new):
+        return "has capabilities"
+    name = path.rpartition(b"/")[2]
+    if name == b".gitattributes" and _new_lines(old, new, _with_drivers):
+        return "names a driver that git runs"
+    if b"/" + path in (b"/.git/config", b"/.git/config.worktree") or path.endswith(b"/.git/config"):
+        return "configures commands for git" if _new_lines(old, new, _with_commands) else ""
+    return ""
+
+
+def _same_file(old: Inode, new: Inode) -> bool:
+    return bool(old.id == new.id and old.lower_path == new.lower_path)
+
+
+def _new_lines(old: Inode | None, new: Inode, of_interest: Callable[[bytes], set[bytes]]) -> bool:
+    return bool(of_interest(_content(new)) - (of_interest(_content(old)) if old is not None and old.is_file else set()))
+
+
+def _with_drivers(text: bytes) -> set[bytes]:
+    return {line.strip() for line in text.split(b"\n") if _DRIVER.search(line) and not line.lstrip().startswith(b"#")}
+
+
+def _with_commands(text: bytes) -> set[bytes]:
+    """The lines by which git runs something, each with its section."""
+    found, section = set(), b""
+    for line in text.split(b"\n"):
+        header = _SECTION.match(line)
+        if header:
+            section, line = header.group(1).lower(), line[header.end() :]
+        setting = line.strip()
+        if not setting or setting[:1] in b"#;":
+            continue
+        in_section = section.partition(b".")[0] in _COMMAND_SECTIONS or (section == b"alias" and _ALIAS_COMMAND.search(line))
+        if in_section or _COMMAND_KEYS.match(line):
+            found.add(section + b"\0" + setting)
+    return found
+
+
+def _content(inode: Inode) -> bytes:
+    """Of a file that is too large to be one of git's, nothing is known: it counts as changed."""
+    if inode.tree.data_stat(inode).st_size > _MOST_BYTES:
+        return b"[include]\npath\n"
+    return content_of(inode)
+
+
+def _at(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

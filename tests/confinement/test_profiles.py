@@ -1,0 +1,153 @@
+"""The profiles and the options of `run` by which somebody says what else a command may reach."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfs_host.mount_table import Mounted as MountEntry
+from agentfs_host.mount_table import mount_table
+from agentfsd.cli.sandbox.aliases import aliases
+from agentfsd.cli.sandbox.profiles import Asked, decide, profile_of
+from agentfsd.core import policy_settings
+from agentfsd.domain_errors import Refusal
+from tests.confinement.world import ORDINARY, World
+from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
+
+
+@pytest.fixture(scope="module", params=[0, ORDINARY], ids=["root", "ordinary"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    needs_root()
+    needs_fuse()
+    needs_namespaces()
+    needs_open_checkout()
+    with World(request.param) as made:
+        yield made
+
+
+def run(world: World, script: str, *options: str, check: bool = True) -> str:
+    words = ("run", "-m", str(world.point), "-b", "mine", *options, "--", "sh", "-c", script)
+    done = world.cli(*words, cwd=world.point, check=check)
+    return done.stdout if check else done.stderr
+
+
+def fingerprint(place: Path) -> dict[str, str]:
+    found = {}
+    for directory, _, names in os.walk(place):
+        for name in names:
+            path = Path(directory, name)
+            info = path.lstat()
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+            found[str(path)] = f"{info.st_mode} {info.st_mtime_ns} {content}"
+    return found
+
+
+def test_removing_everything_removes_the_branch_alone() -> None:
+    needs_root()
+    needs_fuse()
+    needs_namespaces()
+    needs_open_checkout()
+    with World(ORDINARY) as world:
+        places = (world.lower, world.home / ".ssh", world.outside, world.other_lower, world.base / "shared")
+        before = [fingerprint(place) for place in places]
+        run(world, "rm -rf --no-preserve-root / 2>/dev/null; true", "--confine", "strict")
+        assert [fingerprint(place) for place in places] == before
+        assert (world.home / ".bashrc").read_text() == "as it was\n"
+        assert world.state().alive()
+        assert "other" in world.cli("branch", "list", "-m", str(world.point)).stdout
+
+
+def test_a_command_in_a_run_asks_about_its_own_branch(world: World) -> None:
+    program = " ".join(AGENTFSD)
+    for profile in ("workspace", "strict"):
+        said = run(
+            world, f"echo {profile} > asked; {program} snapshot create s-{profile}; {program} diff; {program} status --json",
+            "--confine", profile,
+        )  # fmt: skip
+        assert f"snapshot s-{profile} of mine" in said
+        assert "asked" in said
+
+
+def test_strict_needs_a_namespace(world: World) -> None:
+    said = run(world, "true", "--no-namespace", "--confine", "strict", check=False)
+    assert "cannot be confined as asked" in said
+
+
+def test_a_home_that_is_hidden_is_empty_and_can_be_used(world: World) -> None:
+    said = run(world, "cd; ls -A; echo x > new; cat new", "--home", "hide")
+    assert ".bashrc" not in said
+    assert said.endswith("x\n")
+    assert not (world.home / "new").exists()
+
+
+def test_a_home_to_read_has_places_to_write(world: World) -> None:
+    script = "cat ~/.bashrc; echo x > ~/dir/new; echo x > ~/new || echo refused; cat ~/.ssh/id || echo hidden"
+    said = run(world, script, "--home", "ro", "--write", str(world.home / "dir"), "--hide", str(world.home / ".ssh"))
+    assert said == "as it was\nrefused\nhidden\n"
+    assert (world.home / "dir" / "new").read_text() == "x\n"
+
+
+def test_a_file_can_be_hidden_or_kept_as_it_is(world: World) -> None:
+    script = "cat ~/.ssh/id; echo x > ~/.bashrc || echo refused"
+    assert run(world, script, "--hide", str(world.home / ".ssh" / "id"), "--read", str(world.home / ".bashrc")) == "refused\n"
+
+
+def test_what_is_not_there_cannot_be_hidden(world: World) -> None:
+    assert "there is no" in run(world, "true", "--hide", str(world.home / "nothing"), check=False)
+    assert "workspace" in run(world, "true", "--hide", str(world.lower / "victims"), check=False)
+
+
+def test_a_network_of_its_own(world: World) -> None:
+    assert run(world, "tail -n +3 /proc/net/dev | cut -d: -f1", "--net", "none").split() == ["lo"]
+
+
+def test_tmp_of_its_own(world: World) -> None:
+    name = f"agentfsd-tmp-{os.getpid()}"
+    assert run(world, f"echo x > /tmp/{name}; cat /tmp/{name}", "--tmp", "private") == "x\n"
+    assert not Path("/tmp", name).exists()
+
+
+def test_home_of_all_opens_nothing(world: World) -> None:
+    words = ["run", "--confine", "strict", "-m", str(world.point), "-b", "mine", "--", "sh", "-c", "echo x > /usr/agentfsd-x"]
+    environment = world.environment
+    try:
+        world.environment = lambda: {**environment(), "HOME": "/"}  # type: ignore[method-assign]
+        world.cli(*words, check=False)
+    finally:
+        world.environment = environment  # type: ignore[method-assign]
+    assert not Path("/usr/agentfsd-x").exists()
+
+
+def test_a_setting_names_the_profile_of_branches(world: World) -> None:
+    world.cli("policy", "set", "confine.branches", "mi*=strict *=off", "-m", str(world.point))
+    try:
+        assert run(world, f"echo x > {world.outside}/new || echo refused") == "refused\n"
+        assert run(world, f"echo x > {world.outside}/new", "--confine", "off") == ""
+    finally:
+        world.cli("policy", "set", "confine.branches", "", "-m", str(world.point))
+
+
+def test_the_command_line_wins() -> None:
+    settings = {"confine": "strict", "confine.branches": "a*=off", "confine.home": "hide"}
+    assert profile_of(settings, "abc") == "off"
+    assert profile_of(settings, "b") == "strict"
+    assert decide(Asked(), settings, "b").home == "hide"
+    assert decide(Asked(profile="workspace"), settings, "b").home == "rw"
+    assert decide(Asked(home="ro"), settings, "abc").is_asked
+    assert decide(Asked(), {}, "b").profile == "workspace"
+
+
+@pytest.mark.parametrize("value", ["strict", "a=b", "=strict"])
+def test_senseless_profiles_of_branches_are_refused(value: str) -> None:
+    with pytest.raises(Refusal):
+        policy_settings.check("confine.branches", value)
+
+
+def test_aliases_are_found_in_the_mount_table(tmp_path: Path) -> None:
+    """Of what cannot be told apart from a mount that hides it, nothing is said."""
+    (tmp_path / "low" / "part").mkdir(parents=True)
+    root = next(entry for entry in mount_table() if entry.mountpoint == "/")
+    elsewhere = MountEntry(str(tmp_path / "low" / "part"), root.fstype, root.device + 1, "/", frozenset())
+    assert aliases(str(tmp_path / "low"), [root, elsewhere]) == []
