@@ -128,7 +128,7 @@ def _picture(reply: wire.TopReply, order: str, width: int, height: int) -> "Rend
         table(_OPERATIONS, operations, above, ("p50", "longest")), Text(),
         table(_BRANCHES, branches, above, ("read", "written")), Text(),
         table(_PROCESSES, _processes(reply, order), max(_LEAST, room - shown), ("read", "written", "requests/s", "pid")),
-        Text(f"q quits, s changes the order (by {order}); {reply.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
+        Text(f"q ends this, s sorts (by {order}); {reply.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
     )  # fmt: skip
 
 
