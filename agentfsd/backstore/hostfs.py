@@ -13,9 +13,11 @@ from collections.abc import Iterator
 
 from agentfs_host import syncing, syscalls
 from agentfs_host.copying import copy_content, copy_part, reflink_error, touch_atime, write_all
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
+_NAME = "hostfs"
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
@@ -97,7 +99,7 @@ class HostBackstore:
 
     persistent = True
 
-    def __init__(self, root: str, *, kind: str = "hostfs", native_snapshots: bool = True) -> None:
+    def __init__(self, root: str, *, kind: str = _NAME, native_snapshots: bool = True) -> None:
         """Create *root* when it is missing. Without *native_snapshots* no blocks are shared, though the file system could."""
         self.kind, self.place, self.shares = kind, root, native_snapshots
         os.makedirs(root, mode=0o700, exist_ok=True)
@@ -361,3 +363,10 @@ def _has_unnamed_files(root_fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _opened(options: BackstoreOptions) -> HostBackstore:
+    return HostBackstore(options.objects, native_snapshots=options.shares)
+
+
+KIND = BackstoreKind(_NAME, "files in the state directory", _opened, keeps_branches=True)

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 
 from agentfs_host import syscalls
 from agentfs_host.copying import copy, copy_content, copy_part, data_bytes, round_up, touch_atime, write_all
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Aside, ContentFile
 
+NAME = "memory"
 _COPY_BYTES = 1 << 20  # at a time
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # what O_TMPFILE says where it is unknown
@@ -103,7 +105,7 @@ class MemoryBackstore:
     What was removed while somebody has it open still counts in the bytes, until the last close.
     """
 
-    kind = "memory"
+    kind = NAME
     persistent = False
     native_snapshots = "none"
 
@@ -356,3 +358,15 @@ def _quiet(fd: int) -> int:
     except PermissionError:
         pass
     return fd
+
+
+def _opened(options: BackstoreOptions) -> MemoryBackstore:
+    return MemoryBackstore(
+        options.spill,
+        spill_object_bytes=options.memory_object_bytes,
+        spill_total_bytes=options.memory_total_bytes,
+        share=options.shares,
+    )
+
+
+KIND = BackstoreKind(NAME, "the daemon's memory", _opened, spills=True)

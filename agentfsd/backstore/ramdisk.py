@@ -9,10 +9,14 @@ import logging
 import os
 
 from agentfs_host import mount_table
+from agentfsd.backstore import memfd
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions, BackstoreVolume
+from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.linux import mounts
 
 log = logging.getLogger(__name__)
 
+_NAME = "ramdisk"
 _SOURCE = "agentfsd-ramdisk"  # as the mount table shows it
 
 
@@ -80,3 +84,17 @@ def _available_bytes() -> int:
     with open("/proc/meminfo") as file:
         found = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in file)}
     return found["MemAvailable"] + found.get("SwapFree", 0)
+
+
+def _opened(options: BackstoreOptions) -> HostBackstore:
+    return HostBackstore(options.objects, kind=_NAME, native_snapshots=options.shares)
+
+
+KIND = BackstoreKind(
+    _NAME,
+    f"a tmpfs, which outlives a killed daemon (needs root, else {memfd.NAME} is taken)",
+    _opened,
+    needs_root=True,
+    stand_in=memfd.NAME,
+    volume=BackstoreVolume(is_there, provide, take_away),
+)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from agentfs_client.errors import AgentFSError
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.cli.connect import daemon_start
 from agentfsd.cli.output import printing
 from agentfsd.domain_errors import Refusal, invalid
@@ -155,7 +156,7 @@ def _mib(field: str) -> Callable[[str], dict[str, Any]]:
 
 
 _VALUES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "state": _path("state"), "settings": _path("settings"), "backstore": _word("backstore", "hostfs", "memory", "ramdisk"),
+    "state": _path("state"), "settings": _path("settings"), "backstore": _word("backstore", *BACKSTORES),
     "session": _word("session", "auto", "native", "pyfuse3"), "ramdisk_size": _mib("ramdisk_size_bytes"),
     "memory_limit": _mib("memory_total_limit_bytes"), "memory_object_limit": _mib("memory_object_limit_bytes"),
 }  # fmt: skip

@@ -21,8 +21,8 @@ def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wir
 async def wire_branches(services: Services) -> list[wire.Branch]:
     """Describe every branch. Others are served meanwhile."""
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
-    found = await drive(services.overlay.branches.describe_in_steps())
-    return [wire_branch(services, info, busy[info.id]) for info in found]
+    branches = await drive(services.overlay.branches.describe_in_steps())
+    return [wire_branch(services, info, busy[info.id]) for info in branches]
 
 
 def wire_bindings(services: Services) -> list[wire.Binding]:

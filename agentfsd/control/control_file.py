@@ -19,8 +19,8 @@ class ControlFile:
         return ControlFileHandle(self._service, Peer(caller))
 
     async def status_text(self, caller: Caller) -> bytes:
-        found = await self._service.status(self._service.services.bindings.branch_of(caller.pid))
-        return (await trio.to_thread.run_sync(status_text.status, found)).encode()
+        reply = await self._service.status(self._service.services.bindings.branch_of(caller.pid))
+        return (await trio.to_thread.run_sync(status_text.status, reply)).encode()
 
     async def status_json(self, caller: Caller) -> bytes:
         return wire.encode(await self._service.status(self._service.services.bindings.branch_of(caller.pid)), json=True)

@@ -28,12 +28,12 @@ _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what 
 
 
 def listen(path: str) -> trio.SocketListener:
-    """See owners_socket.owners_socket."""
+    """Listen on a socket that only the owner and root can reach. See owners_socket.owners_socket."""
     return trio.SocketListener(trio.socket.from_stdlib_socket(owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
 
 
 class ControlSocketServer:
-    """``clients`` counts the conversations that are open now."""
+    """Serves the control socket. ``clients`` counts the open connections."""
 
     def __init__(self, service: ControlService) -> None:
         self._service = service
@@ -64,7 +64,7 @@ class ControlSocketServer:
             length = wire.frame_length(header)
             if length > wire.MAX_REQUEST_BYTES:
                 await _send(stream, wire.encode(error_reply(too_long(length))))
-                return  # what follows cannot be told from a message
+                return  # the bytes that follow cannot be split into messages
             body = await _receive(stream, length, peer)
             if body is None:
                 return
@@ -76,13 +76,13 @@ class ControlSocketServer:
 
 
 def _peer(stream: trio.SocketStream) -> Peer:
-    """Whoever connected; the descriptor may be another process's by now."""
-    found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Peer(Caller(*_CREDENTIALS.unpack(found)), _pidfd(stream), _groups(stream))
+    """Return the process that connected. Another process may hold the descriptor by now."""
+    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Peer(Caller(*_CREDENTIALS.unpack(credentials)), _pidfd(stream), _groups(stream))
 
 
 def _pidfd(stream: trio.SocketStream) -> int | None:
-    """Of whoever connected: -1 when that process has ended, None when the kernel cannot say."""
+    """Return a pidfd of the process that connected: -1 if it has ended, None if the kernel cannot give one."""
     try:
         return stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as exc:
@@ -90,7 +90,7 @@ def _pidfd(stream: trio.SocketStream) -> int | None:
 
 
 def _groups(stream: trio.SocketStream) -> list[int] | None:
-    """The supplementary groups of whoever connected; None when those are too many."""
+    """Return the supplementary groups of the process that connected; None if they are too many."""
     numbers = array.array("I")
     try:
         numbers.frombytes(stream.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
@@ -100,7 +100,7 @@ def _groups(stream: trio.SocketStream) -> list[int] | None:
 
 
 async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | None:
-    """Exactly *size* bytes, and what descriptors come along; None when the client ended before."""
+    """Receive exactly *size* bytes, and keep the descriptors that come with them; None if the client has closed its end."""
     parts = bytearray()
     while len(parts) < size:
         part, ancillary, _, _ = await stream.socket.recvmsg(min(size - len(parts), 1 << 16), _ROOM, socket.MSG_CMSG_CLOEXEC)
@@ -116,7 +116,7 @@ async def _receive(stream: trio.SocketStream, size: int, peer: Peer) -> bytes | 
 
 
 async def _send(stream: trio.SocketStream, body: bytes, descriptors: Sequence[int] = ()) -> None:
-    """The descriptors go with the first bytes."""
+    """Send a message; its descriptors go with the first bytes."""
     message, sent = wire.frame(body), 0
     with trio.fail_after(_SEND_TIMEOUT_S):
         if descriptors:

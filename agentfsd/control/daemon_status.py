@@ -61,13 +61,13 @@ def _connections(services: Services, bound_to: str | None) -> list[wire.KernelCo
 
 def _pending(services: Services) -> wire.PendingCommit | None:
     try:
-        found = commit_writer.pending(services.info.state)
+        commit = commit_writer.pending(services.info.state)
     except Refusal:
         return wire.PendingCommit(branch="", phase="unreadable", paths=0, running=services.commit_turn.is_taken)
-    if found is None:
+    if commit is None:
         return None
-    branch = services.identify.branch_name(found.note.get("branch", ""))
-    return wire.PendingCommit(branch=branch, phase=found.phase, paths=found.paths, running=services.commit_turn.is_taken)
+    branch = services.identify.branch_name(commit.note.get("branch", ""))
+    return wire.PendingCommit(branch=branch, phase=commit.phase, paths=commit.paths, running=services.commit_turn.is_taken)
 
 
 def forwarding_kind(services: Services) -> str:

@@ -66,7 +66,7 @@ async def make(
             errno.EFBIG, "too-long", f"with {shown} the patch is longer than {compare.MAX_PATCH_BYTES >> 20} MiB",
             "name fewer paths at once",
         )  # fmt: skip
-    return [_wire_patch(found) for found in outcome.patches]
+    return [_wire_patch(file_patch) for file_patch in outcome.patches]
 
 
 async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.ComparisonOutcome:
@@ -75,20 +75,20 @@ async def _compare_apart(job: compare.Job, spool_fd: int) -> compare.ComparisonO
     return msgspec.msgpack.decode(done.stdout, type=compare.ComparisonOutcome)
 
 
-def _wire_patch(found: compare.PairPatch) -> wire.FilePatch:
-    pair = found.pair
+def _wire_patch(file_patch: compare.PairPatch) -> wire.FilePatch:
+    pair = file_patch.pair
     return wire.FilePatch(
         status=pair.status,
         **wire.path_fields(pair.path),
         **wire.path_fields(pair.old_path if pair.old_path != pair.path else b"", "old_path"),
-        added=found.added,
-        removed=found.removed,
-        is_binary=found.is_binary,
+        added=file_patch.added,
+        removed=file_patch.removed,
+        is_binary=file_patch.is_binary,
         old_size=pair.old_size,
         new_size=pair.new_size,
         old_mode=pair.old.mode if pair.old else 0,
         new_mode=pair.new.mode if pair.new else 0,
-        patch=found.patch,
+        patch=file_patch.patch,
         note=pair.note,
         lower_moved=pair.lower_moved,
     )

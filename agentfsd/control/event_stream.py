@@ -19,12 +19,12 @@ from agentfsd.core.tree import Inode
 from agentfsd.domain_errors import Refusal
 
 LIMIT = 10_000  # events that wait for a slow reader
-_QUIET_S = 0.2  # a file that is written all the time is told of this often
+_QUIET_S = 0.2  # between two events of a file that is written all the time
 _BATCH = 500
 
 
 class _Write:
-    """The last "modified" of a file: when it was told, and by whom it was written since, None for by nobody."""
+    """The last "modified" of a file: when it was told, and the last write since then (None: there was none)."""
 
     __slots__ = ("again", "told_s")
 
@@ -54,46 +54,46 @@ class EventWatcher:
 
     # -- hearing
 
-    def hear(self, told: BranchEvent) -> None:
-        if self.branch_id not in (None, told.branch_id):
+    def hear(self, event: BranchEvent) -> None:
+        if self.branch_id not in (None, event.branch_id):
             return
-        inode = told.inode
+        inode = event.inode
         if inode is None:
-            self._tell_writes(told.branch_id)
-        elif told.kind == "modified":
-            self._written(inode, told)
+            self._tell_writes(event.branch_id)
+        elif event.kind == "modified":
+            self._written(inode, event)
             return
         elif self._writes:
-            self._tell_write_before(inode, told)
-        self._put(self._event(told))
-        if told.kind == "branch-deleted" and self.branch_id is not None:
+            self._tell_write_before(inode, event)
+        self._put(self._event(event))
+        if event.kind == "branch-deleted" and self.branch_id is not None:
             self._branch_gone = True
 
-    def _written(self, inode: Inode, told: BranchEvent) -> None:
+    def _written(self, inode: Inode, event: BranchEvent) -> None:
         """Tell the first write at once, and those that follow it together after a quiet time."""
         known = self._writes.get(inode)
         if known is not None:
-            known.again = told
+            known.again = event
         elif len(self._writes) >= LIMIT:
             self._lose()
         else:
             now = time.monotonic()
             self._writes[inode] = _Write(now)
             self._next_look_s = min(self._next_look_s, now + _QUIET_S)
-            self._put(self._event(told))
+            self._put(self._event(event))
 
-    def _tell_write_before(self, inode: Inode, told: BranchEvent) -> None:
-        """What was written before a file got another name, or lost its last one."""
-        if told.kind == "deleted" and not inode.nlink:
+    def _tell_write_before(self, inode: Inode, event: BranchEvent) -> None:
+        """Tell the write of a file before its rename or deletion is told."""
+        if event.kind == "deleted" and not inode.nlink:
             self._writes.pop(inode, None)
             return
         known = self._writes.get(inode)
-        if known is not None and known.again is not None and told.kind == "renamed":
-            self._put(self._event(known.again._replace(path=told.old_path)))
+        if known is not None and known.again is not None and event.kind == "renamed":
+            self._put(self._event(known.again._replace(path=event.old_path)))
             known.again = None
 
     def _tell_writes(self, branch_id: str) -> None:
-        """What was written before the branch's state was fixed or replaced."""
+        """Tell the writes of a branch before its snapshot or its new state is told."""
         for inode in [inode for inode in self._writes if inode.tree.id == branch_id]:
             self._tell_write(inode, self._writes.pop(inode))
 
@@ -101,14 +101,14 @@ class EventWatcher:
         if write.again is not None and inode.nlink:
             self._put(self._event(write.again))
 
-    def _event(self, told: BranchEvent) -> wire.Event:
-        inode = told.inode
-        path = (inode.path if inode is not None else b"") if told.path is None else told.path
-        fields = wire.path_fields(path) | wire.path_fields(told.old_path, "old_path")
+    def _event(self, event: BranchEvent) -> wire.Event:
+        inode = event.inode
+        path = (inode.path if inode is not None else b"") if event.path is None else event.path
+        fields = wire.path_fields(path) | wire.path_fields(event.old_path, "old_path")
         return wire.Event(
-            kind=told.kind, branch=told.branch or self._branch_name(told.branch_id), pid=told.pid, time_ns=time.time_ns(),
+            kind=event.kind, branch=event.branch or self._branch_name(event.branch_id), pid=event.pid, time_ns=time.time_ns(),
             path=fields["path"], raw_path=fields.get("raw_path", ""), old_path=fields["old_path"],
-            raw_old_path=fields.get("raw_old_path", ""), is_dir=inode is not None and inode.is_dir, name=told.name,
+            raw_old_path=fields.get("raw_old_path", ""), is_dir=inode is not None and inode.is_dir, name=event.name,
         )  # fmt: skip
 
     def _branch_name(self, branch_id: str) -> str:

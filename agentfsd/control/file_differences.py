@@ -41,24 +41,24 @@ def _names(paths: Iterable[bytes]) -> list[wire.PathName]:
 
 
 def _count(tree: Tree) -> Steps[int]:
-    found = 0
+    total = 0
     for directory in _directories(tree, tree.root):
-        found += sum(not stat.S_ISDIR(kind) for _, kind in tree.kinds(directory))
-        yield found, 0, "counting"
-    return found
+        total += sum(not stat.S_ISDIR(kind) for _, kind in tree.kinds(directory))
+        yield total, 0, "counting"
+    return total
 
 
 def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
     """Count the files beneath a directory, and add up their sizes in bytes."""
-    found = size_bytes = 0
+    files = size_bytes = 0
     for inside in _directories(tree, directory):
         for name in tree.names(inside):
             looked = tree.look(inside, name)
             if looked is not None and not looked[0].is_dir:
-                found += 1
+                files += 1
                 size_bytes += looked[1].size if looked[0].is_file else 0
-            yield found, 0, "counting"
-    return wire.FilesCounted(files=found, size_bytes=size_bytes)
+            yield files, 0, "counting"
+    return wire.FilesCounted(files=files, size_bytes=size_bytes)
 
 
 def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:

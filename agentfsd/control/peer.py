@@ -68,9 +68,9 @@ class Peer:
     def credentials(self) -> Credentials:
         """Return what the caller may do with files, as it was at the first call. Refusal once the process has ended."""
         if self._credentials is None:
-            found = credentials_of(self.caller, self._groups)
+            credentials = credentials_of(self.caller, self._groups)
             self.check_alive()  # or that was another process
-            self._credentials = found
+            self._credentials = credentials
         return self._credentials
 
     def creator(self) -> Credentials:

@@ -51,8 +51,8 @@ def to_ids(request: wire.Request, refs: SnapshotRefs | None, bound_to: str | Non
         if all(ref is None or _is_known(ref, find) for ref in named):
             continue
         branches = [*_branches(request, refs.branches, overlay), bound_to or overlay.default_id]
-        found = [ref if ref is None or _is_known(ref, find) else _tagged(ref, branches, bound_to, overlay) for ref in named]
-        changed[field] = found if isinstance(value, list) else found[0]
+        ids = [ref if ref is None or _is_known(ref, find) else _tagged(ref, branches, bound_to, overlay) for ref in named]
+        changed[field] = ids if isinstance(value, list) else ids[0]
     return msgspec.structs.replace(request, **changed) if changed else request
 
 
@@ -60,7 +60,7 @@ def _is_known(ref: str, find: _Find) -> bool:
     try:
         find(ref)
     except Refusal as exc:
-        return exc.code == "ambiguous"  # an id that is too short: whoever looks it up says so
+        return exc.code == "ambiguous"  # an id that is too short: looking it up then gives the error
     return True
 
 
@@ -78,6 +78,6 @@ def _is_branch(ref: str, overlay: Overlay) -> bool:
 
 
 def _tagged(ref: str, branches: list[str], bound_to: str | None, overlay: Overlay) -> str:
-    """*ref* itself where it is no tag either: whoever looks it up says so."""
-    found = overlay.snapshots.tagged(ref, branches, bound_to)
-    return ref if found is None else found.id
+    """Return the id of the snapshot with that tag, or *ref* itself if it is no tag: looking it up then gives the error."""
+    snapshot = overlay.snapshots.tagged(ref, branches, bound_to)
+    return ref if snapshot is None else snapshot.id

@@ -19,36 +19,36 @@ _NOT_SEEN = (
 _REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes", "inode"))  # that the kernel has of us
 
 
-def status(found: wire.StatusReply, width: int = 0) -> str:
+def status(reply: wire.StatusReply, width: int = 0) -> str:
     """Render the status on one screen: what is mounted where and how, what needs attention, and a table of branches.
 
     Args:
-        found: The status.
+        reply: The status.
         width: The columns of the screen; 0: lines may be as long as they get.
     """
     now_ns = time.time_ns()
-    why = f" ({found.session_why})" if found.session_why else ""
+    why = f" ({reply.session_why})" if reply.session_why else ""
     facts = [
-        ("daemon", f"agentfsd {found.daemon}, process {found.pid}, up {_span(now_ns - found.started_ns)}"),
-        ("session", f"{found.session}{why}{_private_mounts(found)}"),
-        ("contents", _contents(found)),
-        ("", found.backstore_why),
-        *_no_room(found),
-        ("state", found.state),
-        *(("DAMAGE" if not number else "", sentence) for number, sentence in enumerate(found.damage)),
-        ("memory", _memory(found.resources)),
-        ("load", _load(found.resources)),
-        ("forwarding", f"descriptors are forwarded ({found.fd_forwarding})" if found.fd_forwarding != "off" else ""),
-        ("metrics", found.metrics),
-        ("audit", "" if found.audit else "off: who changes what is not written down (`agentfsd policy set audit.enabled yes`)"),
-        ("not seen", _NOT_SEEN if found.session == "pyfuse3" else ""),
-        ("pending", "; ".join(_pending(found))),
-        ("slow", _slow(found, now_ns)),
+        ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {_span(now_ns - reply.started_ns)}"),
+        ("session", f"{reply.session}{why}{_private_mounts(reply)}"),
+        ("contents", _contents(reply)),
+        ("", reply.backstore_why),
+        *_no_room(reply),
+        ("state", reply.state),
+        *(("DAMAGE" if not number else "", sentence) for number, sentence in enumerate(reply.damage)),
+        ("memory", _memory(reply.resources)),
+        ("load", _load(reply.resources)),
+        ("forwarding", f"descriptors are forwarded ({reply.fd_forwarding})" if reply.fd_forwarding != "off" else ""),
+        ("metrics", reply.metrics),
+        ("audit", "" if reply.audit else "off: who changes what is not written down (`agentfsd policy set audit.enabled yes`)"),
+        ("not seen", _NOT_SEEN if reply.session == "pyfuse3" else ""),
+        ("pending", "; ".join(_pending(reply))),
+        ("slow", _slow(reply, now_ns)),
     ]
-    lines = [printable(f"{found.lower} is mounted on {found.mountpoint}")]
+    lines = [printable(f"{reply.lower} is mounted on {reply.mountpoint}")]
     for label, value in facts:
         lines += _wrapped(f"  {label:<{_LABEL}}", printable(value), width) if value else []
-    return "\n".join([*lines, "", *_branches(found, now_ns, width)]) + "\n"
+    return "\n".join([*lines, "", *_branches(reply, now_ns, width)]) + "\n"
 
 
 def _wrapped(label: str, value: str, width: int) -> list[str]:
@@ -57,10 +57,10 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
     return [f"{label}{parts[0]}", *(f"{'':<{len(label)}}{part}" for part in parts[1:])]
 
 
-def _private_mounts(found: wire.StatusReply) -> str:
-    private = Counter(f"{one.branch} ({one.io})" for one in found.connections if one.branch)
+def _private_mounts(reply: wire.StatusReply) -> str:
+    private = Counter(f"{one.branch} ({one.io})" for one in reply.connections if one.branch)
     if len(private) > _COMMANDS:
-        kinds = Counter(one.io for one in found.connections if one.branch)
+        kinds = Counter(one.io for one in reply.connections if one.branch)
         return f"; {sum(kinds.values())} private mounts: {', '.join(f'{count} {io}' for io, count in kinds.items())}"
     return f"; private mounts: {', '.join(_times(name, count) for name, count in private.items())}" if private else ""
 
@@ -74,15 +74,15 @@ def _load(resources: Mapping[str, int]) -> str:
     )
 
 
-def _contents(found: wire.StatusReply) -> str:
-    held = f"{found.cap_backstore}: {size(found.usage.get('bytes', 0))} in {found.usage.get('objects', 0)} files"
-    free, total = found.resources.get("disk_free_bytes", 0), found.resources.get("disk_total_bytes", 0)
+def _contents(reply: wire.StatusReply) -> str:
+    held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {reply.usage.get('objects', 0)} files"
+    free, total = reply.resources.get("disk_free_bytes", 0), reply.resources.get("disk_total_bytes", 0)
     return f"{held}; {size(free)} of {size(total)} are free" if total else held
 
 
-def _no_room(found: wire.StatusReply) -> list[tuple[str, str]]:
-    """What it means, and what to do."""
-    if not found.resources.get("disk_full"):
+def _no_room(reply: wire.StatusReply) -> list[tuple[str, str]]:
+    """Say what a full disk means, and what to do."""
+    if not reply.resources.get("disk_full"):
         return []
     return [
         ("", "no room is left there: writes fail with ENOSPC; nothing acknowledged is lost"),
@@ -102,9 +102,9 @@ def _memory(resources: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
-def _pending(found: wire.StatusReply) -> list[str]:
-    """What is not over yet."""
-    commit, resources = found.pending_commit, found.resources
+def _pending(reply: wire.StatusReply) -> list[str]:
+    """Say what work is left."""
+    commit, resources = reply.pending_commit, reply.resources
     lines = []
     if commit is not None and commit.running:
         lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({commit.paths} paths)")
@@ -120,20 +120,20 @@ def _pending(found: wire.StatusReply) -> list[str]:
     return lines
 
 
-def _slow(found: wire.StatusReply, now_ns: int) -> str:
-    count = found.resources.get("slow_requests", 0)
-    if not count or not found.slow:
+def _slow(reply: wire.StatusReply, now_ns: int) -> str:
+    count = reply.resources.get("slow_requests", 0)
+    if not count or not reply.slow:
         return _plural(count, "request") if count else ""
-    last = found.slow[-1]
+    last = reply.slow[-1]
     by = f" by {last.pid} {printable(last.command)}".rstrip() if last.pid else ""
     where = f" {printable(last.where)}" if last.where else ""
     inside = f" in {last.branch}" if last.branch else ""
     return f"{count} since it began; {_ago(now_ns, last.time_ns)}: {last.request}{where}{inside}{by} took {_took(last.took_ns)}"
 
 
-def _branches(found: wire.StatusReply, now_ns: int, width: int) -> list[str]:
+def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
     rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE"]]
-    shown = found.branches
+    shown = reply.branches
     if len(shown) > _MOST_BRANCHES:  # those in which something is going on
         busiest = sorted(shown, key=lambda branch: (not branch.processes, -branch.changed_ns))[:_MOST_BRANCHES]
         ids = {branch.id for branch in busiest}
@@ -142,13 +142,13 @@ def _branches(found: wire.StatusReply, now_ns: int, width: int) -> list[str]:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
         rows.append(
-            [branch.name, str(branch.changed), changed, snapshot, _processes(found, branch), branch.base or "(the lower)"]
+            [branch.name, str(branch.changed), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"]
         )
     rows = [list(map(printable, row)) for row in rows]
     rows = fitting(rows, width, ("BASE", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    more = len(found.branches) - len(shown)
+    more = len(reply.branches) - len(shown)
     return [*lines, f"and {more} others: `agentfsd branch list` shows all"] if more else lines
 
 
@@ -163,11 +163,11 @@ def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[lis
     return rows
 
 
-def _processes(found: wire.StatusReply, branch: wire.Branch) -> str:
+def _processes(reply: wire.StatusReply, branch: wire.Branch) -> str:
     """How many, and the names of some."""
     if not branch.processes:
         return "-"
-    commands = Counter(printable(one.command) for one in found.bindings if one.branch == branch.name and one.command)
+    commands = Counter(printable(one.command) for one in reply.bindings if one.branch == branch.name and one.command)
     names = [_times(name, count) for name, count in commands.most_common(_COMMANDS)]
     more = ", ..." if len(commands) > _COMMANDS else ""
     return f"{branch.processes}: {', '.join(names)}{more}" if names else str(branch.processes)

@@ -10,15 +10,15 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-from agentfsd.backstore import ramdisk
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
 from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.backstore.memfd import MemoryBackstore
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import check_rows, clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.row_store import Store
-from agentfsd.state.daemon_config import BackstoreKind, DaemonConfig
+from agentfsd.state.daemon_config import DaemonConfig
 from agentfsd.state.state_directory import StateDirectory
 from agentfsd.types import Backstore
 
@@ -42,21 +42,22 @@ class StateContents:
     def capability(self) -> str:
         """``cap.backstore`` of the specification."""
         kind = self.backstore.kind
-        return kind if kind == "memory" else f"{kind}(native-snapshots={self.backstore.native_snapshots})"
+        return kind if not self.backstore.persistent else f"{kind}(native-snapshots={self.backstore.native_snapshots})"
 
     @property
     def notice(self) -> str:
         """What the user who mounts should know; "" when all contents are kept."""
         if self.why:
-            return f"{self.why}; contents are in the daemon's memory instead, and every branch goes with the mount"
-        if self.backstore.kind == "hostfs":
+            where = BACKSTORES[self.backstore.kind].help
+            return f"{self.why}; contents are in {where} instead, and every branch goes with the mount"
+        if BACKSTORES[self.backstore.kind].keeps_branches:
             return ""
         return f"the {self.backstore.kind} backstore keeps nothing: every branch goes with the mount"
 
 
 @contextlib.contextmanager
 def opened(config: DaemonConfig, state: StateDirectory) -> Iterator[StateContents]:
-    """Open backstore and database. A ramdisk is unmounted at an orderly end; after an error it stays, unless it was never used.
+    """Open backstore and database. A volume is unmounted at an orderly end; after an error it stays, unless it was never used.
 
     Raises:
         Refusal: They cannot be opened.
@@ -69,51 +70,56 @@ def opened(config: DaemonConfig, state: StateDirectory) -> Iterator[StateContent
     except BaseException:
         if found is not None:
             _close(found)
-        if kind == "ramdisk" and is_new and (found is None or not found.in_use):
-            ramdisk.take_away(state.ramdisk)
+        if kind.volume is not None and is_new and (found is None or not found.in_use):
+            kind.volume.take_away(_place(state, kind).path)
         raise
     _close(found)
-    if kind == "ramdisk":
-        ramdisk.take_away(state.ramdisk)
+    if kind.volume is not None:
+        kind.volume.take_away(_place(state, kind).path)
 
 
 def _provide(config: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind, str, bool]:
-    """Return the kind of backstore, why it is not the configured one, and whether a ramdisk was made."""
-    if config.backstore == "ramdisk":
+    """Mount the volume of the backstore, where it has one.
+
+    Returns:
+        The backstore, why it is not the one asked for ("" where it is), and whether there is a new volume.
+    """
+    asked = BACKSTORES[config.backstore]
+    if asked.volume is not None:
         try:
-            return "ramdisk", "", ramdisk.provide(state.ramdisk, config.ramdisk_size_bytes)
+            return asked, "", asked.volume.provide(_place(state, asked).path, config.ramdisk_size_bytes)
         except OSError as exc:
-            why = f"there is no ramdisk: {exc.strerror}"
+            why = f"there is no {asked.name}: {exc.strerror}"
             log.warning("%s", why)
-            return "memory", why, False
-    if ramdisk.is_there(state.ramdisk):
-        raise Refusal(
-            errno.EBUSY, "ramdisk-left", f"a daemon that was killed has left branches in the ramdisk {state.ramdisk}",
-            "mount with --backstore ramdisk to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
-        )  # fmt: skip
-    return config.backstore, "", False
+            return BACKSTORES[asked.stand_in], why, False
+    for kind in BACKSTORES.values():
+        place = _place(state, kind).path
+        if kind.volume is not None and kind.volume.is_there(place):
+            raise Refusal(
+                errno.EBUSY, f"{kind.name}-left", f"a daemon that was killed has left branches in the {kind.name} {place}",
+                f"mount with --backstore {kind.name} to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
+            )  # fmt: skip
+    return asked, "", False
+
+
+def _place(state: StateDirectory, kind: BackstoreKind) -> StateDirectory:
+    """Return where contents and database of a backstore lie."""
+    return state if kind.volume is None else state.on_volume(kind.name)
 
 
 def _open(config: DaemonConfig, state: StateDirectory, kind: BackstoreKind, why: str) -> StateContents:
-    place = state.on_ramdisk() if kind == "ramdisk" else state
-    backstore = _open_backstore(config, place, kind)
+    place = _place(state, kind)
+    backstore = kind.open(
+        BackstoreOptions(
+            place.objects, place.spill, config.prefer_native_snapshots,
+            config.memory_object_limit_bytes, config.memory_total_limit_bytes,
+        )
+    )  # fmt: skip
     try:
         return StateContents(backstore, _open_store(config, place, backstore), place, why)
     except BaseException:
         backstore.close()
         raise
-
-
-def _open_backstore(config: DaemonConfig, place: StateDirectory, kind: BackstoreKind) -> Backstore:
-    native = config.prefer_native_snapshots
-    if kind != "memory":
-        return HostBackstore(place.objects, kind=kind, native_snapshots=native)
-    return MemoryBackstore(
-        place.spill,
-        spill_object_bytes=config.memory_object_limit_bytes,
-        spill_total_bytes=config.memory_total_limit_bytes,
-        share=native,
-    )
 
 
 def _open_store(config: DaemonConfig, place: StateDirectory, backstore: Backstore) -> Store:

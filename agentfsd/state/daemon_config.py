@@ -14,6 +14,7 @@ import msgspec
 
 from agentfs_host import mount_table
 from agentfs_host.mount_table import is_within as is_within
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.state import state_directory
 
@@ -25,7 +26,6 @@ _ROOT_ONLY = ("suid", "dev")
 
 
 SessionKind = Literal["auto", "pyfuse3", "native"]
-BackstoreKind = Literal["hostfs", "memory", "ramdisk"]
 
 
 LogFormat = Literal["text", "json"]
@@ -37,7 +37,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lower: str
     mountpoint: str
     state: str
-    backstore: BackstoreKind = "hostfs"
+    backstore: str = DEFAULT.name  # of known_backstores
     prefer_native_snapshots: bool = True  # share blocks where the file system can; else every copy is one
     ramdisk_size_bytes: int = 1024 * MIB
     memory_object_limit_bytes: int = 64 * MIB  # a larger object spills to STATE/spill
@@ -64,6 +64,7 @@ def check(config: DaemonConfig) -> DaemonConfig:
         mountpoint=mount_table.resolved(config.mountpoint),
         state=os.path.realpath(config.state),
     )
+    _check_backstore(resolved.backstore)
     _check_options(resolved.mount_options)
     _check_metrics(resolved.metrics)
     _check_mountpoint(resolved.mountpoint)
@@ -71,6 +72,11 @@ def check(config: DaemonConfig) -> DaemonConfig:
     _check_overlap(resolved)
     _check_settings(resolved)
     return resolved
+
+
+def _check_backstore(name: str) -> None:
+    if name not in BACKSTORES:
+        raise invalid(f"there is no backstore {name!r}", f"there are {', '.join(BACKSTORES)}")
 
 
 def _check_options(options: tuple[str, ...]) -> None:

@@ -41,12 +41,12 @@ class StateDirectory:
         """Where the ramdisk backstore's tmpfs is mounted."""
         return os.path.join(self.path, "ramdisk")
 
-    def on_ramdisk(self) -> "StateDirectory":
-        """Return where ``metadata`` and ``objects`` lie with the ramdisk backstore.
+    def on_volume(self, name: str) -> "StateDirectory":
+        """Return where ``metadata`` and ``objects`` lie if the backstore of that name has a file system mounted for it.
 
-        All other paths stay outside: they are needed before the ramdisk is mounted and after it was unmounted.
+        All else stays outside: others need it before the file system is mounted, or when it has gone.
         """
-        return StateDirectory(self.ramdisk)
+        return StateDirectory(os.path.join(self.path, name))
 
     @property
     def spill(self) -> str:

@@ -1,6 +1,6 @@
-"""Who has left waits for no answer: the conversations of a request end with it, and so does what the daemon does for it.
+"""Cancels the daemon's work for a request when the browser closes the connection.
 
-It knows no page.
+So closing a page cancels the work that the daemon was doing for it. This module knows no page.
 """
 
 import threading
@@ -13,7 +13,7 @@ from agentfs_client.control import ControlClient
 
 
 class Conversations:
-    """Of one request with the daemon; threads share it."""
+    """The connections to the daemon that one request has opened. Threads share it."""
 
     def __init__(self) -> None:
         self._clients: list[ControlClient] = []
@@ -36,7 +36,11 @@ CURRENT: ContextVar[Conversations | None] = ContextVar("conversations", default=
 
 
 class CancelOnDisconnect:
-    """ASGI middleware: who begins a conversation for a request adds it to ``CURRENT``. A change that was asked for is made."""
+    """ASGI middleware that ends the connections of a request when the browser disconnects.
+
+    Code that connects to the daemon for a request adds the connection to ``CURRENT``. A POST is never cancelled: the change that
+    the user asked for is made.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Restore, discard and undo, each behind a page that says what would happen. Only where `agentfsd ui --write` asked for it."""
+"""Restore, discard and undo, each after a page that shows what would change. Only with `agentfsd ui --write`."""
 
 import errno
 
@@ -20,7 +20,7 @@ SHOWN_CHANGES = 30
 
 
 class ChangeRoutes:
-    """A POST's form was checked by the guard."""
+    """The pages that change something. The guard has checked the form of each POST."""
 
     def __init__(self, pages: Pages, overlay: LiveOverlay) -> None:
         self._pages, self._overlay = pages, overlay
@@ -36,41 +36,45 @@ class ChangeRoutes:
         ]
 
     def ask_restore(self, request: Request) -> Response:
-        """``ref`` into ``branch``, by default the one that the snapshot is of; ``path``: only that file or directory."""
+        """Show what restoring would change.
+
+        Parameters of the address: ``ref``, the snapshot; ``branch``, by default the snapshot's; ``path``, to restore only that
+        file or directory.
+        """
         self._check()
-        asked = QueryParams(request)
-        ref, path = asked.text("ref"), asked.path("")
+        params = QueryParams(request)
+        ref, path = params.text("ref"), params.path("")
         branches, _ = self._overlay.refs()
         with self._overlay.client() as client:
             snapshot = client.show_snapshot(ref)
             names = [branch.name for branch in branches]
-            branch = asked.text("branch", snapshot.branch if snapshot.branch in names else "main")
-            found = client.diff(snapshot.id, branch, [path] if path else [])
+            branch = params.text("branch", snapshot.branch if snapshot.branch in names else "main")
+            changes = client.diff(snapshot.id, branch, [path] if path else [])
         return self._pages.page(
             "restore.html", request, snapshot=snapshot, branch=branch, names=names, path=key(path), shown_path=visible(path),
-            what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]), more=max(0, len(found) - SHOWN_CHANGES),
+            what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]), more=max(0, len(changes) - SHOWN_CHANGES),
         )  # fmt: skip
 
     def restore(self, request: Request) -> Response:
         ref, branch = _field(request, "ref"), _field(request, "branch")
         path = normalize(path_of(_field(request, "path")))
         with self._overlay.client() as client:
-            said = client.restore(ref, branch, [path] if path else [])
-        self._pages.said.append(f"{said[:1].upper()}{said[1:]}." if said else f"{branch} was restored.")
+            message = client.restore(ref, branch, [path] if path else [])
+        self._pages.said.append(f"{message[:1].upper()}{message[1:]}." if message else f"{branch} was restored.")
         return RedirectResponse(f"/compare?a=&b={key(branch)}", 303)
 
     def ask_discard(self, request: Request) -> Response:
         self._check()
         with self._overlay.client() as client:
             branch = client.show_branch(QueryParams(request).text("branch"))
-            found = client.changes(branch.id).changes
+            changes = client.changes(branch.id).changes
         return self._pages.page(
-            "discard.html", request, branch=branch, what=in_words(found), changes=change_rows(found[:SHOWN_CHANGES]),
-            more=max(0, len(found) - SHOWN_CHANGES),
+            "discard.html", request, branch=branch, what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]),
+            more=max(0, len(changes) - SHOWN_CHANGES),
         )  # fmt: skip
 
     def discard(self, request: Request) -> Response:
-        """The one that was looked at, by its id: another may have its name by now."""
+        """Discard the branch that the page showed, by its id: another branch may have the name by now."""
         branch_id, name = _field(request, "id"), _field(request, "branch")
         with self._overlay.client() as client:
             try:
@@ -87,13 +91,17 @@ class ChangeRoutes:
         return self._pages.page("undo.html", request, entries=entries)
 
     def undo(self, request: Request) -> Response:
-        """What the page offered, and nothing that came after it. Refusal."""
+        """Undo what the page offered.
+
+        Raises:
+            Refusal: Something else has been done since, so it is not the last any more.
+        """
         offered = _field(request, "snapshot")
         with self._overlay.client() as client:
             last = next(iter(client.undoable()), None)
             if last is None or last.snapshot != offered:
                 what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
-                raise Refusal(errno.EBUSY, "not-last", f"that is not the last any more: {what}", "Nothing was undone.")
+                raise Refusal(errno.EBUSY, "not-last", f"that is no longer the last: {what}", "Nothing was undone.")
             undone = client.undo()
         self._pages.said.append(f"Undone: {undone.kind} of {undone.branch}.")
         return RedirectResponse("/", 303)
@@ -104,7 +112,7 @@ class ChangeRoutes:
 
 
 def _field(request: Request, name: str) -> str:
-    found: str | None = request.state.form.get(name)
-    if found is None:
+    value: str | None = request.state.form.get(name)
+    if value is None:
         raise ValueError(f"the form says no {name}")
-    return found
+    return value

@@ -1,6 +1,6 @@
-"""Connections on which nothing is asked make room for others when there are too many. It knows no page.
+"""Closes silent connections to make room for new ones when there are too many. It knows no page.
 
-Otherwise whoever can connect would keep the owner out, by connecting often and saying nothing.
+Without this, any local user could keep the owner out by opening many connections and sending nothing.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class LimitedConnection(H11Protocol):
-    """A connection, one of ``limit_concurrency`` at most."""
+    """A connection of a server with at most ``limit_concurrency`` connections."""
 
-    begun_s = 0.0  # on the loop's clock
+    begun_s = 0.0  # by the clock of the event loop
 
     @property
     def is_silent(self) -> bool:
-        """Whether no request has come as a whole, or the last one was answered."""
+        """No whole request has arrived, or the last one is answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

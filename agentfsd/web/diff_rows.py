@@ -1,5 +1,7 @@
-"""What differs between two states, as a page shows it: the list of changes, and one file side by side. It must never compare
-anything itself: the daemon's patches say it all."""
+"""Prepares differences for a page: the list of changes, and one file side by side.
+
+It never compares anything itself; it reads the daemon's patches.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,14 +14,21 @@ from agentfsd.web.display_text import key, plural, size, visible
 from agentfsd.web.highlighting import Line, coloured, marked, text_of
 
 WHOLE_FILE = 1_000_000  # lines of context
-MAX_LINES = 5_000  # of a difference that are shown
-MAX_PAIRS_TRIED = 10_000  # of removed and added lines in one place
+MAX_LINES = 5_000  # lines of a difference that a page shows
+MAX_PAIRS_TRIED = 10_000  # pairs of a removed and an added line that are compared in one place
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 
 
 class ChangeRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``status`` as in wire.Change. ``key`` is the path for addresses, ``path`` for people; ``was``: where it was before."""
+    """One change in the list.
+
+    Attributes:
+        status: See wire.Change.
+        key: The path, encoded for addresses.
+        path: The path, for people.
+        was: The path before a rename, for people.
+    """
 
     status: str
     key: str
@@ -30,7 +39,7 @@ class ChangeRow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A line on each side, or on one; the numbers count from 1, 0 for no line. ``same``: nothing changed here."""
+    """A line on each side, or on one side only. Numbers count from 1; 0: there is no line. ``same``: both are equal."""
 
     old: int = 0
     new: int = 0
@@ -45,7 +54,7 @@ class Hunk(msgspec.Struct, kw_only=True):
 
 
 class FileDiff(msgspec.Struct, kw_only=True):
-    """One file side by side; ``notes``: what lines cannot say, in sentences."""
+    """One file side by side. ``notes``: sentences about changes that lines cannot show."""
 
     status: str
     key: str
@@ -57,8 +66,8 @@ class FileDiff(msgspec.Struct, kw_only=True):
     notes: list[str]
 
 
-def change_rows(found: list[wire.Change]) -> list[ChangeRow]:
-    return [_change_row(change) for change in found]
+def change_rows(changes: list[wire.Change]) -> list[ChangeRow]:
+    return [_change_row(change) for change in changes]
 
 
 def _change_row(change: wire.Change) -> ChangeRow:
@@ -103,24 +112,24 @@ def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
     lines = patch.decode("utf-8", "surrogateescape").split("\n")
     at = shown = 0
     while at < len(lines) and shown < MAX_LINES:
-        found = _HUNK.match(lines[at])
+        head = _HUNK.match(lines[at])
         at += 1
-        if found is None:
+        if head is None:
             continue
-        old, olds, new, news = (1 if number is None else int(number) for number in found.groups()[:4])
+        old, olds, new, news = (1 if number is None else int(number) for number in head.groups()[:4])
         body: list[tuple[str, str]] = []
         while (olds > 0 or news > 0) and at < len(lines):
             sign, text = lines[at][:1], lines[at][1:]
             at += 1
             olds, news = olds - (sign in " -"), news - (sign in " +")
-            if sign != "\\" and shown < MAX_LINES:  # that is: no newline at the end
+            if sign != "\\" and shown < MAX_LINES:  # a backslash begins "No newline at end of file"
                 body.append((sign, text.removesuffix("\r")))
                 shown += 1
-        yield Hunk(head=visible(found[5]), rows=_rows(path, body, old, new))
+        yield Hunk(head=visible(head[5]), rows=_rows(path, body, old, new))
 
 
 def _rows(path: str, body: list[tuple[str, str]], old: int, new: int) -> list[Row]:
-    """*body*: signs and texts of a hunk; *old* and *new*: the numbers of its first lines."""
+    """Make the rows of a hunk. *body*: its signs and texts; *old* and *new*: the numbers of its first lines."""
     was = iter(coloured(path, [_decoded(text) for sign, text in body if sign in " -"]))
     now = iter(coloured(path, [_decoded(text) for sign, text in body if sign in " +"]))
     rows: list[Row] = []
@@ -156,7 +165,7 @@ def _decoded(text: str) -> str:
 
 
 def align(gone: list[str], came: list[str]) -> Iterator[tuple[int | None, int | None]]:
-    """Which removed and which added line stand side by side, by index: similar ones, and between those whatever comes next."""
+    """Pair removed with added lines, by index: similar lines first, then those between them in order."""
     left = right = 0
     for low, high in [*_anchors(gone, came), (len(gone), len(came))]:
         while left < low or right < high:
@@ -168,7 +177,7 @@ def align(gone: list[str], came: list[str]) -> Iterator[tuple[int | None, int | 
 
 
 def _anchors(gone: list[str], came: list[str]) -> list[tuple[int, int]]:
-    """As many pairs of similar lines as can be had in order."""
+    """Return pairs of similar lines, in order, as many as possible."""
     if len(gone) * len(came) > MAX_PAIRS_TRIED:
         return []
     best = [[0] * (len(came) + 1) for _ in range(len(gone) + 1)]
@@ -177,26 +186,26 @@ def _anchors(gone: list[str], came: list[str]) -> list[tuple[int, int]]:
         for right in reversed(range(len(came))):
             skipped = max(best[left + 1][right], best[left][right + 1])
             best[left][right] = max(skipped, best[left + 1][right + 1] + 1) if similar[left][right] else skipped
-    found, left, right = [], 0, 0
+    anchors, left, right = [], 0, 0
     while left < len(gone) and right < len(came):
         if similar[left][right] and best[left][right] == best[left + 1][right + 1] + 1:
-            found.append((left, right))
+            anchors.append((left, right))
             left, right = left + 1, right + 1
         elif best[left + 1][right] >= best[left][right + 1]:
             left += 1
         else:
             right += 1
-    return found
+    return anchors
 
 
 def _is_similar(was: str, now: str) -> bool:
-    """Whether one was made from the other, as far as a person sees: leading blanks do not count."""
+    """Say whether two lines look like versions of one line to a person; leading blanks do not count."""
     was, now = was.strip(), now.strip()
     return 2 * sum(_shared(was, now)) > max(len(was), len(now)) > 0
 
 
 def _shared(was: str, now: str) -> tuple[int, int]:
-    """How many characters both begin with, and how many of the rest both end with."""
+    """Return the length of the common beginning, and of the common end of the rest."""
     before = _common(was, now)
     return before, _common(was[before:][::-1], now[before:][::-1])
 
@@ -207,16 +216,16 @@ def _common(one: str, other: str) -> int:
     )
 
 
-def summary(found: list[wire.Change]) -> dict[str, int]:
-    """How many were added, modified (in any way, renamed too) and deleted."""
+def summary(changes: list[wire.Change]) -> dict[str, int]:
+    """Count the added, modified (in any way, also renamed) and deleted paths."""
     counts = {"added": 0, "modified": 0, "deleted": 0}
-    for change in found:
+    for change in changes:
         counts[{"A": "added", "D": "deleted"}.get(change.status, "modified")] += 1
     return counts
 
 
-def in_words(found: list[wire.Change]) -> str:
-    """Such as "2 files added, 1 changed"."""
-    counts = summary(found)
+def in_words(changes: list[wire.Change]) -> str:
+    """Say it in words, such as "2 files added, 1 changed"."""
+    counts = summary(changes)
     parts = [f"{plural(count, 'path')} {word}" for word, count in counts.items() if count]
     return ", ".join(parts) or "nothing"

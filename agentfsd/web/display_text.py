@@ -26,7 +26,7 @@ _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
 
 def visible(name: str) -> str:
     """A name or path on one line: nothing in it is obeyed by a browser, and no two names look alike for what cannot be seen."""
-    shown = _STRAY_SPACES.sub(lambda found: "\u2423" * len(found[0]), name)
+    shown = _STRAY_SPACES.sub(lambda match: "\u2423" * len(match[0]), name)
     if shown.isascii() and shown.isprintable():
         return shown
     shown = shown.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)
@@ -45,9 +45,9 @@ def key(path: str) -> str:
     return quote(path, safe="/", errors="surrogateescape")
 
 
-def path_of(found: str) -> str:
+def path_of(text: str) -> str:
     """The path that a key stands for."""
-    return unquote(found, errors="surrogateescape")
+    return unquote(text, errors="surrogateescape")
 
 
 def query(text: bytes) -> list[tuple[str, str]]:

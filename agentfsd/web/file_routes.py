@@ -1,6 +1,6 @@
-"""The specification's /api/filesystem/meta, tree and file for whatever there is to look at, and the page that shows a file.
+"""Serves files: the specification's /api/filesystem/meta, tree and file, and what the page of a file asks for.
 
-What a file holds goes out as plain text or as an attachment, never as anything that a browser would run.
+Content of files goes out as plain text or as an attachment, never as something that a browser would run.
 """
 
 import re
@@ -24,7 +24,7 @@ from agentfsd.web.viewed_trees import ViewedContent, ViewedEntry, ViewedTrees
 MAX_FOUND = 500
 MAX_IMAGE_BYTES = 32 << 20
 _CHUNK_BYTES = 256 << 10
-_IMAGES = (  # pictures that are nothing but that: SVG is a page with scripts
+_IMAGES = (  # no SVG, which can hold scripts
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"), (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
     (re.compile(rb"GIF8[79]a"), "image/gif"), (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"....ftypavif", re.DOTALL), "image/avif"), (re.compile(rb"BM"), "image/bmp"),
@@ -34,6 +34,8 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class FileRoutes:
+    """Files of the viewed trees."""
+
     def __init__(self, trees: ViewedTrees) -> None:
         self._trees = trees
 
@@ -52,38 +54,40 @@ class FileRoutes:
             return answer(tree.meta())
 
     def tree(self, request: Request) -> Response:
-        """Without ``path`` every file, as the specification has it; with it one directory, as rows of (key of its name, name for
-        people or "" where that is the key, kind, size or -1)."""
-        asked = QueryParams(request)
-        with self._trees.tree(asked.text("ref", "")) as tree:
-            if not asked.has("path"):
-                found = sorted(tree.files())
-                return answer([{"path": visible(path), "size_bytes": size_bytes} for path, size_bytes in found])
-            path = asked.path()
+        """List every file, as the specification wants it, or with ``path`` one directory.
+
+        The rows of a directory are (key of the name, name for people or "" if that is the key, kind, size in bytes or -1).
+        """
+        params = QueryParams(request)
+        with self._trees.tree(params.text("ref", "")) as tree:
+            if not params.has("path"):
+                files = sorted(tree.files())
+                return answer([{"path": visible(path), "size_bytes": size_bytes} for path, size_bytes in files])
+            path = params.path()
             return answer({"path": visible(path), "entries": [_row(entry) for entry in tree.list(path, quickly=True)]})
 
     def find(self, request: Request) -> Response:
-        """Files whose path holds ``q``, whatever the case: the first MAX_FOUND."""
-        asked = QueryParams(request)
-        wanted = asked.text("q").lower()
-        found: list[tuple[str, str]] = []
-        with self._trees.tree(asked.text("ref", "")) as tree:
+        """List the first MAX_FOUND files whose path contains ``q``, in upper or lower case."""
+        params = QueryParams(request)
+        wanted = params.text("q").lower()
+        matches: list[tuple[str, str]] = []
+        with self._trees.tree(params.text("ref", "")) as tree:
             for path, _ in tree.files():
                 if wanted in visible(path).lower():
-                    found.append((key(path), visible(path)))
-                    if len(found) > MAX_FOUND:
+                    matches.append((key(path), visible(path)))
+                    if len(matches) > MAX_FOUND:
                         break
-        return answer({"found": sorted(found[:MAX_FOUND]), "more": len(found) > MAX_FOUND})
+        return answer({"found": sorted(matches[:MAX_FOUND]), "more": len(matches) > MAX_FOUND})
 
     def view(self, request: Request) -> Response:
-        asked = QueryParams(request)
-        with self._trees.tree(asked.text("ref", "")) as tree:
-            return answer(msgspec.to_builtins(view(tree, asked.path(), asked.number("offset", 0))))
+        params = QueryParams(request)
+        with self._trees.tree(params.text("ref", "")) as tree:
+            return answer(msgspec.to_builtins(view(tree, params.path(), params.number("offset", 0))))
 
     def image(self, request: Request) -> Response:
-        """A picture, by what is in it and not by its name. ValueError for anything else."""
-        asked = QueryParams(request)
-        with self._trees.tree(asked.text("ref", "")) as tree, tree.open(asked.path()) as content:
+        """Serve a picture. Its content decides, not its name; ValueError for anything else."""
+        params = QueryParams(request)
+        with self._trees.tree(params.text("ref", "")) as tree, tree.open(params.path()) as content:
             head = content.read(0, 16)
             kind = next((kind for magic, kind in _IMAGES if magic.match(head)), None)
             if kind is None or content.size > MAX_IMAGE_BYTES:
@@ -92,11 +96,11 @@ class FileRoutes:
             return Response(content.read(0, content.size), 200, alone, kind)
 
     def file(self, request: Request) -> Response:
-        """A file as it is, whole or a ``Range``; ``download=1``: always as an attachment."""
-        asked = QueryParams(request)
-        path = asked.path()
+        """Serve a file's content, whole or a ``Range``; with ``download=1`` always as an attachment."""
+        params = QueryParams(request)
+        path = params.path()
         with ExitStack() as stack:
-            tree = stack.enter_context(self._trees.tree(asked.text("ref", "")))
+            tree = stack.enter_context(self._trees.tree(params.text("ref", "")))
             content = stack.enter_context(tree.open(path))
             begin, end = _range(request.headers.get("range"), content.size)
             headers = {"accept-ranges": "bytes", "content-length": str(max(0, end - begin))}
@@ -106,7 +110,7 @@ class FileRoutes:
             if is_part:
                 headers["content-range"] = f"bytes {begin}-{end - 1}/{content.size}"
             is_text = _is_text(content.read(0, 4096))
-            if not is_text or asked.text("download", ""):
+            if not is_text or params.text("download", ""):
                 headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(visible(name_of(path)), safe='')}"
             kind = "text/plain" if is_text else "application/octet-stream"
             return _Streamed(stack.pop_all(), _chunks(content, begin, end), 206 if is_part else 200, headers, kind)
@@ -122,16 +126,16 @@ def _is_text(head: bytes) -> bool:
     try:
         head.decode()
     except UnicodeDecodeError as exc:
-        return b"\0" not in head and exc.start > len(head) - 4 and len(head) == 4096  # only cut in two
+        return b"\0" not in head and exc.start > len(head) - 4 and len(head) == 4096  # the head ends within a character
     return b"\0" not in head
 
 
 def _range(header: str | None, size: int) -> tuple[int, int]:
-    """Begin and end of what is asked for; all of it where that is not understood."""
-    found = _RANGE.fullmatch(header.replace(" ", "")) if header else None
-    if found is None or found.groups() == ("", "") or len(found[0]) > 40:
+    """Return begin and end of the requested range; those of the whole file if the header makes no sense."""
+    match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
+    if match is None or match.groups() == ("", "") or len(match[0]) > 40:
         return 0, size
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         return max(0, size - int(last)), size
     end = min(size, int(last) + 1) if last else size
@@ -139,7 +143,7 @@ def _range(header: str | None, size: int) -> tuple[int, int]:
 
 
 def _chunks(content: ViewedContent, begin: int, end: int) -> Iterator[bytes]:
-    """A file that grows shorter meanwhile ends with zeros: its length was promised."""
+    """Read the content in chunks. If the file shrinks meanwhile, zeros fill the length that the headers promised."""
     while begin < end:
         size = min(_CHUNK_BYTES, end - begin)
         yield content.read(begin, size).ljust(size, b"\0")
@@ -147,7 +151,7 @@ def _chunks(content: ViewedContent, begin: int, end: int) -> Iterator[bytes]:
 
 
 class _Streamed(StreamingResponse):
-    """Closes what it reads from, also when whoever asked has left."""
+    """A response that closes its file at the end, also when the browser disconnects."""
 
     def __init__(self, open_ones: ExitStack, body: Iterator[bytes], status: int, headers: dict[str, str], kind: str) -> None:
         super().__init__(body, status, headers, kind)

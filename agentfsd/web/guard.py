@@ -1,9 +1,9 @@
-"""Who may come in: the one place. It knows no page.
+"""Decides who may use the pages; no other place does. It knows no page.
 
-Whoever started the server has its token, in the address that was printed. A browser gets a cookie for it at once, so that the
-token stands in no history entry but the first and is sent to nobody. Browsers send cookies to every port of a host, so the pages
-have a host of their own, below localhost, whose name no other server of this machine knows: what an agent serves on 127.0.0.1
-gets nothing. A change needs what only our own pages hold as well.
+The server prints an address with a token for the user who started it. The first request exchanges the token for a cookie, so the
+token appears only in the first entry of the browser's history and is sent to no other site. Browsers send cookies to every port
+of a host. Therefore the pages have a secret host name below localhost: a server that an agent runs on 127.0.0.1 never gets the
+cookie. A request that changes something also needs a CSRF token, which only our own pages hold.
 """
 
 import secrets
@@ -30,7 +30,7 @@ _HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with no-referrer a browser would not say where our own forms come from
+    "referrer-policy": "same-origin",  # with no-referrer, browsers would send no origin with our own forms
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -39,8 +39,15 @@ _HEADERS = {
 
 @dataclass
 class Keys:
-    """``host``: where the pages are, an address or a secret name. ``token``: for whoever is given that. ``once``: tokens that are
-    good for one visit. ``cookie`` and ``csrf``: what a browser has then, and what our own forms hold."""
+    """The secrets of a server.
+
+    Attributes:
+        host: The host of the pages: an address or a secret name.
+        token: Admits anybody who has it.
+        cookie: The value of the cookie that admits a browser.
+        csrf: The value that our own forms hold.
+        once: Tokens that admit once.
+    """
 
     host: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.localhost")
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -49,7 +56,7 @@ class Keys:
     once: set[str] = field(default_factory=set)
 
     def new_once(self) -> str:
-        """For what others can read, such as the command line of a browser."""
+        """Make a token that admits once, for places that others can read, such as a browser's command line."""
         made = secrets.token_urlsafe(32)
         self.once.add(made)
         return made
@@ -65,18 +72,18 @@ class Keys:
 
 
 class Refused(Exception):
-    """Not let in; ``args``: what was wrong, and what would be right."""
+    """The guard refuses a request; ``args``: a sentence and a hint."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
         super().__init__(message, hint)
         self.status, self.message, self.hint = status, message, hint
 
 
-Refuse = Callable[[Request, Refused], ASGIApp]  # how a refusal is shown
+Refuse = Callable[[Request, Refused], ASGIApp]  # makes the page of a refusal
 
 
 class Guard:
-    """ASGI middleware around everything. A POST's form is in ``request.state.form`` afterwards."""
+    """ASGI middleware around all pages. It puts the form of a POST into ``request.state.form``."""
 
     def __init__(self, app: ASGIApp, keys: Keys, cookie_name: str, *, writable: bool, refuse: Refuse) -> None:
         self._app, self._keys, self._cookie_name, self._writable, self._refuse = app, keys, cookie_name, writable, refuse
@@ -100,7 +107,11 @@ class Guard:
         await app(scope, receive, guarded)
 
     async def _admit(self, scope: Scope, receive: Receive) -> ASGIApp:
-        """What is to answer. Refused."""
+        """Return the application that answers the request.
+
+        Raises:
+            Refused: The request is not admitted.
+        """
         headers = Headers(scope=scope)
         is_home = _host(headers, self._keys.host) == self._keys.host
         _check_site(headers, scope["method"])
@@ -112,23 +123,25 @@ class Guard:
         how = self._identified(headers, is_home=is_home)
         if how is None:
             raise Refused(
-                403, "This page is for whoever started it.", "Open the address that `agentfsd ui` printed, with its token."
+                403,
+                "This page is only for the user who started it.",
+                "Open the address that `agentfsd ui` printed, with its token.",
             )
         if scope["method"] == "POST":
             await self._check_change(scope, receive, headers, how)
         elif scope["method"] not in _READING:
-            raise Refused(405, f"{scope['method']} is not understood here.", "GET looks, POST changes.")
+            raise Refused(405, f"{scope['method']} is not understood here.", "Use GET to read and POST to change.")
         return self._app
 
     def _enter(self, path: str, rest: list[tuple[str, str]]) -> ASGIApp:
-        """To the same place, with the cookie instead of the token."""
+        """Redirect to the same page, with the cookie instead of the token."""
         response = RedirectResponse(_place(path, rest), 303)
-        # lax: whoever clicks the address in a terminal that is a web page comes from another site
+        # lax: a click on the address in a web-based terminal comes from another site
         response.set_cookie(self._cookie_name, self._keys.cookie, httponly=True, samesite="lax", path="/")
         return response
 
     def _lead_home(self, path: str, rest: list[tuple[str, str]], headers: Headers) -> ASGIApp:
-        """To the same place where the pages are; the port stays, which may be a tunnel's."""
+        """Redirect to the same page on the secret host. The port stays, as it may be a tunnel's."""
         port = urlsplit(f"//{headers['host']}").port
         home = self._keys.host + (f":{port}" if port else "")
         return RedirectResponse(f"http://{home}{_place(path, [('token', self._keys.new_once()), *rest])}", 303)
@@ -139,10 +152,10 @@ class Guard:
             return "bearer"
         for line in headers.getlist("cookie") if is_home else ():
             try:
-                found = SimpleCookie(line).get(self._cookie_name)
+                cookie = SimpleCookie(line).get(self._cookie_name)
             except CookieError:
                 continue
-            if found is not None and _same(found.value, self._keys.cookie):
+            if cookie is not None and _same(cookie.value, self._keys.cookie):
                 return "cookie"
         return None
 
@@ -155,13 +168,15 @@ class Guard:
         form = dict(query(await _body(receive)))
         if not _same(form.get("csrf", ""), self._keys.csrf):
             raise Refused(
-                403, "That form is not of this server, or of an earlier one.", "Load the page again and use its button."
+                403,
+                "That form comes from another server, or from an earlier run of this one.",
+                "Load the page again and use its button.",
             )
         scope.setdefault("state", {})["form"] = form
 
 
 def _place(path: str, parameters: list[tuple[str, str]]) -> str:
-    place = "/" + path.lstrip("/")  # two slashes would lead to another host
+    place = "/" + path.lstrip("/")  # an address with two slashes would name another host
     return place + ("?" + urlencode(parameters, errors="surrogateescape") if parameters else "")
 
 
@@ -170,7 +185,7 @@ def _same(given: str, known: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address can only mean this machine; another name may lead here as well (DNS rebinding)."""
+    """Say whether a host can only mean this machine. Other names can be made to lead here too (DNS rebinding)."""
     if host.lower() == "localhost":
         return True
     try:
@@ -180,21 +195,27 @@ def is_loopback(host: str) -> bool:
 
 
 def _host(headers: Headers, home: str) -> str:
-    """Which name was used, in brackets for IPv6. Refused for one that others can make lead here."""
+    """Return the host that the browser used, in brackets for IPv6.
+
+    Raises:
+        Refused: It is a name that others can make lead to this machine.
+    """
     given = headers.getlist("host")
     try:
         parts = urlsplit(f"//{given[0]}") if len(given) == 1 else urlsplit("")
         host = parts.hostname
-        _ = parts.port  # ValueError for one that makes no sense
+        _ = parts.port  # raises ValueError for a bad port
     except ValueError:
         host = None
     if host is None or not (host == home or is_loopback(host)) or "@" in given[0] or "/" in given[0]:
-        raise Refused(400, "This server answers to its own name and to this machine's only.", "Use the address that it printed.")
+        raise Refused(
+            400, "This server answers only to its own name and to names of this machine.", "Use the address that it printed."
+        )
     return f"[{host}]" if ":" in host else host
 
 
 def _check_site(headers: Headers, method: str) -> None:
-    """Other sites, and other servers of this machine, may lead here by a link and nothing else."""
+    """Let other sites, and other servers of this machine, link here and do nothing else."""
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
     if site not in ("none", "same-origin") and (mode != "navigate" or method not in _READING):
         raise Refused(403, "Another page asked for this.", "Open it here.")
@@ -205,7 +226,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "The form did not come to its end.", "Send it again.")
+            raise Refused(400, "The form is incomplete.", "Send it again.")
         parts += message.get("body", b"")
         if len(parts) > MAX_FORM_BYTES:
             raise Refused(413, "The form is too long.", f"At most {MAX_FORM_BYTES} bytes are read.")

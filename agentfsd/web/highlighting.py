@@ -1,4 +1,4 @@
-"""Code as lines of coloured parts, which a page puts together without ever reading HTML from a file. It must never open one."""
+"""Splits code into lines of coloured parts, which a page shows as text, never as HTML. It opens no file."""
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_for_filename
@@ -7,7 +7,7 @@ from pygments.util import ClassNotFound
 
 from agentfsd.web.display_text import readable, visible
 
-MAX_COLOURED_CHARACTERS = 256 << 10  # longer text is shown in one colour: lexing that takes a second
+MAX_COLOURED_CHARACTERS = 256 << 10  # longer text gets no colours: lexing it would take a second
 MAX_LINE_CHARACTERS = 5_000
 
 Part = tuple[str, str]  # colour (a letter, "" for none), text
@@ -20,25 +20,25 @@ _COLOURS: tuple[tuple[_TokenType, str], ...] = (
 
 
 def coloured(path: str, lines: list[str]) -> list[Line]:
-    """One line for each of *lines*, none of which holds a newline."""
+    """Colour each of *lines*, which contain no newlines. *path* decides about the language."""
     shown = [_short(readable(line)) for line in lines]
     lexer = _lexer(path) if sum(map(len, shown)) <= MAX_COLOURED_CHARACTERS else None
     if lexer is None:
         return [[("", line)] for line in shown]
-    found: list[Line] = []
+    coloured_lines: list[Line] = []
     line: Line = []
     for _, token, value in lexer.get_tokens_unprocessed("\n".join([*shown, ""])):
         first, *others = value.split("\n")
         _add(line, _colour(token), first)
         for part in others:
-            found.append(line)
+            coloured_lines.append(line)
             line = []
             _add(line, _colour(token), part)
-    return [*found, *([[("", text)] for text in shown[len(found) :]])]
+    return [*coloured_lines, *([[("", text)] for text in shown[len(coloured_lines) :]])]
 
 
 def marked(line: Line, begin: int, end: int) -> Line:
-    """The same with what lies from *begin* to *end* marked, by an asterisk at its colour."""
+    """Mark the characters from *begin* to *end* by an asterisk after their colour."""
     made: Line = []
     at = 0
     for colour, text in line:

@@ -1,4 +1,4 @@
-"""Where the points and lines of a history go: a column for each line of descent, newest first. It knows not what a node is."""
+"""Places the points and lines of a history in columns, one for each line of descent. It does not know what a node is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,22 +8,24 @@ Segment = tuple[int, int, int, int]  # from (column, half row) to (column, half 
 
 @dataclass(frozen=True)
 class HistoryNode:
+    """A state and the ids of the states it was made from."""
+
     id: str
     parents: Sequence[str]
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Where one node stands, and the lines through its row."""
+    """The column of a node, and the lines through its row."""
 
     column: int
     segments: list[Segment] = field(default_factory=list)
 
 
 def places(nodes: Sequence[HistoryNode]) -> list[NodePlace]:
-    """One for each node; every node comes before its parents. Parents that are not among the nodes are left out."""
+    """Place each node. Nodes come before their parents; parents that are not among the nodes are left out."""
     known = {node.id for node in nodes}
-    columns: list[str | None] = []  # which node the line in each column leads to
+    columns: list[str | None] = []  # for each column, the node that its line leads to
     made = []
     for node in nodes:
         before = columns[:]
@@ -54,7 +56,7 @@ def _column(columns: list[str | None], node: str) -> int:
 
 
 def _free(columns: list[str | None], wish: int) -> int:
-    """A column that leads nowhere: the one that is wished for, else the first."""
+    """Return a free column: *wish* if it is free, else the first."""
     if wish < len(columns) and columns[wish] is None:
         return wish
     if None in columns:

@@ -1,5 +1,7 @@
-"""A running daemon as the pages see it: who works in which branch, what differs, what was. Every answer is the daemon's; it must
-never keep one."""
+"""What the pages show of a running daemon: branches and their workers, differences, history.
+
+It asks the daemon for every answer and never keeps one.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,14 +21,14 @@ from agentfsd.web.display_text import ago, visible
 from agentfsd.web.history_columns import HistoryNode, NodePlace, places
 from agentfsd.web.viewed_trees import LiveTree
 
-MAX_LOOKED_AT = 300  # changed files whose times are asked for, to say when a branch was changed
+MAX_LOOKED_AT = 300  # with more changed files, it does not ask for their times to say when the branch changed
 
 ROOT = "the real directory"
 
 
 @dataclass(frozen=True)
 class BranchOverview:
-    """A branch on the first page. ``since``: what its changes are counted from, "" for the real directory."""
+    """A branch on the first page. ``since``: the state from which its changes are counted, "" for the real directory."""
 
     branch: wire.Branch
     workers: str
@@ -35,16 +37,16 @@ class BranchOverview:
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """A snapshot, a branch's present state, or (neither) the real directory, with its place in the graph."""
+    """A row of the history: a snapshot, a branch's present state, or the real directory (neither), with its place."""
 
     place: NodePlace
     snapshot: wire.BranchSnapshot | None = None
     branch: wire.Branch | None = None
-    before: str = ""  # the ref it is compared with
+    before: str = ""  # the ref to compare it with
 
 
 class Changed(msgspec.Struct, kw_only=True):
-    """What a branch changed, and when it last did: ``when`` in words, "" where that is not known."""
+    """How much a branch changed. ``when``: the time of its last change in words, "" if that is not known."""
 
     added: int
     modified: int
@@ -53,13 +55,13 @@ class Changed(msgspec.Struct, kw_only=True):
 
 
 class LiveOverlay:
-    """*find* says where the daemon is now: it may have been started again since the last request."""
+    """A live overlay. *find* connects to its daemon, which may have been started again since the last request."""
 
     def __init__(self, find: Callable[[], tuple[Mount, ControlClient]]) -> None:
         self._find = find
 
     def client(self) -> ControlClient:
-        """A new conversation, whoever asks ends it. DaemonGoneError."""
+        """Connect to the daemon; the caller closes the connection. DaemonGoneError."""
         client = self._find()[1]
         conversations = CURRENT.get()
         if conversations is not None:
@@ -67,7 +69,7 @@ class LiveOverlay:
         return client
 
     def socket(self) -> str | None:
-        """Of the daemon; None where only the control file can be reached."""
+        """Return the daemon's socket; None if only the control file can be reached."""
         mount, client = self._find()
         client.close()
         return mount.socket
@@ -83,11 +85,11 @@ class LiveOverlay:
     # -- the first page
 
     def branches(self) -> list[BranchOverview]:
-        """With those first in which somebody works, then the newest."""
+        """List the branches: first those in which processes work, then the newest."""
         with self.client() as client:
             bindings = client.bindings()
-            found = client.list_branches()
-            refs = {branch.name for branch in found} | {snapshot.name for snapshot in client.list_snapshots()}
+            branches = client.list_branches()
+            refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
         workers: dict[str, Counter[str]] = {}
         for binding in bindings:
             workers.setdefault(binding.branch, Counter())[binding.command] += 1
@@ -95,26 +97,28 @@ class LiveOverlay:
             BranchOverview(
                 branch, _workers(branch, workers.get(branch.name, Counter())), branch.base if branch.base in refs else ""
             )
-            for branch in found
+            for branch in branches
         ]
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
 
     def changed(self, ref: str, since: str) -> Changed:
         with self.client() as client:
-            found = client.changes(ref, since or None).changes
-            times = _times(RemoteFiles(client, ref), found) if len(found) <= MAX_LOOKED_AT else []
-        return Changed(**summary(found), when=ago(max(times)) if times else "")
+            changes = client.changes(ref, since or None).changes
+            times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []
+        return Changed(**summary(changes), when=ago(max(times)) if times else "")
 
     def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
-        """What can be compared: branches, and snapshots, the newest first."""
+        """List the branches, and the snapshots with the newest first."""
         with self.client() as client:
             return client.list_branches(), client.list_snapshots()[::-1]
 
     # -- the history
 
     def history(self, only: str = "") -> list[HistoryRow]:
-        """Newest first; a branch's present state stands above the snapshot that it goes on from. *only*: of that branch, with
-        what it goes back to."""
+        """List the states, newest first, each branch's present state above its last snapshot.
+
+        *only*: the name of a branch; the history then covers this branch and the snapshots that led to it.
+        """
         branches, snapshots = self.refs()
         if only:
             branches = [branch for branch in branches if branch.name == only]
@@ -131,7 +135,7 @@ class LiveOverlay:
                 nodes.append(HistoryNode(branch.id, [last]))
                 rows.append((None, branch, name))
 
-        for snapshot in sorted(snapshots, key=lambda found: (found.created_ns, found.id), reverse=True):
+        for snapshot in sorted(snapshots, key=lambda snapshot: (snapshot.created_ns, snapshot.id), reverse=True):
             add_tips(snapshot.id, snapshot.id)
             parents = [parent if parent in known else "" for parent in (snapshot.parent, *snapshot.merged)]
             nodes.append(HistoryNode(snapshot.id, parents))
@@ -147,10 +151,10 @@ def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Bran
     todo = [branch.last for branch in branches] + [snapshot.id for snapshot in snapshots if snapshot.branch == name]
     kept = set[str]()
     while todo:
-        found = by_id.get(todo.pop())
-        if found is not None and found.id not in kept:
-            kept.add(found.id)
-            todo += [found.parent, *found.merged]
+        snapshot = by_id.get(todo.pop())
+        if snapshot is not None and snapshot.id not in kept:
+            kept.add(snapshot.id)
+            todo += [snapshot.parent, *snapshot.merged]
     return [snapshot for snapshot in snapshots if snapshot.id in kept]
 
 
@@ -160,10 +164,10 @@ def _workers(branch: wire.Branch, commands: Counter[str]) -> str:
     return ", ".join(visible(command) + (f" \u00d7{count}" if count > 1 else "") for command, count in commands.most_common(4))
 
 
-def _times(files: RemoteFiles, found: list[wire.Change]) -> list[int]:
-    """When what changed was changed; of what was deleted, when its directory was."""
+def _times(files: RemoteFiles, changes: list[wire.Change]) -> list[int]:
+    """Return the times at which paths changed, in nanoseconds; for a deleted path, the time of its directory."""
     times, directories = [], set()
-    for change in found:
+    for change in changes:
         path = change.path_bytes.decode("utf-8", "surrogateescape")
         if change.status == "D":
             directories.add(parent_of(path))
@@ -171,10 +175,10 @@ def _times(files: RemoteFiles, found: list[wire.Change]) -> list[int]:
         try:
             times.append(files.stat(path, follow=False).ctime_ns)
         except (OSError, AgentFSError):
-            pass  # went meanwhile
+            pass  # deleted meanwhile
     for directory in directories:
         try:
             times.append(files.stat(directory).ctime_ns)
         except (OSError, AgentFSError):
-            pass  # it went as a whole
+            pass  # the directory was deleted too
     return times

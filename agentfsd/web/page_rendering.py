@@ -1,4 +1,4 @@
-"""Pages from templates, answers for programs, and refusals as both. It knows neither files nor a daemon."""
+"""Makes pages from templates, JSON answers, and error pages. It knows neither files nor a daemon."""
 
 import errno
 import os
@@ -28,8 +28,15 @@ _STATUS = {
 
 @dataclass
 class Pages:
-    """``heading``: what is looked at, for the top of each page; ``links``: its pages, as (address, letter, name). ``said``: what
-    was done, to be told on the next page."""
+    """The pages of a server.
+
+    Attributes:
+        keys: The server's secrets.
+        heading: The workspace or session, for the top of each page.
+        links: The pages, as (address, letter, name).
+        writable: The pages may change something.
+        said: Sentences about what was done, for the next page.
+    """
 
     keys: Keys
     heading: str
@@ -54,7 +61,7 @@ class Pages:
     def page(self, template: str, request: Request, /, status: int = 200, **context: Any) -> HTMLResponse:
         said = self.said[:]
         if template != "outside.html" and request.headers.get("sec-fetch-mode", "navigate") == "navigate":
-            self.said.clear()  # not for strangers, nor for a page that only renews itself
+            self.said.clear()  # kept where a stranger asks, and where a script renews a page
         text = self._templates.get_template(template).render(
             heading=self.heading, links=self.links, writable=self.writable, csrf=self.keys.csrf, said=said,
             here=request.url.path, **context,
@@ -65,7 +72,7 @@ class Pages:
         return self._refusal(request, refused.status, refused.message, refused.hint, inside=False)
 
     def handlers(self) -> dict[Any, Callable[[Request, Exception], Response]]:
-        """For what the pages' functions raise."""
+        """Return the handlers of exceptions that pages raise."""
         return {OSError: self._failed, ValueError: self._failed, HTTPException: self._failed, Exception: self._broken}
 
     def _failed(self, request: Request, exc: Exception) -> Response:
@@ -77,7 +84,7 @@ class Pages:
         return self._refusal(request, 500, message, "Please report it; the terminal shows more.")
 
     def _refusal(self, request: Request, status: int, message: str, hint: str, *, inside: bool = True) -> Response:
-        """*inside*: to somebody who was let in."""
+        """Answer with an error. *inside*: the guard has admitted the user."""
         if request.url.path.startswith("/api/"):
             return answer({"error": message, "hint": hint}, status)
         if request.url.path.startswith("/static/") and not inside:
@@ -86,12 +93,12 @@ class Pages:
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """JSON."""
+    """Answer with JSON."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def in_words(exc: Exception) -> tuple[int, str, str]:
-    """Status, sentence and hint for a refusal."""
+    """Return status, sentence and hint for an exception."""
     if isinstance(exc, HTTPException):
         hint = "The links at the top lead on." if exc.status_code == 404 else ""
         return exc.status_code, "There is no such page." if exc.status_code == 404 else exc.detail, hint

@@ -1,4 +1,4 @@
-"""What an address asks for, read and checked. It must never answer."""
+"""Reads and checks the parameters of an address. It never answers."""
 
 from starlette.requests import Request
 
@@ -7,17 +7,17 @@ from agentfsd.web.display_text import query
 
 
 class QueryParams:
-    """The parameters of a request. ValueError, in words, for one that is missing or makes no sense."""
+    """The parameters of a request. It raises ValueError with a sentence if one is missing or makes no sense."""
 
     def __init__(self, request: Request) -> None:
         self._pairs = query(request.scope["query_string"])
         self._given = dict(self._pairs)
 
     def text(self, name: str, default: str | None = None) -> str:
-        found = self._given.get(name, default)
-        if found is None:
+        value = self._given.get(name, default)
+        if value is None:
             raise ValueError(f"the address says no {name}=")
-        return found
+        return value
 
     def texts(self, name: str) -> list[str]:
         return [value for each, value in self._pairs if each == name]
@@ -26,7 +26,7 @@ class QueryParams:
         return name in self._given
 
     def path(self, default: str | None = None) -> str:
-        """From the root. PathEscapeError for one that leads out."""
+        """Return the path from the root. PathEscapeError if it leads out of the root."""
         return normalize(self.text("path", default))
 
     def number(self, name: str, default: int) -> int:

@@ -1,4 +1,4 @@
-"""The pages that look at an overlay: branches, files, comparison, history, what happens now. They must never change anything."""
+"""The pages that show an overlay: branches, files, comparison, history, events. They never change anything."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -21,14 +21,14 @@ from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer, in_words
 from agentfsd.web.query_params import QueryParams
 
-MAX_TOGETHER = 50  # changed files in a directory whose lines are shown at once
-MAX_COUNTED = 2_000  # changed files up to which their lines are counted
-_LOOK_EVERY_S = 0.5  # whether the server is to end
-_QUIET_S = 15.0  # after which a line goes out, so that a browser that has gone is found out
+MAX_TOGETHER = 50  # changed files of a directory that are shown at once
+MAX_COUNTED = 2_000  # with more changed files, their lines are not counted
+_LOOK_EVERY_S = 0.5  # between looks whether the server ends
+_QUIET_S = 15.0  # after this time without an event, send a line, which fails if the browser has gone
 
 
 class ReadRoutes:
-    """*ending* is set when the server is to end."""
+    """The pages that only read. *ending* is set when the server ends."""
 
     def __init__(self, pages: Pages, overlay: LiveOverlay, ending: threading.Event) -> None:
         self._pages, self._overlay, self._ending = pages, overlay, ending
@@ -51,23 +51,26 @@ class ReadRoutes:
         return self._pages.page("branches.html", request, rows=self._overlay.branches())
 
     def files(self, request: Request) -> Response:
-        asked = QueryParams(request)
+        params = QueryParams(request)
         branches, snapshots = self._overlay.refs()
-        ref = asked.text("ref", "main")
+        ref = params.text("ref", "main")
         return self._pages.page(
-            "files.html", request, ref=ref, against=asked.text("against", ""), path=key(asked.path("")), branches=branches,
+            "files.html", request, ref=ref, against=params.text("against", ""), path=key(params.path("")), branches=branches,
             snapshots=snapshots, is_live=True,
         )  # fmt: skip
 
     def compare(self, request: Request) -> Response:
-        """Two of ``ref``, as the first page's form has it, or ``a`` and ``b``; a is the real directory where it is empty."""
-        asked = QueryParams(request)
-        chosen = asked.texts("ref")
+        """Show the comparison of two states: two parameters ``ref`` (the first page's form), or ``a`` and ``b``.
+
+        An empty ``a`` means the real directory.
+        """
+        params = QueryParams(request)
+        chosen = params.texts("ref")
         if len(chosen) >= 2:
             return RedirectResponse(f"/compare?a={key(chosen[0])}&b={key(chosen[1])}", 303)
         branches, snapshots = self._overlay.refs()
-        b = asked.text("b", chosen[0] if chosen else _most_telling(branches))
-        a, branch_names = asked.text("a", ""), [branch.name for branch in branches]
+        b = params.text("b", chosen[0] if chosen else _most_telling(branches))
+        a, branch_names = params.text("a", ""), [branch.name for branch in branches]
         is_snapshot = any(a in (snapshot.id, snapshot.name) for snapshot in snapshots) and a not in branch_names
         return self._pages.page(
             "compare.html", request, a=a, b=b, branches=branches, snapshots=snapshots, branch_names=branch_names,
@@ -75,7 +78,7 @@ class ReadRoutes:
         )  # fmt: skip
 
     def history(self, request: Request) -> Response:
-        """Of ``branch`` and what it goes back to, or of all."""
+        """Show the history of all branches, or of ``branch`` and the snapshots that led to it."""
         chosen = QueryParams(request).text("branch", "")
         rows = self._overlay.history(chosen)
         lanes = max(max((at for segment in row.place.segments for at in segment[::2]), default=0) for row in rows) + 1
@@ -91,30 +94,30 @@ class ReadRoutes:
         )
 
     def changed(self, request: Request) -> Response:
-        asked = QueryParams(request)
-        return answer(self._overlay.changed(asked.text("ref"), asked.text("since", "")))
+        params = QueryParams(request)
+        return answer(self._overlay.changed(params.text("ref"), params.text("since", "")))
 
     def changes(self, request: Request) -> Response:
-        asked = QueryParams(request)
+        params = QueryParams(request)
         with self._overlay.client() as client:
-            found = client.changes(asked.text("b"), asked.text("a", "") or None).changes
-        return answer({"changes": change_rows(found), "counted": len(found) <= MAX_COUNTED})
+            changes = client.changes(params.text("b"), params.text("a", "") or None).changes
+        return answer({"changes": change_rows(changes), "counted": len(changes) <= MAX_COUNTED})
 
     def counts(self, request: Request) -> Response:
-        """Lines added and removed, by key."""
-        asked = QueryParams(request)
+        """Answer with the added and removed lines of each file, by key."""
+        params = QueryParams(request)
         with self._overlay.client() as client:
-            found = client.patches(asked.text("b"), asked.text("a", "") or None, stat_only=True)
-        return answer({key(_path(patch)): (patch.added, patch.removed) for patch in found if not patch.is_binary})
+            patches = client.patches(params.text("b"), params.text("a", "") or None, stat_only=True)
+        return answer({key(_path(patch)): (patch.added, patch.removed) for patch in patches if not patch.is_binary})
 
     def diff(self, request: Request) -> Response:
-        """One changed file, or what changed in a small directory."""
-        asked = QueryParams(request)
-        lines, path = WHOLE_FILE if asked.text("whole", "") else 3, asked.path()
-        b, a = asked.text("b"), asked.text("a", "") or None
+        """Answer with the difference of one file, or of the changed files of a small directory."""
+        params = QueryParams(request)
+        lines, path = WHOLE_FILE if params.text("whole", "") else 3, params.path()
+        b, a = params.text("b"), params.text("a", "") or None
         with self._overlay.client() as client:
-            if not _is_file(client, b, path) and len(found := client.diff(b, a, [path])) > MAX_TOGETHER:
-                raise ValueError(f"{plural(len(found), 'path')} differ in it; choose one of them")
+            if not _is_file(client, b, path) and len(changes := client.diff(b, a, [path])) > MAX_TOGETHER:
+                raise ValueError(f"{plural(len(changes), 'path')} differ in it; choose one of them")
             patches = client.patches(b, a, [path], context_lines=lines)
         exact = [patch for patch in patches if _path(patch) == path]
         return answer([file_diff(patch) for patch in exact or patches])
@@ -125,9 +128,9 @@ class ReadRoutes:
         return StreamingResponse(self._stream(socket, branch), media_type="text/event-stream")
 
     async def _stream(self, socket: str | None, branch: str | None) -> AsyncIterator[bytes]:
-        """Server-sent events; the last one, ``gone``, says why there will be no more."""
+        """Send the branch's events; the last one, ``gone``, says why no more follow."""
         if socket is None:
-            yield _gone("What happens is told over the daemon's socket only, which cannot be reached from here.")
+            yield _gone("The daemon sends events over its socket only, which cannot be reached from here.")
             return
         try:
             async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
@@ -141,7 +144,7 @@ class ReadRoutes:
                         quiet_s = 0.0
                         yield b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
                     elif not waiting.cancelled_caught:
-                        yield _gone("The branch has gone.")
+                        yield _gone("The branch was deleted.")
                         return
                     elif (quiet_s := quiet_s + _LOOK_EVERY_S) >= _QUIET_S:
                         quiet_s = 0.0
@@ -153,7 +156,7 @@ class ReadRoutes:
 
 
 def _most_telling(branches: list[wire.Branch]) -> str:
-    """The newest branch that changed something."""
+    """Return the newest branch that changed something."""
     return max(branches, key=lambda branch: (branch.changed > 0, branch.created_ns)).name
 
 
@@ -161,7 +164,7 @@ def _is_file(client: ControlClient, ref: str, path: str) -> bool:
     try:
         return RemoteFiles(client, ref).stat(path, follow=False).kind != "directory"
     except OSError:
-        return False  # deleted there: whatever it was before
+        return False  # deleted there
 
 
 def _path(patch: wire.FilePatch) -> str:

@@ -128,16 +128,16 @@ def _record(line: bytes) -> _Record:
     return msgspec.json.decode(line, type=_Record)
 
 
-def _shown(found: _Slice, room: list[int]) -> SliceShown:
+def _shown(part: _Slice, room: list[int]) -> SliceShown:
     """*room*: for how many characters there still is some on the page; less afterwards."""
-    module, _, name = found.type.rpartition(":")
+    module, _, name = part.type.rpartition(":")
     items = list[str]()
-    for item in found.items[:SHOWN_ITEMS]:
+    for item in part.items[:SHOWN_ITEMS]:
         if room[0] <= 0:
             break
         items.append(_text(item))
         room[0] -= len(items[-1])
-    return SliceShown(name or found.type, module, len(found.items), items)
+    return SliceShown(name or part.type, module, len(part.items), items)
 
 
 def _text(item: Any) -> str:

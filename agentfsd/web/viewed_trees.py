@@ -120,8 +120,8 @@ class LiveTree:
 
     def stat(self, path: str) -> ViewedEntry:
         info = self._files.stat(path, follow=False)
-        found = self._behind(path) if info.is_link else None
-        return replace(found or _entry(info), name=name_of(path), target=_text(info.target_bytes))
+        target = self._behind(path) if info.is_link else None
+        return replace(target or _entry(info), name=name_of(path), target=_text(info.target_bytes))
 
     def _behind(self, path: str) -> ViewedEntry | None:
         """What a symlink leads to; None for nothing, and for what is outside."""
@@ -137,10 +137,10 @@ class LiveTree:
         while pending:
             directory = pending.pop()
             try:
-                found = self.list(directory)
+                entries = self.list(directory)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue  # went meanwhile, or is nobody's business
-            for entry in found:
+            for entry in entries:
                 path = join(directory, entry.name)
                 if entry.kind == "file":
                     yield path, entry.size_bytes

@@ -1,4 +1,4 @@
-"""The server: its pages put together, its socket, its start and its end. Loopback only. It must never know a page."""
+"""The server of the pages: it joins routes and guard, listens on loopback addresses only, starts and ends."""
 
 import errno
 import logging
@@ -42,7 +42,7 @@ _PORTS_TRIED = 20
 
 @dataclass(frozen=True)
 class Site:
-    """Pages behind their guard; *ending* is set when the server is to end."""
+    """Pages behind their guard. ``ending`` is set when the server ends."""
 
     app: ASGIApp
     ending: threading.Event
@@ -51,7 +51,7 @@ class Site:
 def overlay_site(
     find: Callable[[], tuple[Mounted, ControlClient]], shown_at: str, keys: Keys, cookie_name: str, *, writable: bool
 ) -> Site:
-    """Pages about the overlay of a running daemon; *find* begins a conversation with it."""
+    """Make the pages about the overlay of a running daemon. *find* connects to the daemon."""
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
@@ -59,7 +59,7 @@ def overlay_site(
 
 
 def session_site(files: session_pages.Files, archive: ArchiveTree | None, keys: Keys, cookie_name: str) -> Site:
-    """Pages about a written session and its *archive*, which is whoever's who opened it."""
+    """Make the pages about a recorded session and its *archive*. The caller closes the archive."""
     pages = Pages(keys, str(files.session or files.archive), _SESSION_LINKS)
     routes: list[BaseRoute] = [*session_pages.SessionRoutes(pages, files, archive).routes()]
     if archive is not None:
@@ -82,10 +82,18 @@ def _site(pages: Pages, routes: list[BaseRoute], cookie_name: str, ending: threa
 
 
 def listen(host: str | None, port: int) -> list[socket.socket]:
-    """Sockets that only this machine reaches; *port* 0: any that is free. Refusal.
+    """Open sockets that only this machine can reach.
 
-    Without *host* both that a name below localhost may mean: another server would sit on the one that we left, and be sent what
-    is ours."""
+    A name below localhost may mean 127.0.0.1 or ::1. Without *host*, we listen on both: another server could listen on the
+    address that we leave free, and get our cookie.
+
+    Args:
+        host: A loopback address; None: 127.0.0.1 and ::1.
+        port: The port; 0: a free one.
+
+    Raises:
+        Refusal: The host is no loopback address, or the port is taken.
+    """
     if host is not None and not is_loopback(host):
         raise invalid(f"{host} is not this machine alone", "give --host 127.0.0.1, another address that begins with 127, or ::1")
     try:
@@ -96,7 +104,7 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
             try:
                 return [first, _bound("::1", first.getsockname()[1])]
             except OSError as exc:
-                if exc.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # there is no IPv6 here
+                if exc.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # this machine has no IPv6
                     return [first]
                 first.close()
                 if port:
@@ -113,7 +121,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(_BACKLOG)  # only now is the port nobody else's
+        listening.listen(_BACKLOG)  # from here on, no other server can take the port
     except BaseException:
         listening.close()
         raise
@@ -121,22 +129,23 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def host_of(listening: socket.socket) -> str:
-    """Its address, as an URL has it."""
+    """Return the address of a socket as in a URL."""
     host = listening.getsockname()[0]
     return f"[{host}]" if ":" in host else str(host)
 
 
 def address(listening: list[socket.socket], host: str, token: str) -> str:
+    """Return the address of the first page, with the token."""
     return f"http://{host}:{listening[0].getsockname()[1]}/?token={token}"
 
 
 def cookie_name(listening: list[socket.socket]) -> str:
-    """Browsers send cookies to every port of a host, so those of two servers on one address need names of their own."""
+    """Name the cookie after the port: browsers send cookies to every port of a host, so two servers need two names."""
     return f"agentfsd-{listening[0].getsockname()[1]}"
 
 
 def run(site: Site, listening: list[socket.socket]) -> None:
-    """Serves until SIGINT, which is passed on as KeyboardInterrupt, or SIGTERM, which is an orderly end."""
+    """Serve until SIGINT, which raises KeyboardInterrupt, or SIGTERM, after which it returns."""
     config = uvicorn.Config(
         site.app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=_END_WITHIN_S,
         lifespan="off", ws="none", limit_concurrency=_MAX_CONNECTIONS, http=LimitedConnection,
@@ -148,7 +157,7 @@ def run(site: Site, listening: list[socket.socket]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells the streams of events when to end, and leaves to others what a signal means."""
+    """A server that ends the streams of events when it ends, and leaves it to the caller what a signal means."""
 
     def __init__(self, config: uvicorn.Config, ending: threading.Event) -> None:
         super().__init__(config)
@@ -165,6 +174,6 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.ended_by = sig
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # who is cut off now is nobody's worry
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # do not log the connections that end now
         self._ending.set()
         super().handle_exit(sig, frame)

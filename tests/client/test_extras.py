@@ -20,9 +20,12 @@ NEEDS = {  # extra: a package of it, and what cannot be done without
     "regex": ("regex", "InMemoryFilesystem().grep('(?=look-ahead)')"),
     "upath": ("upath", "import agentfs_files.integrations.upath"),
 }
-SAID_BY_COMMANDS = {"metrics": "agentfsd/config.py", "ui": "agentfsd/cli/ui.py"}  # where the sentence stands
+SAID_BY_COMMANDS = {
+    "metrics": "agentfsd/state/daemon_config.py",
+    "ui": "agentfsd/cli/commands/cmd_ui.py",
+}  # where the sentence stands
 PARTS = {"native"}  # of daemon, for who can do without pyfuse3
-FOR_DEVELOPERS = {"bench", "dev", "package"}
+FOR_DEVELOPERS = {"bench", "dev", "docs", "package"}
 
 _SCRIPT = """
 import json, sys

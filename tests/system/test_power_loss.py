@@ -23,7 +23,6 @@ MAKE = {"ext4": ["mkfs.ext4", "-q"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.
 # Makes files and changes those of the lower; says after each fsync which contents are safe. Some are never synced.
 WORK = r"""
 import json, os, random, sys
-from tests.rounds import rounds
 chance, safe, number = random.Random(int(sys.argv[1])), {}, 0
 def sync(path, flags=os.O_RDONLY):
     fd = os.open(path, flags); os.fsync(fd); os.close(fd)

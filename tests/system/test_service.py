@@ -166,7 +166,7 @@ def test_abort_leaves_in_the_log_where_the_daemon_was(service: Service) -> None:
     assert not service.hears("WATCHDOG=1", within_s=0.3)
     service.daemon.send_signal(signal.SIGABRT)
     service.daemon.wait(20)
-    assert re.search(r'File ".*/agentfsd/daemon.py", line \d+ in ', service.log.read_text())
+    assert re.search(r'File ".*/agentfsd/daemon/\w+.py", line \d+ in ', service.log.read_text())
 
 
 def test_reload_puts_the_settings_in_force(service: Service) -> None:

@@ -20,6 +20,8 @@ import msgspec
 
 from agentfs_client import interpose
 from agentfs_host import copying, syncing
+from agentfsd.backstore.backstore_kind import BackstoreKind
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT
 from agentfsd.cli.checkup import remedies
 from agentfsd.cli.sandbox import confinement, namespace_trial
 from agentfsd.fuse.native.fuse_protocol import OLDEST_MINOR
@@ -89,7 +91,7 @@ def survey(state_parent: str) -> list[Finding]:
         _allow_other(),
         _reflink(state_parent),
         _backstore(state_parent),
-        _ramdisk(),
+        *(_needs_root(kind) for kind in BACKSTORES.values() if kind.needs_root),
         _forwarding(state_parent),
         _library(),
         _git(),
@@ -289,13 +291,14 @@ def _reflink(parent: str) -> Finding:
 def _backstore(parent: str) -> Finding:
     """Say what the capability `cap.backstore` of a mount will be."""
     how = "none" if copying.reflink_error(_existing(parent)) else "reflink"
-    return Finding("backstore", True, f"hostfs(native-snapshots={how}) in {parent}", "", "")
+    return Finding("backstore", True, f"{DEFAULT.name}(native-snapshots={how}) in {parent}", "", "")
 
 
-def _ramdisk() -> Finding:
+def _needs_root(kind: BackstoreKind) -> Finding:
+    stand_in = BACKSTORES[kind.stand_in].help
     return Finding(
-        "ramdisk", has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
-        "--backstore ramdisk keeps contents in the daemon's memory, which goes when that is killed", remedies.gain_sys_admin(),
+        kind.name, has_sys_admin(), "a tmpfs can be mounted" if has_sys_admin() else "mounting a tmpfs needs CAP_SYS_ADMIN",
+        f"--backstore {kind.name} keeps contents in {stand_in}, which goes when that is killed", remedies.gain_sys_admin(),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tel
     Raises:
         Failure: It is no state directory, or cannot be repaired as wanted.
     """
-    place = state.on_ramdisk() if ramdisk.is_there(state.ramdisk) else state
+    place = state.on_volume(ramdisk.KIND.name) if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
     if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
         raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")

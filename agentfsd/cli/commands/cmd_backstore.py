@@ -3,6 +3,7 @@
 import click
 
 from agentfs_client import wire
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 from agentfsd.control import status_text
@@ -53,7 +54,8 @@ def _rows(reply: wire.BackstoreReply) -> list[tuple[str, str]]:
     ]
     if reply.why:
         rows.insert(1, ("why", reply.why))
-    return [row for row in rows if row[0] != "spilled to disk" or reply.kind == "memory"]
+    spills = reply.kind in BACKSTORES and BACKSTORES[reply.kind].spills
+    return [row for row in rows if row[0] != "spilled to disk" or spills]
 
 
 def _amount(files: int, size_bytes: int) -> str:

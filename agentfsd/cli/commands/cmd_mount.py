@@ -7,20 +7,20 @@ import click
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
+from agentfsd.backstore.known_backstores import BACKSTORES, DEFAULT, describe
 from agentfsd.cli.connect import daemon_start
 from agentfsd.cli.connect.daemon_end import await_end
 from agentfsd.cli.output import printing
 from agentfsd.state import state_directory
-from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFormat, SessionKind
+from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKind
 
 
 @click.command()
 @click.argument("lower", type=click.Path())
 @click.argument("mountpoint", type=click.Path())
 @click.option("--state", metavar="DIR", help="The directory that keeps branches and snapshots; by default each LOWER has one.")
-@click.option("--backstore", type=click.Choice(["hostfs", "memory", "ramdisk"]), default="hostfs", show_default=True,
-              help="Where contents are kept. hostfs: files in the state directory; memory: the daemon's memory; ramdisk: "
-              "a tmpfs, which outlives a killed daemon (needs root, else memory is taken).")  # fmt: skip
+@click.option("--backstore", type=click.Choice(list(BACKSTORES)), default=DEFAULT.name, show_default=True,
+              help=f"Where contents are kept. {describe()}.")  # fmt: skip
 @click.option("--native-snapshots/--no-native-snapshots", default=True, show_default=True,
               help="Share blocks (reflinks) where the file system can, or always copy.")  # fmt: skip
 @click.option("--ramdisk-size", metavar="MIB", type=click.IntRange(min=16), default=1024, show_default=True,
@@ -42,7 +42,7 @@ from agentfsd.state.daemon_config import MIB, BackstoreKind, DaemonConfig, LogFo
               envvar="AGENTFS_LOG_FORMAT", show_envvar=True, help="Format of the daemon's log, STATE/daemon.log.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, and log to the terminal or the journal.")
 def mount(
-    lower: str, mountpoint: str, state: str | None, backstore: BackstoreKind, native_snapshots: bool, ramdisk_size: int,
+    lower: str, mountpoint: str, state: str | None, backstore: str, native_snapshots: bool, ramdisk_size: int,
     memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
     settings: str | None, metrics: str, log_format: LogFormat, foreground: bool,
 ) -> None:  # fmt: skip

@@ -89,7 +89,11 @@ async def _commit_to_lower(
 
 
 def _check_place(services: Services, into: str) -> None:
-    """Refusal when what we hold is not what people find there, and the commit would go elsewhere than it says."""
+    """Refuse if the lower that we hold open is no longer what its path shows: the commit would go to another place.
+
+    Raises:
+        Refusal: The directory was moved or removed, or something is mounted over it.
+    """
     lower = _lower(services)
     place = lower.place()
     if place == f"{into} (deleted)":
@@ -107,7 +111,7 @@ def _check_place(services: Services, into: str) -> None:
 async def _write(
     services: Services, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
 ) -> list[PathConflict]:
-    """Once the first name has changed, this goes to its end, whether somebody waits for it or not."""
+    """Write the plan. Once the first name has changed, it runs to the end, even if the client closes its end."""
     changed = json.dumps([b64encode(path).decode() for path in plan.changed])
     note = {
         "branch": branch.id, "layer": str(tree.head), "whole": "" if partial else "yes", "paths": changed,
@@ -137,7 +141,7 @@ async def _write(
 
 
 def _know_again(services: Services, originals: list[tuple[bytes, Identity]]) -> None:
-    """What an undone commit took out of the lower and put back has another change time, by our own doing."""
+    """Note files that an undone commit took out of the lower and put back: only their change time is different, by our doing."""
     touched = {}
     for path, found in originals:
         try:
@@ -159,7 +163,7 @@ async def _keep_up(
     clean: Callable[[], object],
     context: RequestContext,
 ) -> None:
-    """The branch follows, and only then the journal goes; whether somebody waits for it or not."""
+    """Take the committed paths out of the branch, then delete the journal, even if the client closes its end."""
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)

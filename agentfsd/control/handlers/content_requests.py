@@ -1,6 +1,6 @@
 """Requests that read and write the content of files, for clients that see no mount.
 
-They never write content where somebody sees it half done.
+Nobody ever sees half-written content.
 """
 
 import errno
@@ -43,12 +43,12 @@ _F = TypeVar("_F", OpenedFile, StagedFile)
 @control_operation(wire.FileOpen, permission=own_history("branch"), note=changes_nothing)
 async def open_file(services: Services, request: wire.FileOpen, context: RequestContext) -> wire.FileOpened:
     _check_size(request.read_bytes)
-    found = existing(place_of(services, request, context, follow=True))
-    check_regular(found)
-    permissions.check(found, READ, context.peer.credentials())
-    reading = OpenedFile(found)
+    inode = existing(place_of(services, request, context, follow=True))
+    check_regular(inode)
+    permissions.check(inode, READ, context.peer.credentials())
+    reading = OpenedFile(inode)
     try:
-        attributes = found.tree.attributes(found)
+        attributes = inode.tree.attributes(inode)
         head = reading.read(request.read_bytes, 0) if request.read_bytes else b""
     except BaseException:
         reading.close()
@@ -71,10 +71,10 @@ async def read_file(services: Services, request: wire.FileRead, context: Request
 
 @control_operation(wire.FileClose, permission=own_handle, note=changes_nothing)
 async def close_file(services: Services, request: wire.FileClose, context: RequestContext) -> wire.Done:
-    found = context.peer.files.pop(request.handle, None)
-    if found is None:
+    file = context.peer.files.pop(request.handle, None)
+    if file is None:
         raise _no_handle(request.handle)
-    found.close()
+    file.close()
     return wire.Done()
 
 
@@ -121,7 +121,7 @@ async def commit_file(services: Services, request: wire.FileCommit, context: Req
 
 
 async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:
-    """Where the path leads now, if the caller may still write there."""
+    """Put the staged content where the path leads now, if the caller may still write there, and return the file."""
     who = context.peer.credentials()
     place = _place_of(services, staged, who)
     if place.inode is not None:
@@ -138,20 +138,20 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
         tell_file(services, "created", made, context)
         services.overlay.events.names_changed(place.directory, place.name)
         return made
-    found = place.inode
+    inode = place.inode
     if staged.mode == "append":
-        await _pour(services, staged.append(found, who), found, context)
-    elif found in found.tree.external_writers:  # who writes it past us cannot be moved to another object
-        await _pour(services, staged.overwrite(found, who), found, context)
+        await _pour(services, staged.append(inode, who), inode, context)
+    elif inode in inode.tree.external_writers:  # who writes it past us cannot be moved to another object
+        await _pour(services, staged.overwrite(inode, who), inode, context)
     else:
-        staged.replace(found, who)
-    tell_file(services, "modified", found, context)
-    services.overlay.events.file_changed(found, data=True)
-    return found
+        staged.replace(inode, who)
+    tell_file(services, "modified", inode, context)
+    services.overlay.events.file_changed(inode, data=True)
+    return inode
 
 
 async def _pour(services: Services, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
-    """What failed may have changed something, too."""
+    """Drive the steps. After a failure, tell of a change as well: some of it may be written."""
     try:
         await drive(steps, context)
     except BaseException:
@@ -166,10 +166,10 @@ def _place_of(services: Services, staged: StagedFile, who: Credentials) -> Resol
 
 
 def _opened(context: RequestContext, handle: int, kind: type[_F]) -> _F:
-    found = context.peer.files.get(handle)
-    if not isinstance(found, kind):
+    file = context.peer.files.get(handle)
+    if not isinstance(file, kind):
         raise _no_handle(handle)
-    return found
+    return file
 
 
 def _no_handle(handle: int) -> Refusal:

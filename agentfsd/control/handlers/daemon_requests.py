@@ -71,7 +71,7 @@ async def get_policy(services: Services, request: wire.PolicyGet, context: Reque
 
 @control_operation(wire.PolicySet, permission=unbound_only, note=noted_by_handler)
 async def set_policy(services: Services, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
-    """A setting that begins the audit trail is its first entry, one that ends it the last."""
+    """Change a setting and note it. If it turns the audit trail on, it is the first entry; if it turns it off, the last."""
     services.overlay.policy.set(request.name, request.value)
     reply, is_on = wire.PolicyReply(policy=services.overlay.policy.values()), services.audit is not None and services.audit.is_on
     if not is_on:

@@ -34,7 +34,7 @@ from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined
 
 _ASK_S = 2.0
-_LOOKERS = trio.CapacityLimiter(16)  # descriptors of a file system that does not answer keep as many threads, and no others
+_LOOKERS = trio.CapacityLimiter(16)  # a file system that does not answer can block no more threads than this
 _NEEDED = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
 
 
@@ -55,19 +55,19 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
     follow = not flags & os.O_NOFOLLOW and flags & (os.O_CREAT | os.O_EXCL) != os.O_CREAT | os.O_EXCL
     place = place_of(services, request, context, follow=follow)
     wanted = WantedDescriptor(flags, request.require_reflink, not request.no_copy)
-    found = place.inode
-    if found is None:
+    inode = place.inode
+    if inode is None:
         forwarding.check_possible(wanted)
-        found = _create(services, place, request, context)
+        inode = _create(services, place, request, context)
     else:
-        _open_existing(services, found, place, flags, context.peer.credentials())
-        forwarding.check(found, wanted)
+        _open_existing(services, inode, place, flags, context.peer.credentials())
+        forwarding.check(inode, wanted)
         if flags & os.O_TRUNC:
-            await _empty(services, found, context)
-    given = await forwarding.give(found, wanted, context.caller.pid)
+            await _empty(services, inode, context)
+    given = await forwarding.give(inode, wanted, context.caller.pid)
     context.peer.outgoing.append(given.fd)
     await services.settle()
-    shown = info_of(path_of(request.path, request.raw_path), found.tree.attributes(found))
+    shown = info_of(path_of(request.path, request.raw_path), inode.tree.attributes(inode))
     return wire.FdReply(source=given.source, file=shown)
 
 
@@ -86,23 +86,23 @@ def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, conte
     return made
 
 
-def _open_existing(services: Services, found: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
+def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
     writes = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC
     if flags & os.O_CREAT and flags & os.O_EXCL:
         raise FileExistsError(errno.EEXIST, "file exists")
-    if stat.S_ISLNK(found.mode):
+    if stat.S_ISLNK(inode.mode):
         raise OSError(errno.ELOOP, "it is a symlink, which was not to be followed")
-    if found.is_dir:
+    if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
-    if not found.is_file:
+    if not inode.is_file:
         raise invalid("only a regular file's content has a descriptor", "open it on the mount", "not-a-file")
     if writes:
         check_changeable(services, place)
-    permissions.check(found, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
+    permissions.check(inode, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
 
 
 async def _empty(services: Services, inode: Inode, context: RequestContext) -> None:
-    """O_TRUNC, as of somebody who writes."""
+    """Do O_TRUNC, with all that a write does."""
     services.overlay.events.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
     await services.write_back()
     copyup.check_writable(inode.tree)
@@ -133,22 +133,26 @@ async def sync_descriptor(services: Services, request: wire.FdSync, context: Req
 
 
 async def _file_of(services: Services, forwarding: Forwarding, context: RequestContext) -> tuple[Inode, int]:
-    """The file of a branch that a descriptor stands for, and its flags. A bound process names its own branch's only."""
+    """Return the file that the request's descriptor has open, and its flags. A bound process may use its own branch's only.
+
+    Raises:
+        Refusal: There is no descriptor, it is of no file of this mount, or the file is another branch's.
+    """
     if not context.descriptors:
         raise Refusal(errno.EINVAL, "no-descriptor", "no descriptor came along", "send one with the request")
     if not _LOOKERS.available_tokens:
         raise declined("too many descriptors are being looked at", "try again")
     fd = context.descriptors.pop(0)
-    token, flags, found = forwarding.expect(), os.O_PATH, None
+    token, flags, info = forwarding.expect(), os.O_PATH, None
     try:
         with trio.move_on_after(_ASK_S):
-            flags, found = await trio.to_thread.run_sync(
+            flags, info = await trio.to_thread.run_sync(
                 _look, fd, services.descriptor_ioctl, token, abandon_on_cancel=True, limiter=_LOOKERS
             )
     finally:
         inode = forwarding.heard(token)
-    if inode is None and found is not None:
-        inode = forwarding.behind(found)
+    if inode is None and info is not None:
+        inode = forwarding.behind(info)
     if inode is None or flags & os.O_PATH:
         raise Refusal(errno.EBADF, "not-ours", "that descriptor is no open file of this mount", "open a file on it first")
     bound = context.bound_to
@@ -182,15 +186,18 @@ def _interpose_reply(services: Services) -> wire.InterposeReply:
 
 
 def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None]:
-    """Its flags, and what stat shows where it is none of the mount's. In a thread: asks whoever serves it, and closes it."""
+    """Return a descriptor's flags, and its attributes if this mount does not serve it. Then close it.
+
+    Run it in a thread: each call asks the file system of the descriptor, which may not answer.
+    """
     try:
-        flags, found = fcntl.fcntl(fd, fcntl.F_GETFL), os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        flags, info = fcntl.fcntl(fd, fcntl.F_GETFL), os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
             return flags, None
         try:
             fcntl.ioctl(fd, command, struct.pack("=Q", token))
         except OSError:
-            return flags, found
+            return flags, info
         return flags, None
     finally:
         os.close(fd)

@@ -33,14 +33,14 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
         else nullcontext(services.overlay.trees.side(a)) as old
     ):
         new = services.overlay.trees.side(b)
-        found = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
-        told = []
+        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        repositories = []
         if request.histories:
-            told = await drive(tell(services.overlay.parts, old, new, [change.path for change in found]), context)
+            repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
     if not request.internal and not wanted:
-        found = [change for change in found if not is_internal(change.path)]
+        changes = [change for change in changes if not is_internal(change.path)]
     return wire.ChangesReply(
-        changes=[wire_change(change) for change in found], repositories=[wire_repository(one) for one in told]
+        changes=[wire_change(change) for change in changes], repositories=[wire_repository(one) for one in repositories]
     )
 
 

@@ -38,12 +38,12 @@ from agentfsd.types import CONTROL_DIR
 
 @control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
 async def stat_file(services: Services, request: wire.StatFile, context: RequestContext) -> wire.FileReply:
-    found = existing(place_of(services, request, context, follow=False))
-    is_link = stat.S_ISLNK(found.mode)
-    target = found.tree.readlink(found) if is_link else b""
+    inode = existing(place_of(services, request, context, follow=False))
+    is_link = stat.S_ISLNK(inode.mode)
+    target = inode.tree.readlink(inode) if is_link else b""
     if is_link and request.follow:
-        found = existing(place_of(services, request, context, follow=True))
-    attributes = found.tree.attributes(found)
+        inode = existing(place_of(services, request, context, follow=True))
+    attributes = inode.tree.attributes(inode)
     return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), attributes, is_link, target))
 
 
@@ -65,20 +65,20 @@ async def count_files(services: Services, request: wire.FileCount, context: Requ
 
 
 def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
-    names, found = sorted(directory.tree.names(directory)), []
+    names, entries = sorted(directory.tree.names(directory)), []
     may_search = permissions.allows(directory, EXECUTE, who)
     for number, name in enumerate(names):
         if name == CONTROL_DIR and directory.parent is None:
             continue
         shown = _listed(services, directory, name, who, may_search)
         if shown is not None:
-            found.append(shown)
+            entries.append(shown)
         yield number, len(names), "listing"
-    return found
+    return entries
 
 
 def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
-    """None for what went since the names were read."""
+    """Describe a name of a directory; None if it was deleted since the names were read."""
     try:
         looked = directory.tree.look(directory, name)
     except OSError:
@@ -95,10 +95,10 @@ def _listed(services: Services, directory: Inode, name: bytes, who: Credentials,
 
 
 def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> Attributes | None:
-    """What a symlink leads to; None for nothing that the caller can reach."""
+    """Return the attributes of a symlink's target; None if the caller cannot reach one."""
     try:
-        found = find_path(services, tree, path, who, follow=True).inode
-        return tree.attributes(found) if found is not None else None
+        inode = find_path(services, tree, path, who, follow=True).inode
+        return tree.attributes(inode) if inode is not None else None
     except OSError:
         return None
 
@@ -159,37 +159,40 @@ async def delete_file(services: Services, request: wire.FileDelete, context: Req
 
 
 def deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
-    """What is in a directory goes before it, each with its own permission, as `rm -r` does it: what comes meanwhile stays."""
+    """Delete a file, or a directory with its content first, and check each permission, as `rm -r` does.
+
+    A file that somebody creates meanwhile stays, and with it the directory.
+    """
     todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
     while todo:
         directory, name, enters = todo.pop()
-        found = directory.tree.find(directory, name)
-        if found is not None:
-            permissions.check_removal(directory, found, who)
-            if found.is_dir and enters and not found.tree.is_empty(found):
-                permissions.check(found, READ | EXECUTE, who)
-                todo += [(directory, name, False), *((found, child, True) for child in found.tree.names(found))]
+        inode = directory.tree.find(directory, name)
+        if inode is not None:
+            permissions.check_removal(directory, inode, who)
+            if inode.is_dir and enters and not inode.tree.is_empty(inode):
+                permissions.check(inode, READ | EXECUTE, who)
+                todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
                 continue
-            _remove(services, directory, name, found, context)
+            _remove(services, directory, name, inode, context)
         done += 1
         yield done, 0, "deleting"
 
 
-def _remove(services: Services, directory: Inode, name: bytes, found: Inode, context: RequestContext) -> None:
-    if found.is_dir:
-        directory_entries.rmdir(found.tree, directory, name)
+def _remove(services: Services, directory: Inode, name: bytes, inode: Inode, context: RequestContext) -> None:
+    if inode.is_dir:
+        directory_entries.rmdir(inode.tree, directory, name)
     else:
-        directory_entries.unlink(found.tree, directory, name)
-    tell_file(services, "deleted", found, context, join(directory.path, name))
+        directory_entries.unlink(inode.tree, directory, name)
+    tell_file(services, "deleted", inode, context, join(directory.path, name))
     services.overlay.events.names_changed(directory, name)
-    if not found.is_dir:
-        services.overlay.events.file_changed(found, data=False)
+    if not inode.is_dir:
+        services.overlay.events.file_changed(inode, data=False)
 
 
 def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
-    found = []
+    entries = []
     for name, mode in sorted(directory.tree.kinds(directory)):
         if name != CONTROL_DIR or directory.parent is not None:
-            found.append(typed_info(name, mode))
-        yield len(found), 0, "listing"
-    return found
+            entries.append(typed_info(name, mode))
+        yield len(entries), 0, "listing"
+    return entries

@@ -80,6 +80,6 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
-    found = services.overlay.undo_log.entries()
-    entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in found]
+    undoable = services.overlay.undo_log.entries()
+    entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in undoable]
     return wire.UndoLogReply(entries=entries)

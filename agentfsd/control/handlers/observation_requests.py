@@ -69,12 +69,12 @@ async def list_audit_entries(services: Services, request: wire.AuditList, contex
         return wire.AuditReply(enabled=False, entries=[])
     branch_id, name = _asked_branch(services, request.branch, context)
     question = AuditQuery(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
-    found = await services.audit.read(question, _path_filter(request.path), request.limit)
-    return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in found])
+    records = await services.audit.read(question, _path_filter(request.path), request.limit)
+    return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in records])
 
 
 def _asked_branch(services: Services, ref: str | None, context: RequestContext) -> tuple[str, str]:
-    """The id, or for a branch that is no more the name that it had."""
+    """Return the branch's id, or for a deleted branch the name that it had."""
     if context.bound_to is not None:
         return context.bound_to, ""
     if ref is None:

@@ -40,8 +40,8 @@ async def create_snapshot(services: Services, request: wire.SnapshotCreate, cont
 @control_operation(wire.SnapshotList, permission=own_branch("branch"), note=changes_nothing)
 async def list_snapshots(services: Services, request: wire.SnapshotList, context: RequestContext) -> wire.SnapshotsReply:
     branch = request.branch if context.bound_to is None else context.branch
-    found = services.overlay.snapshots.all(branch)
-    return wire.SnapshotsReply(snapshots=[wire_snapshot(services.overlay.snapshots.count(info.id)) for info in found])
+    snapshots = services.overlay.snapshots.all(branch)
+    return wire.SnapshotsReply(snapshots=[wire_snapshot(services.overlay.snapshots.count(info.id)) for info in snapshots])
 
 
 @control_operation(

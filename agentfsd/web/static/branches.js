@@ -4,11 +4,11 @@ import { address, ask, el } from "./dom.js";
 import { follow } from "./events.js";
 
 const table = document.querySelector("table.branches tbody");
-const known = new Map(); // by branch: what it changed, to be there at once when the rows are renewed
-const touched = new Set(); // branches in which something happened since they were asked about
+const known = new Map(); // by branch: what it changed, to fill in at once when the rows are renewed
+const touched = new Set(); // branches in which something has changed since the server was last asked about them
 const waiting = new Set();
-const restedAt = new Map(); // by branch: before when it is not asked about again: an answer that takes long costs the agents something
-const REST = 20; // times as long as the answer took
+const restedAt = new Map(); // by branch: the earliest time to ask again, as slow answers take time from the agents
+const REST = 20; // the pause before asking again, as a multiple of the time that the answer took
 const OF_FILES = new Set(["created", "modified", "deleted", "renamed", "attributes"]);
 let busy = false;
 
@@ -29,7 +29,7 @@ async function work() {
   busy = true;
   while (waiting.size) {
     const changed = (branch) => Number(rowOf(branch)?.dataset.changed ?? 0);
-    const branch = [...waiting].sort((one, other) => changed(one) - changed(other))[0]; // what is quick comes first
+    const branch = [...waiting].sort((one, other) => changed(one) - changed(other))[0]; // the branch with the fewest changes first, as its answer is the quickest
     waiting.delete(branch);
     const row = rowOf(branch);
     if (!row) continue;
@@ -43,10 +43,10 @@ async function work() {
       const found = await ask(address("/api/changed", { ref: branch, since: row.dataset.since }));
       restedAt.set(branch, performance.now() + REST * (performance.now() - begun));
       known.set(branch, found);
-      const now = rowOf(branch); // renewed meanwhile, perhaps
+      const now = rowOf(branch); // the rows may have been renewed meanwhile
       if (now) show(now, found);
     } catch {
-      // what the page said at first stays
+      // keep what the page showed at first
     }
   }
   busy = false;
@@ -92,7 +92,7 @@ async function renew() {
 }
 
 let due = null;
-let isMore = false; // than files: who works where, which branches there are
+let isMore = false; // processes or branches have changed too, not only files
 follow("", {
   happened(event) {
     touched.add(event.branch);
@@ -107,7 +107,7 @@ follow("", {
 });
 setInterval(() => {
   if (document.hidden) return;
-  for (const branch of known.keys()) touched.add(branch); // when that was, in words, is another time now
+  for (const branch of known.keys()) touched.add(branch); // the age of the last change, in words, has changed
   renew();
 }, 60_000);
 fill();

@@ -1,4 +1,4 @@
-// What differs between two states: the list of changes, and the chosen one side by side.
+// The page that compares two states: the list of changes, and the chosen file side by side.
 
 import { drawn } from "./difference.js";
 import { address, ask, backButton, el, images, isNarrow, mark, plural, read, refusal, size } from "./dom.js";
@@ -9,7 +9,7 @@ const content = document.getElementById("content");
 const sum = document.getElementById("sum");
 const search = document.getElementById("search");
 const { a, b } = split.dataset;
-const MOST_LINES = 5000; // of a new file that are shown here
+const MOST_LINES = 5000; // more lines of a new file are not shown here
 const layoutButton = document.getElementById("layout");
 const blanks = document.getElementById("blanks");
 let all = [];
@@ -39,7 +39,7 @@ function amounts(added, removed) {
   return [added > 0 ? el("span", { class: "plus" }, `+${shown(added)}`) : "", removed > 0 ? el("span", { class: "minus" }, `\u2212${shown(removed)}`) : ""];
 }
 
-// A directory that came or went says nothing beside what is in it; git's own files interest few.
+// Hide added and deleted directories, whose files are in the list, and git's own files.
 function worthwhile(changes) {
   const above = new Set();
   for (const { key, status } of changes) {
@@ -71,7 +71,7 @@ async function open(index) {
   await show(found[index], false);
 }
 
-// A new file needs no comparison, which in a branch with many changes takes seconds.
+// Show a new file without a comparison, which takes seconds in a branch with many changes.
 async function newFile(change) {
   const view = await ask(address("/api/view", { ref: b, path: change.key }));
   const lines = (view.lines ?? []).slice(0, MOST_LINES);
@@ -129,7 +129,7 @@ function head(change, diff) {
   return el("div", { class: "file-head" }, backButton(split), mark(change.status), el("h2", { class: "mono" }, (change.was ? `${change.was} → ` : "") + change.path), el("span", { class: "facts-line counts" }, ...amounts(diff.added, diff.removed)), el("span", { class: "spacer" }), change.status === "D" ? "" : el("a", { href: address("/files", { ref: b, against: a, ...path }) }, "File"), restore, whole);
 }
 
-// To the next or previous change in this file, then in the next or previous file.
+// Go to the next or previous change in this file, then in the next or previous file.
 function leap(step) {
   const places = [...content.querySelectorAll("tr.change")];
   const now = places.findIndex((row) => row.classList.contains("at"));

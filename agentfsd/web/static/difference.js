@@ -1,10 +1,10 @@
-// One changed file drawn: side by side or in one column, with the unchanged lines between on demand.
+// Draws one changed file, side by side or in one column. Unchanged lines in between are shown on demand.
 
 import { codeInto, el, plural } from "./dom.js";
 
-const CONTEXT = 3; // unchanged lines around a change, as they are asked for
+const CONTEXT = 3; // unchanged lines around a change that the server sends
 
-// layout: { unified, blanks }, of which the latter leaves out what differs in blanks alone; whole() promises the rows of the whole file.
+// layout: { unified, blanks }; blanks hides lines that differ only in blanks. whole() returns a promise of the whole file's rows.
 export function drawn(diff, layout, whole) {
   const { hunks, left } = layout.blanks ? withoutBlanks(diff.hunks) : { hunks: diff.hunks, left: 0 };
   const made = [];
@@ -13,7 +13,7 @@ export function drawn(diff, layout, whole) {
   const line = layout.unified ? unifiedRows : sideRows;
   const wide = layout.unified ? 3 : 4;
   const body = el("tbody");
-  let after = 1; // the next line's number on the new side
+  let after = 1; // number of the next line on the new side
   const canGrow = !"AD".includes(diff.status);
   for (const hunk of hunks) {
     const first = hunk.rows.find((row) => row.new)?.new;
@@ -29,7 +29,7 @@ export function drawn(diff, layout, whole) {
   return made;
 }
 
-// The columns with numbers are narrow, those with text share the rest.
+// Columns of numbers are narrow; columns of text share the rest.
 function columns(kinds) {
   return el("colgroup", {}, ...[...kinds].map((kind) => el("col", { class: kind })));
 }
@@ -42,7 +42,7 @@ function text(parts, kind) {
   return parts ? codeInto(el("td", { class: `text ${kind}` }), parts) : el("td", { class: "text none" });
 }
 
-// What is between two hunks; count: of lines, 0 for none that could be shown, -1 for what follows the last.
+// The row between two hunks. count: the lines that it hides; 0: none; -1: unknown, after the last hunk.
 function gap(head, count, wide, from, to, line, whole) {
   const row = el("tr", { class: "hunk" });
   const cell = el("td", { colspan: wide });

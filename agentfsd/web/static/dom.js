@@ -1,4 +1,4 @@
-// Elements made from text, never from HTML, and questions to the server.
+// Makes elements from text, never from HTML, and sends requests to the server.
 
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -25,7 +25,7 @@ export async function ask(address, options = {}) {
   return said;
 }
 
-// Paths come percent-encoded ("keys"), so that names of any bytes go back as they came.
+// Paths come percent-encoded ("keys"), so that names of any bytes can be sent back unchanged.
 export function address(path, parameters) {
   const parts = Object.entries(parameters).filter(([, value]) => value !== "" && value !== undefined);
   return path + "?" + parts.map(([name, value]) => `${name}=${name === "path" ? value : encodeURIComponent(value)}`).join("&");
@@ -43,7 +43,7 @@ export function plural(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-// A line of code: parts of [colour, text]; an asterisk marks what differs within the line.
+// A line of code: parts of [colour, text]; an asterisk marks parts that differ within the line.
 export function codeInto(parent, parts) {
   for (const [colour, text] of parts) {
     if (!colour) parent.append(text);
@@ -63,12 +63,12 @@ export function refusal(error) {
 
 const narrow = matchMedia("(max-width: 760px)");
 
-// Whether there is room for one of the list and the file only.
+// True if there is room for only one of the list and the file.
 export function isNarrow() {
   return narrow.matches;
 }
 
-// From the list to the file. Where there is room for one of them only, the browser's Back leads to the list as well.
+// Goes from the list to the file. If there is room for only one of them, the browser's Back leads to the list.
 export function read(split) {
   if (split.classList.contains("reading")) return;
   split.classList.add("reading");
@@ -91,7 +91,7 @@ addEventListener("popstate", () => {
   split.querySelector(".rows").focus();
 });
 
-// A picture before and after, each { ref, path }, "" for one that is not there, null for one that cannot be had. Nothing for other files.
+// Shows a picture before and after, each { ref, path }, "" if it does not exist, null if it cannot be read. Shows nothing for other files.
 export function images(name, before, after) {
   if (!/\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(name)) return [];
   const shown = (place, words) => {

@@ -1,4 +1,4 @@
-// What happens, told by the server. Nobody listens while the page is out of sight: a browser has few connections to one server.
+// Receives events from the server. It disconnects while the page is hidden, as a browser allows few connections to one server.
 
 import { address } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The files of one state as a tree, which loads a directory when it is opened, and the chosen file.
+// The page of the files of one state: a tree, which loads a directory when it is opened, and the chosen file.
 
 import { address, ask, backButton, codeInto, el, images, mark, plural, read, refusal, size } from "./dom.js";
 import { List } from "./list.js";
@@ -11,9 +11,9 @@ const search = document.getElementById("search");
 const { ref, against } = split.dataset;
 const marks = new Map(); // by key: status
 const inside = new Set(); // keys of directories with changes below
-const gone = new Map(); // by key of a directory: what was deleted there
-let rows = []; // what is in sight of the tree: { key, name, kind, bytes, depth, isOpen, isGone }
-let tree = null; // kept while results of a search are shown
+const gone = new Map(); // by key of a directory: its deleted files
+let rows = []; // the visible rows of the tree: { key, name, kind, bytes, depth, isOpen, isGone }
+let tree = null; // the rows of the tree while search results are shown
 let current = "";
 
 const parent = (key) => key.slice(0, Math.max(0, key.lastIndexOf("/")));
@@ -112,7 +112,7 @@ async function show(key, offset, focus = false) {
   if (!offset) history.replaceState(history.state, "", address("/files", parameters));
   const more = offset ? content.querySelector(".more button") : null;
   const reading = () => (more ? (more.textContent = "Reading…") : content.replaceChildren(el("p", { class: "empty" }, "Reading…")));
-  if (more) more.disabled = true; // what was read stays
+  if (more) more.disabled = true; // the lines loaded so far stay
   const late = setTimeout(reading, 150);
   try {
     const view = await ask(address("/api/view", { ref, path: key, offset: offset || undefined }));
@@ -217,10 +217,10 @@ async function loadMarks() {
   }
 }
 
-// Gives what was deleted its place among what is shown already.
+// Inserts deleted files into the rows that are shown.
 function putMarks() {
   const chosen = rows[list.active]?.key;
-  const shown = tree ?? rows; // a search may be on
+  const shown = tree ?? rows; // search results may be shown
   const put = (directory, begin, depth) => {
     for (const row of gone.get(directory) ?? []) {
       let at = begin;
@@ -266,7 +266,7 @@ async function start() {
       if (!row || row.key !== wanted || !isDirectory(row)) await show(wanted, 0);
       renew();
     }
-    await loadMarks(); // last: with many changes it takes seconds
+    await loadMarks(); // last, as it takes seconds with many changes
     putMarks();
   } catch (error) {
     content.replaceChildren(refusal(error));

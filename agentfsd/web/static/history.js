@@ -1,4 +1,4 @@
-// The history is a page without anything else to do; arrow keys move between its links.
+// The page of the history: arrow keys move between its links.
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;

@@ -1,7 +1,7 @@
-// A list of any length of which only what is in sight is in the page. Moved in with the arrow keys.
+// A list of any length. Only its visible rows are in the page. Arrow keys move in it.
 
 export class List {
-  // draw(index) makes the inside of a row; open(index, isByKey) is told of Enter and of clicks; key(event, index) may take other keys.
+  // draw(index) makes the content of a row; Enter and clicks call open(index, isByKey); other keys call key(event, index).
   constructor(box, { role, draw, open, key = () => false }) {
     Object.assign(this, { box, role, draw, open, key, count: 0, active: 0, chosen: -1, shown: new Map() });
     this.space = document.createElement("div");

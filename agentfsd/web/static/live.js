@@ -1,4 +1,4 @@
-// The page of what happens: newest first, at most so many.
+// The page of events, newest first, up to a limit.
 
 import { el } from "./dom.js";
 import { follow } from "./events.js";

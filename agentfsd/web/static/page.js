@@ -1,4 +1,4 @@
-// What every page has: keys, help, choices that take effect at once, and choosing two to compare.
+// The parts of every page: keys, help, choices that take effect at once, and choosing two states to compare.
 
 const help = document.getElementById("help");
 let leading = false;
