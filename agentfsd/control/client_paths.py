@@ -45,8 +45,7 @@ def tell_file(
     services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
 ) -> None:
     """Tell the listeners of a change to a file. *path* None: where the file is now."""
-    if services.overlay.events.listeners:
-        services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
+    services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:

@@ -2,8 +2,16 @@
 
 from collections.abc import Callable
 
-from agentfsd.core.branch_events import BranchEvent, Listener
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core import data
+from agentfsd.core.branch_events import BranchEvent, EventKind, Listener
+from agentfsd.core.tree import Inode, Tree, join
+
+NamedPlace = tuple[Inode, bytes]  # a directory, and a name in it
+
+
+def _path_of(place: NamedPlace) -> bytes:
+    directory, name = place
+    return join(directory.path, name)
 
 
 class OverlayEvents:
@@ -32,6 +40,39 @@ class OverlayEvents:
         """Tell every listener of an event."""
         for listener in self.listeners:
             listener(event)
+
+    def tell_change(
+        self, kind: EventKind, inode: Inode, tid: int, process_of: Callable[[int], int],
+        place: NamedPlace | None = None, before: NamedPlace | None = None,
+    ) -> None:  # fmt: skip
+        """Tell every listener of a change to an inode. Without a listener, which is usual, this is one test.
+
+        Args:
+            kind: What has happened.
+            inode: What it has happened to.
+            tid: The thread that did it.
+            process_of: Finds the thread's process; it is asked only if somebody listens.
+            place: Where it happened, if that is not the inode's path by now.
+            before: Of a rename, where it was before.
+        """
+        if not self.listeners:
+            return
+        tree = inode.tree
+        if tree.detached or (not inode.nlink and kind != "deleted"):
+            return
+        path = _path_of(place) if place is not None else None
+        old_path = _path_of(before) if before is not None else b""
+        self.publish(BranchEvent(kind, tree.id, process_of(tid), inode, path, old_path))
+
+    def tell_write(self, inode: Inode, tid: int, process_of: Callable[[int], int]) -> None:
+        """Tell of a write, unless the only listener has just heard of the same thread's write to the same file."""
+        if self.listeners and self.is_news((inode.tree.id, inode.ino, tid)):
+            self.tell_change("modified", inode, tid, process_of)
+
+    def tell_if_modified(self, inode: Inode, tid: int, process_of: Callable[[int], int], since_ns: int) -> None:
+        """Tell of a file whose content was changed since a time, in ns, by who did not ask the overlay."""
+        if self.listeners and data.changed_since(inode, since_ns):
+            self.tell_change("modified", inode, tid, process_of)
 
     def is_news(self, write: tuple[str, int, int]) -> bool:
         """Return whether somebody has not heard of a write yet: see ``last_write``."""

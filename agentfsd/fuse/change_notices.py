@@ -1,6 +1,7 @@
 """Tells of changes that came through one connection: other connections, before the answer is sent, and listeners."""
 
-from agentfsd.core.branch_events import BranchEvent, EventKind
+from agentfsd.core.branch_events import EventKind
+from agentfsd.core.overlay_events import NamedPlace
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
@@ -48,8 +49,7 @@ class ChangeNotices:
     def data_changed(self, inode: Inode, tid: int) -> None:
         """After a change of a file's data otherwise than by a write: tell connections and listeners."""
         self.file_changed(inode, data=True)
-        if self._overlay.events.listeners:
-            self.tell("modified", inode, tid)
+        self.tell("modified", inode, tid)
 
     def revive(self, parent: DirNode, name: bytes, tree_id: str) -> None:
         """Before an answer to *tree_id* makes the kernel drop another branch's directory dentry: have it looked up again."""
@@ -57,22 +57,26 @@ class ChangeNotices:
         if other is not None and self._reviver is not None:
             self._reviver.look_up(other, [*parent.path(), name])
 
-    # -- listeners
+    # -- listeners: OverlayEvents decides whether there is anybody to tell, and asks for the process only then
 
-    def tell(self, kind: EventKind, inode: Inode, tid: int, path: bytes | None = None, old_path: bytes = b"") -> None:
-        """Tell listeners of a change. Ask ``overlay.events.listeners`` first: usually there are none.
+    def tell(
+        self, kind: EventKind, inode: Inode, tid: int, place: NamedPlace | None = None, before: NamedPlace | None = None
+    ) -> None:
+        """Tell listeners of a change.
 
         Args:
+            kind: What has happened.
+            inode: What it has happened to.
             tid: The thread whose request it was.
-            path: Where it happened, if that is not the inode's path by now.
-            old_path: Of a rename, where it was before.
+            place: Where it happened, if that is not the inode's path by now.
+            before: Of a rename, where it was before.
         """
-        tree = inode.tree
-        if tree.detached or (not inode.nlink and kind != "deleted"):
-            return
-        self._overlay.events.publish(BranchEvent(kind, tree.id, self._bindings.process_again(tid), inode, path, old_path))
+        self._overlay.events.tell_change(kind, inode, tid, self._bindings.process_again, place, before)
+
+    def tell_if_modified(self, inode: Inode, tid: int, since_ns: int) -> None:
+        """Tell listeners of a file that was written since then without asking the daemon."""
+        self._overlay.events.tell_if_modified(inode, tid, self._bindings.process_again, since_ns)
 
     def tell_write(self, inode: Inode, tid: int) -> None:
         """Tell listeners of a write, unless the only listener has just heard of the same thread's write to the same file."""
-        if self._overlay.events.is_news((inode.tree.id, inode.ino, tid)):
-            self.tell("modified", inode, tid)
+        self._overlay.events.tell_write(inode, tid, self._bindings.process_again)

@@ -344,11 +344,6 @@ class Forwarding:
         if loan.writes:
             external_writers.end(loan.tree, inode)
             self.overlay.events.file_changed(inode, data=True)
-            if (
-                self.overlay.events.listeners
-                and not loan.tree.detached
-                and inode.nlink
-                and data.changed_since(inode, loan.since_ns)
-            ):
+            if not loan.tree.detached and inode.nlink and data.changed_since(inode, loan.since_ns):
                 self.overlay.events.publish(BranchEvent("modified", loan.tree.id, loan.opener, inode))
         data.release(inode)

@@ -7,7 +7,7 @@ import stat
 from agentfsd.core import data, directory_entries
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
-from agentfsd.core.tree import Inode, join
+from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.file_handles import open_handle
 from agentfsd.fuse.handlers.lookup import parent_of
@@ -25,8 +25,7 @@ def _make(
     owner = Owner(ctx.uid, ctx.gid, ctx.umask)
     made = directory_entries.make(tree, directory, name, mode, owner, rdev=rdev, target=target)
     conn.shared.reservations.made(ctx.pid)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("created", made, ctx.pid)
+    conn.changes.tell("created", made, ctx.pid)
     return parent, directory, made
 
 
@@ -76,7 +75,7 @@ def create(
         _look_again(conn, parent_id, name, ctx)
         _check_open(inode, flags, ctx)
     data.open_(inode, flags)
-    if flags & os.O_TRUNC and conn.overlay.events.listeners:
+    if flags & os.O_TRUNC:
         conn.changes.tell("modified", inode, ctx.pid)
     try:
         reply = conn.replies.entry(parent, name, inode)
@@ -126,8 +125,7 @@ def link(conn: Connection, node_id: int, new_parent_id: int, new_name: bytes, ct
         raise OSError(errno.EXDEV, "another branch")
     conn.shared.reservations.check(ctx.pid, directory, new_name)
     directory_entries.link(tree, node.inode, directory, new_name)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("created", node.inode, ctx.pid, join(directory.path, new_name))
+    conn.changes.tell("created", node.inode, ctx.pid, (directory, new_name))
     reply = conn.replies.entry(parent, new_name, node.inode)
     conn.changes.file_changed(node.inode, data=False)
     conn.changes.names_changed(parent, directory, new_name)

@@ -34,8 +34,7 @@ def setxattr(conn: Connection, node_id: int, name: bytes, value: bytes, flags: i
     """
     inode = conn.access.inode(node_id, ctx)
     inode_attributes.setxattr(inode.tree, inode, name, value, flags, in_group=in_group)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("attributes", inode, ctx.pid)
+    conn.changes.tell("attributes", inode, ctx.pid)
     conn.changes.attributes_changed(node_id, inode)
 
 
@@ -43,8 +42,7 @@ def removexattr(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -
     """Answer REMOVEXATTR."""
     inode = conn.access.inode(node_id, ctx)
     inode_attributes.removexattr(inode.tree, inode, name)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("attributes", inode, ctx.pid)
+    conn.changes.tell("attributes", inode, ctx.pid)
     conn.changes.attributes_changed(node_id, inode)
 
 

@@ -45,8 +45,7 @@ def write(
     conn.nodes.note_pages(inode)
     written = data.write(inode, content, offset, privileged=keeps_setid, append=append)
     conn.changes.file_changed(inode, data=True)
-    if conn.overlay.events.listeners:
-        conn.changes.tell_write(inode, tid)
+    conn.changes.tell_write(inode, tid)
     conn.shared.traffic.written_bytes += written
     return written
 

@@ -58,8 +58,8 @@ def release(conn: Connection, number: int) -> None:
     """Answer RELEASE: the last descriptor of an open has gone."""
     handle = conn.handles.remove(number)
     if isinstance(handle, FileHandle):
-        if handle.since_ns and conn.overlay.events.listeners and data.changed_since(handle.inode, handle.since_ns):
-            conn.changes.tell("modified", handle.inode, handle.opener)
+        if handle.since_ns:
+            conn.changes.tell_if_modified(handle.inode, handle.opener, handle.since_ns)
         data.release(handle.inode)
         if handle.writes and not conn.cache.tree_id:
             conn.shared.page_owners.end(handle.inode)

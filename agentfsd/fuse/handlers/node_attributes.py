@@ -32,8 +32,7 @@ def setattr_(
         return AttributesReply(conn.replies.virtual_attributes(node), NOW_S)
     inode = conn.access.open_inode(node_id, ctx) if by_handle else conn.access.inode(node_id, ctx)
     inode_attributes.setattr_(inode.tree, inode, new, privileged=keeps_setid)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("attributes" if new.size is None else "modified", inode, ctx.pid)
+    conn.changes.tell("attributes" if new.size is None else "modified", inode, ctx.pid)
     reply = conn.replies.shown(node, inode)
     conn.changes.attributes_changed(node_id, inode, data=new.size is not None)
     return reply

@@ -4,7 +4,8 @@ import errno
 
 from agentfsd.core import directory_entries
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
-from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.overlay_events import NamedPlace
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.lookup import parent_of
 from agentfsd.fuse.nodes import DirNode
@@ -15,8 +16,7 @@ def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> N
     """Answer UNLINK."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
     gone = directory_entries.unlink(tree, directory, name)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("deleted", gone, ctx.pid, join(directory.path, name))
+    conn.changes.tell("deleted", gone, ctx.pid, (directory, name))
     conn.changes.file_changed(gone, data=False)
     conn.changes.names_changed(parent, directory, name)
 
@@ -28,8 +28,7 @@ def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> No
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
     directory_entries.rmdir(tree, directory, name)
-    if conn.overlay.events.listeners:
-        conn.changes.tell("deleted", inode, ctx.pid, join(directory.path, name))
+    conn.changes.tell("deleted", inode, ctx.pid, (directory, name))
     node = conn.nodes.seen(parent, name, tree.id)
     if node is not None:
         conn.nodes.unlink_directory(node)
@@ -74,10 +73,10 @@ def rename(
     source, target = tree.lookup(old_dir, old_name), tree.find(new_dir, new_name)
     conn.shared.reservations.check(ctx.pid, new_dir, new_name)
     _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
-    paths = (join(old_dir.path, old_name), join(new_dir.path, new_name)) if conn.overlay.events.listeners else ()
     directory_entries.rename(tree, old_dir, old_name, new_dir, new_name, flags)
-    if paths and source is not target:
-        _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, *paths, ctx)
+    if source is not target:
+        old, new = (old_dir, old_name), (new_dir, new_name)
+        _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, old, new, ctx)
     _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
     if target is not None and not target.is_dir:
         conn.changes.file_changed(target, data=False)
@@ -119,7 +118,9 @@ def _follow_names(conn: Connection, old: tuple[DirNode, bytes], new: tuple[DirNo
             conn.notifier.expire(directory, [name])
 
 
-def _tell_renamed(conn: Connection, source: Inode, exchanged: Inode | None, old: bytes, new: bytes, ctx: CallContext) -> None:
+def _tell_renamed(
+    conn: Connection, source: Inode, exchanged: Inode | None, old: NamedPlace, new: NamedPlace, ctx: CallContext
+) -> None:
     conn.changes.tell("renamed", source, ctx.pid, new, old)
     if exchanged is not None:
         conn.changes.tell("renamed", exchanged, ctx.pid, old, new)
