@@ -44,8 +44,8 @@ class Joined:
 
     ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
     and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
-    that is being merged then. ``said``: what was done, for people. ``parted``: their commits have no common ancestor with ours and
-    stay apart, so that git has no merge of the working files.
+    that is being merged then. ``said``: what was done, for people. ``parted``: their commits have no common ancestor with ours
+    and stay apart, so that git has no merge of the working files.
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
