@@ -153,12 +153,14 @@ def merge(
 def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
     """What *theirs* made, our side never saw, and the lower has got since with the same content is an addition.
 
-    The base shows the lower's, so that it is no change. Left out, it would look as if our side had removed it.
+    The base shows the lower's, so that it is no change. Left out, it would look as if our side had removed it. Of git's objects,
+    that goes for the lower's own as well: commits that come may need them.
     """
+    finder = Finder(lambda name: has(theirs, name))
     while unseen:
         path = unseen.pop()
-        found = _find(theirs, path)
-        if found is None or not found.id:
+        found, member = _find(theirs, path), finder.member(path)
+        if found is None or not (found.id or (member is not None and member.kind == "object")):
             continue
         if path not in his:
             his[path] = EntryPair(path, None, found, ())

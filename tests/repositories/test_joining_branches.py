@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.history.merge import Rules
+from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
 
 TRAPS = (
@@ -341,3 +342,19 @@ def test_a_file_that_leads_to_a_repository_gets_no_markers(agents: Agents) -> No
     merged = agents.merge("two", into="one", rules=Rules(markers=True))
     assert [one.path for one in merged.conflicts] == [b"linked/.git"]
     assert (agents.work("one") / "linked" / ".git").read_text() == "gitdir: ../one.git\n"
+
+
+def test_objects_that_the_real_repository_got_meanwhile_come_with_the_commits_that_need_them(agents: Agents) -> None:
+    agents.branch("two", "three")
+    place = agents.work("three")
+    for number in range(256):  # as after many commits of its own
+        (place / ".git" / "objects" / f"{number:02x}").mkdir(exist_ok=True)
+    commit(place, {"a": "A\n"}, "three's")
+    agents.keep("three")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    assert commit_lower(agents.opened, rule="merge", ref="two").conflicts == []
+    tip = agents.commit("two", {"c": "c\n"}, "two's again")
+    assert agents.merge("two", into="three").conflicts == []
+    place = shown(agents, "three")
+    assert tip in git(place, "rev-list", "main").split()
+    assert git(place, "status", "--porcelain") == ""
