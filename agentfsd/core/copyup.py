@@ -244,6 +244,7 @@ def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: in
 
     This is for files with external writers or readers, whose descriptors cannot be moved to another object. A writer would
     change the sealed layer. A reader would only miss the branch's later writes, so for readers the copy may be limited.
+    Nothing happens if no process has the object open.
 
     Args:
         tx: The transaction that seals the layer.
@@ -337,7 +338,7 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
 
 
 def _note_origin(tx: Transaction, inode: Inode) -> None:
-    """Record what the lower has before a file's first data change (see origin.note), if the file has its lower path still."""
+    """Record what the lower has before a file's first data change (see origin.note), if it still has its lower path."""
     parent, path = inode.parent, inode.lower_path
     if path is None or parent is None or parent.lower_path is None or inode.content:
         return

@@ -68,7 +68,7 @@ def note_access(inode: Inode, flags: int) -> bool:
 
 
 def release(inode: Inode) -> None:
-    """Count one handle less. The last one closes the data."""
+    """Decrease the number of handles by one. The last release closes the data."""
     inode.opens -= 1
     if inode.opens == 0 and not inode.anonymous:
         inode.release_files()

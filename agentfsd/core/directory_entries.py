@@ -282,7 +282,7 @@ def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[I
 
 
 def _write_back(inode: Inode) -> None:
-    """Start writing a file that replaced another one to the disk, because programs that do not call fsync rely on it."""
+    """Start the writeback of a file that has replaced another one: programs that skip fsync(2) rely on it."""
     if not (inode.is_file and inode.content and is_owned(inode)):
         return
     with contextlib.suppress(DamagedContent):
@@ -371,6 +371,7 @@ def _lower_has(directory: Inode, name: bytes) -> bool:
 
 
 def _touch(tx: Transaction, directory: Inode) -> None:
+    """Set the modification and change time of a directory whose names change."""
     stamp = change_time_ns(directory)
     tx.set(directory, mtime_ns=stamp, ctime_ns=stamp)
     save(tx, directory)

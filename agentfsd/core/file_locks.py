@@ -17,7 +17,7 @@ class LockRequest(NamedTuple):
     """A request to lock or unlock the bytes from start to end (inclusive).
 
     Attributes:
-        owner: See the module.
+        owner: Number of the owner: see the module.
         kind: READ, WRITE or UNLOCK.
         start: First byte.
         end: Last byte.
@@ -237,7 +237,8 @@ class LockTable:
     def would_deadlock(self, file: Hashable, wanted: LockRequest) -> bool:
         """Return whether waiting for *wanted* would be a deadlock: a conflicting owner waits, directly or not, for its owner.
 
-        As in the kernel, only POSIX and open file description locks are checked: False for a flock.
+        False for a flock, which the kernel does not check either. Nor does it check open file description locks: the caller must
+        tell these from POSIX locks.
         """
         if wanted.flock:
             return False

@@ -27,7 +27,10 @@ class Attributes(NamedTuple):
 
 
 class LowerIdentity(NamedTuple):
-    """Tells a lower object from another one that later has its path. ``dev`` is 0 for the device of the lower's root."""
+    """Identifies an object of the lower and its state, to detect later that its path leads to another object or state.
+
+    ``dev`` is 0 for the device of the lower's root, ``size`` is in bytes, times are in ns since the epoch.
+    """
 
     ino: int
     dev: int
