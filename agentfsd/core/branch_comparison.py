@@ -1,4 +1,4 @@
-"""What differs between two refs, while both may change: at once, or in steps between which others have their turn."""
+"""Compares two refs that may change meanwhile: in one step, or in several steps between which the daemon serves requests."""
 
 import errno
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from agentfsd.metadata import layer_rows
 from agentfsd.types import PathChange
 
 _ROUNDS = 3
-_MANY_CHANGES = 500  # which are looked at within 20 ms
+_MANY_CHANGES = 500  # comparing so many in one step takes up to 20 ms
 _LARGE_BYTES = 16 << 20
 
 
@@ -26,17 +26,19 @@ class BranchComparison:
         self._parts = trees.parts
 
     def diff(self, a: str | None, b: str | None) -> list[PathChange]:
-        """Return what leads from *a* to *b* (None: the lower), sorted by path; the cost follows what changed."""
+        """Return the changes from *a* to *b* (None: the lower), sorted by path. The cost grows with the number of changes."""
         return tree_diff.between(self._parts, self._trees.side(a), self._trees.side(b))
 
     def diff_in_steps(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
         """Compare two trees in steps.
 
-        Of many changes the result is what there was at some step: trees are looked at until they have held still for that
-        long, or are frozen. Of few it is as fresh as can be: files are read between steps, all else is as at the last one.
+        If there are many changes, the result shows both trees as they were at one step. The comparison is repeated until
+        no name or inode changes while it runs; if that fails, both trees are frozen and compared once more.
+        If there are few changes, or freezing is too expensive, the last step compares everything but file contents. These
+        were read in the steps before, so the result is up to date.
 
         Yields:
-            (done, total, what); total is 0 where nobody knows.
+            (done, total, what); total is 0 if it is not known.
 
         Raises:
             Refusal: ``replaced`` when a tree is replaced meanwhile.
@@ -58,10 +60,10 @@ class BranchComparison:
                 yield len(results), 0, "comparing"
                 if old.detached or new.detached:
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
-        return tree_diff.between(self._parts, old, new)  # somebody goes on writing to files of the same size
+        return tree_diff.between(self._parts, old, new)  # a process keeps writing to files: read them in this one step
 
     def _diff_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange] | None]:
-        """Compare views of their own, which seal nothing; None when names or inodes changed meanwhile."""
+        """Compare pinned views, which need no sealed layer. Return None if names or inodes changed meanwhile."""
         writes = self._parts.store.writes
         heads = [tree.head for tree in (old, new)]
         before = [writes[head] for head in heads]
@@ -82,7 +84,10 @@ class BranchComparison:
 
 
 def _may_be_frozen(old: Tree, new: Tree) -> bool:
-    """Return whether nothing is open that would be copied for it when somebody writes on meanwhile."""
+    """Return whether freezing is cheap: no file has an external writer, and no open file is large.
+
+    The next write to a file after freezing copies its content first.
+    """
     open_files = [inode for tree in (old, new) if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
     has_large = any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files)
     return not (old.external_writers or new.external_writers or has_large)

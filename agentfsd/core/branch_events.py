@@ -1,4 +1,4 @@
-"""What happens in a branch, as whoever listens is told (see Overlay.listeners). It knows no listener."""
+"""The events that listeners of an overlay get (see OverlayEvents.listeners). This module knows no listener."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -13,11 +13,18 @@ EventKind = Literal[
 
 
 class BranchEvent(NamedTuple):
-    """``pid``: the process that did it (of a binding: the one it is about), 0 where nobody knows. ``path``: None for where
-    ``inode`` is now.
+    """Something that happened in a branch.
 
-    ``branch``: the branch's name, "" for the one that its id has now. ``name``: of the snapshot, or whatever the kind is about.
-    ``by``: the process that asked for a binding, 0 elsewhere.
+    Attributes:
+        kind: What happened.
+        branch_id: Id of the branch.
+        pid: The process that did it; for ``bound`` and ``unbound`` the process whose binding changed. 0 if it is not known.
+        inode: The file or directory that changed, if any.
+        path: Its path when it changed; None for its path now.
+        old_path: Its path before a rename.
+        branch: Name of the branch; "" for the name that the branch has now.
+        name: Name of the snapshot, or of what else the kind is about.
+        by: The process that asked for a binding; 0 for other kinds.
     """
 
     kind: EventKind

@@ -1,4 +1,4 @@
-"""Checks that what is stored is sound: names lead somewhere, contents are there, nothing is left over."""
+"""Checks the stored state: each name leads to an inode, each content object exists, and no object or row is unused."""
 
 import sqlite3
 import stat
@@ -14,18 +14,26 @@ from agentfsd.metadata.inspection import describe_pages
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.metadata.rows import is_whiteout
 
-_PAGE = 500  # objects that are looked at in one step
-_AT_ONCE_BYTES = 4 << 20  # of a database whose structure SQLite checks in one step, for which everybody waits
+_PAGE = 500  # objects that one step checks
+_AT_ONCE_BYTES = 4 << 20  # SQLite checks the structure of a smaller database in one step, while all requests wait
 
 
 Steps = Generator[tuple[int, int, str], None, list[str]]
 
 
 def check(trees: OpenTrees, *, scrub: bool = False, alone: bool = False) -> Steps:
-    """One sentence for each problem; looks at everything, changes nothing. Each step finds things as they are then.
+    """Check the whole state in steps and change nothing. Each step checks the state as it is at that time.
 
-    *scrub*: reads the content of what is sealed as well, where a checksum of it was made. *alone*: nobody waits meanwhile, so
-    the structure of a large database is checked, too, for which SQLite has no steps.
+    Args:
+        trees: The trees of the overlay.
+        scrub: Also read the content of sealed objects that have a checksum, and compare.
+        alone: No request is waiting, so also check the structure of a large database, which SQLite does in one step.
+
+    Yields:
+        (done, total, what).
+
+    Returns:
+        One sentence for each problem.
     """
     store = trees.parts.store
     problems: list[str] = []
@@ -37,7 +45,7 @@ def check(trees: OpenTrees, *, scrub: bool = False, alone: bool = False) -> Step
         problems += yield from _check_objects(trees, total)
         for done, (label, tree) in enumerate(heads, 2):
             yield done, total, label
-            if not tree.detached:  # else it was replaced since we began
+            if not tree.detached:  # else the tree was replaced since the check began
                 problems += [f"{label}: {problem}" for problem in _check_tree(store, tree)]
         if scrub:
             problems += yield from _scrub(trees)
@@ -48,7 +56,10 @@ def check(trees: OpenTrees, *, scrub: bool = False, alone: bool = False) -> Step
 
 
 def _check_database(trees: OpenTrees, total: int, alone: bool) -> Steps:
-    """Its structure, or where that takes long the checksum of every page: with those it is as SQLite has made it."""
+    """Check the structure of the database, and each page against its checksum.
+
+    If checking the structure would take long, the checksums must do: pages that match them are as SQLite wrote them.
+    """
     store = trees.parts.store
     problems: list[str] = []
     if alone or check_rows.size_bytes(store) <= _AT_ONCE_BYTES:
@@ -116,14 +127,14 @@ def _check_objects(trees: OpenTrees, total: int) -> Steps:
 
 
 def _look_at(trees: OpenTrees, numbers: list[int], above: int) -> list[str]:
-    """Of some objects: is each there, a regular file of ours, and if it is sealed as long as it was?"""
+    """Check that each of some objects exists, is a regular file of ours, and still has its size if it was sealed."""
     store, problems = trees.parts.store, []
     sizes = {seal.object: seal.size for seal in checksum_rows.known(store, above, len(numbers)) if seal.object <= numbers[-1]}
     for number in numbers:
         try:
             size = trees.parts.backstore.stat(number).st_size
         except DamagedContent as exc:
-            if store.object_layer(number):  # else it went since the last step
+            if store.object_layer(number):  # else the object was removed since the last step
                 problems.append(f"object {number} is lost: {exc.strerror}")
             continue
         if size != sizes.get(number, size):
@@ -132,7 +143,7 @@ def _look_at(trees: OpenTrees, numbers: list[int], above: int) -> list[str]:
 
 
 def _check_tree(store: Store, tree: Tree) -> list[str]:
-    """Every stored name leads to a stored inode, and link counts agree with the names."""
+    """Check that every stored name leads to a stored inode, and that link counts agree with the names."""
     newest = lost_contents.newest_inodes(store, tree)
     problems: list[str] = []
     links: dict[int, int] = {}

@@ -1,6 +1,7 @@
-"""Checksums of what sealed layers hold: nobody writes that any more, so what changes there is damage. Made in quiet moments.
+"""Checksums of the content objects of sealed layers. No process writes to these any more, so a change is damage.
 
-Reading may happen in any thread; rows are read and written between two steps of the event loop.
+The daemon computes them in the background. make() may run in any thread. keep() and scrubbing() use the
+database and belong in the event loop's thread.
 """
 
 import hashlib
@@ -13,12 +14,12 @@ from agentfsd.metadata.row_store import Store
 from agentfsd.types import Backstore, ContentFile
 
 _CHUNK_BYTES = 1 << 18
-_PAGE = 200  # objects that are asked for at once
+_PAGE = 200  # checksums that one query reads
 _DIGEST_BYTES = 16
 
 
 def digesting(content: ContentFile) -> Generator[int, None, tuple[int, bytes]]:
-    """Yields after each part how many bytes that were; returns size and digest."""
+    """Compute the digest of a content. Yield the size of each part in bytes; return (size in bytes, digest)."""
     found, at = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
     while data := content.pread(_CHUNK_BYTES, at):
         found.update(data)
@@ -28,7 +29,16 @@ def digesting(content: ContentFile) -> Generator[int, None, tuple[int, bytes]]:
 
 
 def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[int], object]) -> list[ObjectChecksum]:
-    """Of (object, layer); for a thread. *rest* is called with the bytes of each part. What cannot be read is left out."""
+    """Compute checksums of content objects, for a worker thread.
+
+    Args:
+        backstore: Holds the objects.
+        wanted: (object, layer) of each.
+        rest: Called with the size in bytes of each part that was read: it may wait, or raise OSError to skip the object.
+
+    Returns:
+        The checksums of the objects that could be read.
+    """
     made = []
     for number, layer in wanted:
         try:
@@ -49,13 +59,13 @@ def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[in
 
 
 def keep(store: Store, made: list[ObjectChecksum]) -> None:
-    """Writes down those of objects that are sealed still."""
+    """Store the checksums of those objects that are still sealed."""
     with store.transaction():
         checksum_rows.put(store, made)
 
 
 def scrubbing(store: Store, backstore: Backstore) -> Iterator[str]:
-    """Reads what has a checksum, a part at each step; yields "" or a sentence about content that has changed."""
+    """Read all objects that have a checksum, a part at each step. Yield "", or a sentence about an object that is damaged."""
     last = 0
     while found := checksum_rows.known(store, last, _PAGE):
         for seal in found:
@@ -66,7 +76,7 @@ def scrubbing(store: Store, backstore: Backstore) -> Iterator[str]:
 def _scrub(store: Store, backstore: Backstore, seal: ObjectChecksum) -> Iterator[str]:
     try:
         content = backstore.open(seal.object)
-    except DamagedContent:  # fsck says so
+    except DamagedContent:  # consistency_check reports a lost object itself
         return
     try:
         parts = digesting(content)

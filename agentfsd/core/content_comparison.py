@@ -1,4 +1,4 @@
-"""Whether two files hold the same bytes, found out by reading both, a piece at a time. It knows no trees and no changes."""
+"""Compares the bytes of two files by reading both, a megabyte at each step. It knows nothing of branches and their changes."""
 
 import os
 from collections.abc import Generator
@@ -14,12 +14,12 @@ _T = TypeVar("_T")
 
 
 def same_bytes(old: Inode, new: Inode) -> bool:
-    """At once, however long it takes."""
+    """Return whether two files hold the same bytes. Reads both to the end in one step, however long that takes."""
     return run_to_end(compare(old, new))
 
 
 def holds_object(inode: Inode, number: int) -> bool:
-    """Likewise, whether a file holds what is kept in an object of the backstore."""
+    """Return, also in one step, whether a file holds the same bytes as an object of the backstore."""
     kept = inode.tree.backstore.open(number)
     try:
         return run_to_end(_compare(content_fd(inode), os.dup(kept.fileno())))
@@ -28,9 +28,10 @@ def holds_object(inode: Inode, number: int) -> bool:
 
 
 class ComparisonResults:
-    """What was found out of pairs of files in steps. It counts while neither file has changed since.
+    """Results of comparing pairs of files. A result is valid until one of the two files changes.
 
-    ``open``: those that were asked for, and of which nothing is known.
+    Attributes:
+        open: The pairs that of() was asked about and that have no valid result yet.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class ComparisonResults:
         return len(self._found)
 
     def of(self, old: Inode, new: Inode) -> bool:
-        """False, and the pair is open, where nothing is known."""
+        """Return whether two files hold the same bytes. Without a valid result, add the pair to ``open`` and return False."""
         known = self._found.get((old, new))
         if known is None or known[0] != _stamps(old, new):
             self.open.append((old, new))
@@ -49,7 +50,7 @@ class ComparisonResults:
         return known[1]
 
     def find_out(self) -> Generator[None, None, None]:
-        """Reads what is open; others have their turn at each step."""
+        """Compare the pairs in ``open``, in steps between which the daemon serves requests."""
         while self.open:
             old, new = self.open.pop()
             before = _stamps(old, new)
@@ -64,12 +65,12 @@ def _stamps(old: Inode, new: Inode) -> _Stamps:
 
 
 def compare(old: Inode, new: Inode) -> Generator[None, None, bool]:
-    """In steps of a megabyte; both must hold still."""
+    """Return whether two files hold the same bytes, in steps of a megabyte. Neither file may change meanwhile."""
     return _compare(content_fd(old), content_fd(new))
 
 
 def run_to_end(steps: Generator[object, None, _T]) -> _T:
-    """What work in steps returns, run to its end."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(steps)
@@ -79,7 +80,7 @@ def run_to_end(steps: Generator[object, None, _T]) -> _T:
 
 
 def _compare(one: int, two: int) -> Generator[None, None, bool]:
-    """Of two descriptors, which it closes."""
+    """Compare two descriptors and close them."""
     try:
         offset = 0
         while True:

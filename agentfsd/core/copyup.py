@@ -1,6 +1,6 @@
-"""How a lower object becomes the branch's own: first its name and attributes, later, at the first data write, its content.
+"""Copies objects of the lower up into a branch: first name and attributes, and at the first data write the content.
 
-Content is always complete before a row refers to it, so an interrupted copy-up leaves nothing visible.
+Content is complete before a row refers to it, so an interrupted copy-up leaves nothing visible.
 """
 
 import errno
@@ -19,21 +19,25 @@ from agentfsd.domain_errors import NO_ROOM
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.types import ContentFile
 
-THREAD_BYTES = 4 << 20  # a copy of this size belongs in a thread: others must not wait for it
+THREAD_BYTES = 4 << 20  # copy files of this size or more in a thread, so that other requests need not wait
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# What the kernel's own file systems stamp with; a finer clock would run ahead of the times of content objects.
+# The clock of the kernel's own file systems. A finer clock would run ahead of the times of content objects.
 _CLOCK = time.CLOCK_REALTIME_COARSE if hasattr(time, "CLOCK_REALTIME_COARSE") else 5
 
 
 def now_ns() -> int:
+    """Return the time for a new timestamp, in ns since the epoch."""
     return time.clock_gettime_ns(_CLOCK)
 
 
 def change_time_ns(inode: Inode) -> int:
-    """For a change of *inode*: later than the change time that it shows now, as the kernel's finer stamps are."""
+    """Return the change time for a change of *inode*, in ns: later than the one that stat shows now.
+
+    If the coarse clock is not later, use the fine clock, as the kernel does for its own stamps.
+    """
     shown = inode.ctime_ns
     if inode.has_live_times and inode.is_file:
         shown = max(shown, inode.tree.data_stat(inode).st_ctime_ns)
@@ -42,6 +46,7 @@ def change_time_ns(inode: Inode) -> int:
 
 
 def check_writable(tree: Tree) -> None:
+    """Check that a tree may be changed; OSError ESTALE or EROFS."""
     if tree.detached:
         raise OSError(errno.ESTALE, "this view was replaced or deleted")
     if tree.read_only:
@@ -49,7 +54,7 @@ def check_writable(tree: Tree) -> None:
 
 
 def retry_with_reserve(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Concatenate[Tree, _P], _T]:
-    """For what gives room back: on a full disk it is tried again with the room that was kept for this."""
+    """Decorate an operation that frees disk space. If the disk is full, free the reserved space and try once more."""
 
     @functools.wraps(operation)
     def attempt(tree: Tree, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -64,17 +69,21 @@ def retry_with_reserve(operation: Callable[Concatenate[Tree, _P], _T]) -> Callab
 
 
 def save(tx: Transaction, inode: Inode) -> None:
-    """Stores an inode's row in the head layer."""
+    """Store an inode's row in the head layer."""
     tree = inode.tree
     tree.store.put_inode(inode.row(tree.head))
     tx.set(inode, row_layer=tree.head)
 
 
 def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
-    """Gives an unmodified lower object (and the directories above it) rows of its own; copies no data.
+    """Give an object of the lower, and the directories above it, rows of their own. This copies no data.
 
-    Comes first in every change: afterwards the fields of *inode* are what stat shows. Not *itself*: a directory in which names
-    change, and whose mode and access list are nobody's business then (see copyup_policy.py).
+    Every change begins with this call. Afterwards the fields of *inode* are what stat shows.
+
+    Args:
+        tx: The open transaction.
+        inode: The object. One that has a row already keeps it.
+        itself: False for a directory in which only names change. It keeps mode and access list (see copyup_policy.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
@@ -96,7 +105,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
 
 
 def _apply_policy(tx: Transaction, inode: Inode) -> None:
-    """Give an inode that has the lower's mode and xattrs those that the policy says; a change moves its change time."""
+    """Replace the mode and xattrs read from the lower by those that the policy chooses; if they differ, set the change time."""
     if not (inode.is_file or inode.is_dir):
         return
     assert inode.xattrs is not None
@@ -107,19 +116,19 @@ def _apply_policy(tx: Transaction, inode: Inode) -> None:
 
 
 def _settle_times(tx: Transaction, inode: Inode) -> None:
-    """Before a newer row refers to a sealed object: from then on the times are the row's."""
+    """Copy a sealed object's times to the inode, before a newer row refers to the object: from then on the row's times count."""
     if inode.content and inode.content_layer == inode.row_layer != inode.tree.head:
         old = inode.tree.attributes(inode)
         tx.set(inode, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns, ctime_ns=old.ctime_ns)
 
 
 def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
-    """Takes attributes and xattrs from the lower as it is now, with its identity for finding drift later."""
+    """Read attributes and xattrs from the lower, and the identity that later shows whether the lower has changed."""
     tree = inode.tree
     path = inode.lower_path
     assert path is not None
     found = tree.lower_stat(inode)
-    if found.st_nlink == 0:  # open here, and removed there: it has no name under which the branch could keep it
+    if found.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
@@ -141,6 +150,7 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
 
 
 def lower_xattrs(tree: Tree, path: bytes) -> dict[bytes, bytes]:
+    """Return the readable xattrs of an object of the lower."""
     found = {}
     for name in tree.lower.listxattr(path):
         try:
@@ -152,6 +162,7 @@ def lower_xattrs(tree: Tree, path: bytes) -> dict[bytes, bytes]:
 
 
 def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> None:
+    """Store a name of a directory in the head layer; *child* is an inode id or WHITEOUT."""
     tree = directory.tree
     tree.store.put_dentry(directory.id, name, tree.head, child)
     tx.put(tree.entries(directory), name, child)
@@ -161,10 +172,10 @@ def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> Non
 
 
 class Copy:
-    """A content copy on its way: made in the loop, run in any thread, installed in the loop."""
+    """A content copy in three steps: create it in the event loop, run() it in any thread, install() it in the event loop."""
 
     def __init__(self, inode: Inode, max_copy_bytes: int | None = None) -> None:
-        """*max_copy_bytes*: EFBIG where blocks cannot be shared and more than that would have to be copied."""
+        """Open the source. *max_copy_bytes*: run() raises EFBIG if it cannot share blocks and would have to copy more."""
         tree = inode.tree
         self._limit = max_copy_bytes
         self._tree = tree
@@ -175,20 +186,23 @@ class Copy:
         self.result: ContentFile | None = None
 
     def run(self) -> None:
-        """Copies; may take long. OSError (ENOSPC, ...) leaves nothing behind."""
+        """Copy the content, which may take long; OSError (ENOSPC, EFBIG, ...) leaves nothing behind. Call this once."""
         try:
             self.result = clone_object(self._tree, self._source, self._object, self._limit)
         finally:
             os.close(self._source)
 
     def abandon(self) -> None:
+        """Remove the copy, if there is one."""
         if self.result is not None:
             self.result.close()
             self._tree.backstore.remove(self._object)
 
     def install(self) -> None:
-        """Makes the copy the inode's content, unless that is another meanwhile: somebody else has copied it, or replaced it,
-        and what was written there since may even be sealed already."""
+        """Make the copy the inode's content, or remove the copy if the inode has another content by now.
+
+        Another request may have copied the file up or replaced its content meanwhile. A snapshot may even have sealed that.
+        """
         assert self.result is not None
         if is_owned(self._inode) or self._inode.content != self._of:
             self.abandon()
@@ -201,18 +215,18 @@ class Copy:
 
 
 def check_copy(inode: Inode) -> None:
-    """A snapshot's file is not copied up for anybody."""
+    """Check that a file may be copied up; OSError EROFS for a snapshot's."""
     if inode.tree.read_only:
         raise OSError(errno.EROFS, "a snapshot cannot be changed")
 
 
 def is_owned(inode: Inode) -> bool:
-    """Whether its content may be written in place."""
+    """Return whether a file's content may be written in place."""
     return inode.anonymous or (inode.content != 0 and inode.content_layer == inode.tree.head)
 
 
 def own_content(inode: Inode, *, empty: bool = False) -> None:
-    """Makes a regular file's content the head layer's own; *empty* when the old content is to be dropped anyway."""
+    """Give a regular file a content that the head layer owns: a copy of the old content, or an empty one for *empty*."""
     if is_owned(inode):
         return
     if not empty:
@@ -226,15 +240,22 @@ def own_content(inode: Inode, *, empty: bool = False) -> None:
 
 
 def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: int | None = None) -> None:
-    """After layer *sealed* was: the branch goes on with the object itself, and the sealed layer gets a clone of it.
+    """Leave a file's object to the branch after sealing its layer, and give the sealed layer a clone of the object.
 
-    For a file that somebody writes past us: whoever has an object open cannot be moved to another one. Nor can a reader, who
-    does no harm to what is sealed: that is worth *max_copy_bytes*.
+    This is for files with external writers or readers, whose descriptors cannot be moved to another object. A writer would
+    change the sealed layer. A reader would only miss the branch's later writes, so for readers the copy may be limited.
+    Nothing happens if no process has the object open.
+
+    Args:
+        tx: The transaction that seals the layer.
+        inode: The file.
+        sealed: The layer that was sealed.
+        max_copy_bytes: Do nothing if blocks cannot be shared and more bytes would have to be copied. None: no limit.
     """
     tree, original = inode.tree, inode.content
     if not original or inode.file is None or not inode.file.is_open_elsewhere():
         return
-    if inode.content_layer != sealed:  # sealed long ago, with nobody writing: other trees show that object
+    if inode.content_layer != sealed:  # sealed earlier, when there was no such process: other trees show the object
         return
     number = tree.store.next_id("object")
     try:
@@ -255,7 +276,7 @@ def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: in
 
 
 def content_fd(inode: Inode) -> int:
-    """A descriptor of the content as it is now; the caller closes it."""
+    """Return a descriptor of a regular file's content; the caller closes it. OSError ESTALE if the lower file has gone."""
     if inode.file is not None:
         return os.dup(inode.file.fileno())
     if inode.lower_fd >= 0:
@@ -270,6 +291,7 @@ def content_fd(inode: Inode) -> int:
 
 
 def open_lower(inode: Inode) -> int:
+    """Return a descriptor of an inode's lower file; the caller closes it. OSError ESTALE if the file has gone."""
     assert inode.lower_path is not None
     try:
         return inode.tree.lower.open(inode.lower_path)
@@ -278,7 +300,7 @@ def open_lower(inode: Inode) -> int:
 
 
 def replace_content(inode: Inode, number: int, content: ContentFile) -> None:
-    """Gives a file another object altogether, which is complete and new."""
+    """Replace a file's content with a new, complete object. An error removes the object."""
     try:
         _install(inode, number, content)
     except BaseException:
@@ -288,11 +310,14 @@ def replace_content(inode: Inode, number: int, content: ContentFile) -> None:
 
 
 def _install(inode: Inode, number: int, content: ContentFile) -> None:
-    """Points the inode at a complete object, in one transaction, times kept; an object of its own that it had is garbage then."""
+    """Make a complete object the inode's content, in one transaction, and keep the inode's times.
+
+    An old object that the head layer owns becomes garbage.
+    """
     tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
     old = tree.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
-    if inode.nlink == 0 or tree.detached:  # no name leads here any more: the object lives as long as it is open
+    if inode.nlink == 0 or tree.detached:  # no name leads here: the object lives as long as it is open
         tree.backstore.remove(number)
         inode.anonymous = True
         inode.content = 0
@@ -313,7 +338,7 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
 
 
 def _note_origin(tx: Transaction, inode: Inode) -> None:
-    """Before the first change of a lower file's data, where it still has its own name."""
+    """Record what the lower has before a file's first data change (see origin.note), if it still has its lower path."""
     parent, path = inode.parent, inode.lower_path
     if path is None or parent is None or parent.lower_path is None or inode.content:
         return

@@ -1,6 +1,6 @@
-"""Reading and writing through open files. An open file follows its inode: whoever reads sees what others write.
+"""Reads and writes open files. All handles of an inode share one descriptor, so each reader sees what other handles write.
 
-Every handle of an inode shares one descriptor, which moves from the lower file to the content object at copy-up.
+At copy-up, the content object replaces the lower file behind all of them.
 """
 
 import errno
@@ -15,7 +15,16 @@ _DAY_NS = 24 * 3600 * 10**9
 
 
 def open_(inode: Inode, flags: int) -> None:
-    """Counts one more handle and opens the data; ``O_TRUNC`` empties it without copying. EROFS, EISDIR, ESTALE."""
+    """Count one more handle and open the data. ``O_TRUNC`` empties the file without copying its content first.
+
+    Args:
+        inode: The file.
+        flags: The flags of open(2).
+
+    Raises:
+        OSError: EROFS when a snapshot is opened for writing; ESTALE likewise for a replaced view, or if the lower file has gone.
+        IsADirectoryError: It is a directory.
+    """
     writing = flags & os.O_ACCMODE != os.O_RDONLY
     if writing or flags & os.O_TRUNC:
         copyup.check_writable(inode.tree)
@@ -33,7 +42,7 @@ def open_(inode: Inode, flags: int) -> None:
 
 
 def open_source(inode: Inode) -> None:
-    """Opens what holds a file's data, if nobody has."""
+    """Open the content object or lower file that holds a file's data, unless it is open."""
     if inode.file is not None or inode.lower_fd >= 0:
         return
     if inode.content:
@@ -43,10 +52,10 @@ def open_source(inode: Inode) -> None:
 
 
 def note_access(inode: Inode, flags: int) -> bool:
-    """After an open for reading: moves the access time when relatime would; True when it moved.
+    """Update the access time after an open for reading, if the relatime mount option would; return whether it changed.
 
-    The kernel may have all pages, so no read need come to us. Only content that the branch owns has such a time of its
-    own: reading changes nothing of what is shared.
+    This happens at open because the kernel may serve all reads from its page cache. Only content that the branch owns
+    gets a new access time: a read must not change an object that other branches or snapshots share.
     """
     if flags & (os.O_ACCMODE | os.O_TRUNC | os.O_NOATIME) or inode.file is None:
         return False
@@ -59,14 +68,14 @@ def note_access(inode: Inode, flags: int) -> bool:
 
 
 def release(inode: Inode) -> None:
-    """One handle less; the last one closes the data."""
+    """Decrease the number of handles by one. The last release closes the data."""
     inode.opens -= 1
     if inode.opens == 0 and not inode.anonymous:
         inode.release_files()
 
 
 def read(inode: Inode, size: int, offset: int) -> bytes:
-    """Up to *size* bytes; fewer only at the end of the file."""
+    """Return up to *size* bytes from *offset*; fewer only at the end of the file."""
     if inode.file is None and inode.lower_fd < 0:
         open_source(inode)
     if inode.file is not None:
@@ -75,16 +84,24 @@ def read(inode: Inode, size: int, offset: int) -> bytes:
 
 
 def read_into(inode: Inode, buffer: memoryview, offset: int) -> int:
-    """Like read, into a buffer; the number of bytes."""
+    """Read into *buffer* like read(), and return the number of bytes."""
     if inode.file is None and inode.lower_fd < 0:
         open_source(inode)
     return os.preadv(inode.lower_fd if inode.file is None else inode.file.fileno(), [buffer], offset)
 
 
 def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bool = True, append: bool = False) -> int:
-    """Bytes written, as write(2) has it; the first write after a snapshot or to a lower file copies up.
+    """Write like write(2). The first write to a lower file, or after a snapshot, copies the content first.
 
-    *append*: *offset* is the end, unless somebody appends past us.
+    Args:
+        inode: An open file.
+        data: The bytes to write.
+        offset: Where to write them, in bytes.
+        privileged: False removes the setuid and setgid bits, as for a writer without CAP_FSETID.
+        append: *offset* is the end of the file. If an external writer may append too, the kernel finds the end.
+
+    Returns:
+        The number of bytes written.
     """
     content = _writable(inode, privileged)
     if append and inode in inode.tree.external_writers:
@@ -93,7 +110,10 @@ def write(inode: Inode, data: bytes | memoryview, offset: int, *, privileged: bo
 
 
 def _writable(inode: Inode, privileged: bool) -> ContentFile:
-    """The content, to be changed in place; who changes it without privilege takes setuid bits away, and capabilities go."""
+    """Return the content, copied up if necessary, for a change in place.
+
+    Removes the file's capabilities, and its setuid and setgid bits if the writer is not privileged.
+    """
     if not copyup.is_owned(inode):
         copyup.own_content(inode)
     if inode.file is None:
@@ -106,19 +126,23 @@ def _writable(inode: Inode, privileged: bool) -> ContentFile:
 
 
 def allocate(inode: Inode, mode: int, offset: int, length: int) -> None:
-    """fallocate(2); the kernel has taken setuid bits away already."""
+    """Do fallocate(2) with the FALLOC_FL bits of *mode*, in bytes. The kernel has removed the setuid bits before."""
     _writable(inode, True).allocate(mode, offset, length)
 
 
 def seek(inode: Inode, offset: int, whence: int) -> int:
-    """lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO beyond the end."""
+    """Return the offset that lseek(2) finds with SEEK_DATA or SEEK_HOLE; OSError ENXIO beyond the end."""
     if inode.file is None and inode.lower_fd < 0:
         open_source(inode)
     return os.lseek(inode.lower_fd if inode.file is None else inode.file.fileno(), offset, whence)
 
 
 def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, length: int) -> int:
-    """copy_file_range(2): shares blocks where the backstore does. Bytes copied, perhaps fewer than *length*."""
+    """Copy bytes like copy_file_range(2), sharing blocks where the backstore can.
+
+    Returns:
+        The number of bytes copied, which may be less than *length*.
+    """
     if source.file is None and source.lower_fd < 0:
         open_source(source)
     written = _writable(target, True)
@@ -127,25 +151,25 @@ def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, l
 
 
 def changed_since(inode: Inode, time_ns: int) -> bool:
-    """Whether an open file's data may have been changed at that time or later."""
+    """Return whether a file's data was modified at *time_ns* (since the epoch) or later, by its modification time."""
     return inode.tree.data_stat(inode).st_mtime_ns >= time_ns
 
 
 def copy_size(inode: Inode) -> int:
-    """Bytes that the next write would copy first; 0 when it can write in place."""
+    """Return the size in bytes of what the next write would copy first; 0 if it can write in place."""
     return 0 if copyup.is_owned(inode) else inode.tree.data_stat(inode).st_size
 
 
 def sync(inode: Inode, *, data_only: bool) -> None:
-    """fsync(2): content first, then the rows that refer to it."""
+    """Do fsync(2): first the content, then the metadata that refers to it. *data_only*: as fdatasync(2)."""
     sync_later(inode, data_only=data_only)()
 
 
 def sync_later(inode: Inode, *, data_only: bool) -> Callable[[], None]:
-    """Likewise, to be called in any thread: the disk may take long."""
+    """Return a function that completes sync(). It may take long, so call it in a worker thread."""
     store = inode.tree.store
     store.commit()
-    content = inode.tree.backstore.open(inode.content) if inode.content else None  # without a name there is nothing to keep
+    content = inode.tree.backstore.open(inode.content) if inode.content else None  # 0: the lower's, or a file without a name
 
     def work() -> None:
         try:

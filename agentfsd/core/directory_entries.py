@@ -1,6 +1,6 @@
-"""What changes names: create, link, unlink, rename. Each function is one transaction.
+"""Changes names: create, link, unlink, rename. Each function is one transaction.
 
-Permission to do it was checked by the kernel; what POSIX demands beyond that is checked here.
+The kernel has checked permissions. The functions here check what else POSIX demands.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LINK_MAX = 65000
 
 
 class Owner:
-    """Who creates: user and group of the caller, and its umask, which counts where no default ACL decides."""
+    """User, group and umask of the process that creates a file. A default ACL of the directory overrides the umask."""
 
     __slots__ = ("gid", "uid", "umask")
 
@@ -45,9 +45,20 @@ def make(
     tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner, *, rdev: int = 0, target: bytes = b"",
     content: tuple[int, ContentFile] | None = None,
 ) -> Inode:  # fmt: skip
-    """Creates a file, directory, symlink or special file by the type in *mode*; FileExistsError, ENAMETOOLONG.
+    """Create a file, directory, symlink or special file.
 
-    *content*: number and object, complete, that a regular file is to have; it goes when the file cannot be made.
+    Args:
+        tree: The branch's tree.
+        directory: The directory to create it in.
+        name: Its name.
+        mode: Its type and permissions.
+        owner: Its owner.
+        rdev: Device number of a device file.
+        target: Target of a symlink.
+        content: Number and complete object for a regular file. A failing transaction removes the object. None: empty.
+
+    Raises:
+        OSError: EEXIST, ENAMETOOLONG, ENOENT if the directory was removed, EROFS, ESTALE.
     """
     _check_new_name(tree, directory, name)
     inode = _new_inode(tree, directory, name, mode, owner)
@@ -94,6 +105,7 @@ def _new_inode(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owne
 
 
 def default_acl(tree: Tree, directory: Inode) -> bytes | None:
+    """Return the default ACL of a directory as an xattr value; None without one."""
     if directory.xattrs is not None:
         return directory.xattrs.get(acl.DEFAULT)
     if directory.lower_path is None:
@@ -105,7 +117,7 @@ def default_acl(tree: Tree, directory: Inode) -> bytes | None:
 
 
 def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
-    """A regular file without a name, as O_TMPFILE makes it; EOPNOTSUPP where contents cannot be nameless."""
+    """Create a regular file without a name, as for O_TMPFILE; OSError EOPNOTSUPP if the backstore cannot."""
     check_writable(tree)
     if directory.nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the directory was removed")
@@ -118,7 +130,7 @@ def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
 
 
 def _give_content(inode: Inode, content: tuple[int, ContentFile] | None) -> None:
-    """Content first: the row that will refer to it is written after."""
+    """Give a new file *content* or an empty object. Call this before storing the row that refers to it."""
     tree = inode.tree
     inode.content_layer = tree.head
     if content is not None:
@@ -137,7 +149,7 @@ def _check_new_name(tree: Tree, directory: Inode, name: bytes) -> None:
 
 
 def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
-    """A further name for a file; FileExistsError, EMLINK, ENOENT when the file has no name left."""
+    """Add a name for a file; OSError EEXIST, EPERM for a directory, EMLINK, ENOENT if the file has no name left."""
     _check_new_name(tree, directory, name)
     if inode.is_dir:
         raise PermissionError(errno.EPERM, "a directory cannot have two names")
@@ -157,7 +169,7 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
 
 
 def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
-    """Gives a file of tmpfile() its name: content first, then the rows."""
+    """Give a file made by tmpfile() its first name: first to the content object, then in the rows."""
     number = tree.store.next_id("object")
     assert inode.file is not None
     inode.file.give_name(number)
@@ -177,7 +189,7 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
 
 @retry_with_reserve
 def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
-    """Removes a name that is no directory, and returns what it stood for; IsADirectoryError."""
+    """Remove a name and return its inode; OSError ENOENT, IsADirectoryError."""
     check_writable(tree)
     inode = tree.lookup(directory, name)
     if inode.is_dir:
@@ -193,7 +205,7 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
 
 @retry_with_reserve
 def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
-    """Removes an empty directory; ENOTEMPTY, NotADirectoryError."""
+    """Remove an empty directory; OSError ENOENT, ENOTEMPTY, NotADirectoryError."""
     check_writable(tree)
     inode = tree.lookup(directory, name)
     _check_removable(tree, inode)
@@ -213,7 +225,10 @@ def _check_removable(tree: Tree, inode: Inode) -> None:
 
 
 def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
-    """rename(2) with RENAME_NOREPLACE and RENAME_EXCHANGE; a directory moves in one step whatever it holds."""
+    """Rename like renameat2(2), whose errors it raises. *flags*: RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
+
+    A directory moves in one step, whatever it contains.
+    """
     check_writable(tree)
     if flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE) or flags == RENAME_NOREPLACE | RENAME_EXCHANGE:
         raise OSError(errno.EINVAL, "unknown rename flags")
@@ -267,7 +282,7 @@ def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[I
 
 
 def _write_back(inode: Inode) -> None:
-    """What replaces another file starts its way to the disk before the new name does: programs that do not sync rely on it."""
+    """Start the writeback of a file that has replaced another one: programs that skip fsync(2) rely on it."""
     if not (inode.is_file and inode.content and is_owned(inode)):
         return
     with contextlib.suppress(DamagedContent):
@@ -331,7 +346,7 @@ def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> No
 
 
 def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
-    """Takes a name away: with a whiteout where the lower or an older layer would show it again."""
+    """Remove a name; store a whiteout if the lower or an older layer would show the name again."""
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
     if _lower_has(directory, name) if older is None else not is_whiteout(older):
@@ -343,7 +358,7 @@ def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
 
 
 def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
-    """What a name stands for beneath the head layer: an inode id, a whiteout, or None where no layer knows it."""
+    """Return what the layers below the head have for a name: an inode id, a whiteout, or None."""
     if len(tree.chain) == 1:
         return None
     beneath = tree.chain - {tree.head}
@@ -356,13 +371,14 @@ def _lower_has(directory: Inode, name: bytes) -> bool:
 
 
 def _touch(tx: Transaction, directory: Inode) -> None:
+    """Set the modification and change time of a directory whose names change."""
     stamp = change_time_ns(directory)
     tx.set(directory, mtime_ns=stamp, ctime_ns=stamp)
     save(tx, directory)
 
 
 def _count_subdirectory(tx: Transaction, directory: Inode, change: int) -> None:
-    """Follows the link count; a lower that does not count subdirectories (btrfs: always 1) is left as it is."""
+    """Adjust a directory's link count, unless its file system does not count subdirectories (btrfs: always 1)."""
     if directory.nlink >= 2:
         tx.set(directory, nlink=max(2, directory.nlink + change))
 
@@ -370,7 +386,7 @@ def _count_subdirectory(tx: Transaction, directory: Inode, change: int) -> None:
 def _drop_link(tx: Transaction, inode: Inode) -> None:
     if not inode.id:
         load_lower_attributes(tx, inode)
-        if inode.nlink > 1:  # its other names go on, with one link less
+        if inode.nlink > 1:  # its other names stay, with one link less
             tx.set(inode, id=inode.tree.store.next_id("inode"))
             inode.tree.adopt(inode)
     elif inode.row_layer:
@@ -390,15 +406,15 @@ def _drop_directory(tx: Transaction, inode: Inode) -> None:
         inode.tree.store.clear_directory(inode.id, inode.tree.head, keep_origins=path is not None)
     else:
         load_lower_attributes(tx, inode)
-        tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that it is no lower directory any more
+        tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that nothing is read from the lower for it any more
     tx.set(inode, nlink=0, entries={}, lower_path=None)
     _drop_rows(tx, inode, seen_at=path)
 
 
 def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -> None:
-    """Removes an inode without names; where an older layer knows it, a row with no links hides that.
+    """Remove the row of an inode without names. If an older layer has a row of it, store one with no links, which hides it.
 
-    *seen_at*: where the lower has a directory. Its row stays, so that one knows what the branch had seen there.
+    *seen_at*: path of the directory in the lower, if any. Its row stays and records what the branch had seen there.
     """
     tree = inode.tree
     if is_owned(inode) and inode.content:
@@ -412,14 +428,14 @@ def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -
 
 
 def _discard_if_gone(inode: Inode) -> None:
-    """After the commit: content of a file without names stays readable through what is open, and goes with it."""
+    """Remove, after the transaction, the content of a file without names. Open descriptors can still read it."""
     if inode.nlink or not is_owned(inode) or not inode.content:
         return
     tree, number = inode.tree, inode.content
     if inode.file is None:
         try:
             inode.file = tree.backstore.open(number)
-        except DamagedContent:  # whatever stands there is no content of ours
+        except DamagedContent:  # the object there is not one that we wrote
             tree.backstore.set_aside(number)
             return
     inode.anonymous, inode.content = True, 0

@@ -1,7 +1,7 @@
-"""POSIX record locks, open file description locks and flock: who holds what of a file, and who waits for it.
+"""POSIX record locks, open file description locks and flock: the locks on each file, and the requests that wait for one.
 
-A file is any hashable object, in practice an inode, so one path in two branches is two files. An owner is the number that the
-kernel gives for it: a process's table of descriptors for POSIX locks, an open file description for the other two kinds.
+A file is any hashable object, in practice an inode, so one path in two branches is two files. An owner is a number from the
+kernel. It stands for a process's descriptor table (POSIX locks) or for an open file description (the other two kinds).
 Source: fcntl(2) and flock(2); where these leave a choice, fs/locks.c of Linux 6.18.
 """
 
@@ -14,7 +14,17 @@ LAST = (1 << 63) - 1  # the last byte of a lock "to the end of the file"
 
 
 class LockRequest(NamedTuple):
-    """A request for the bytes from start to end (inclusive). ``handle``: the open it came by; ``pid``: for F_GETLK."""
+    """A request to lock or unlock the bytes from start to end (inclusive).
+
+    Attributes:
+        owner: Number of the owner: see the module.
+        kind: READ, WRITE or UNLOCK.
+        start: First byte.
+        end: Last byte.
+        flock: True for flock, False for the other two kinds.
+        pid: The process that F_GETLK reports.
+        handle: The file handle of the request.
+    """
 
     owner: int
     kind: int
@@ -26,7 +36,7 @@ class LockRequest(NamedTuple):
 
 
 class Lock(NamedTuple):
-    """What somebody holds."""
+    """A lock that an owner holds. The attributes are those of its LockRequest."""
 
     owner: int
     kind: int
@@ -38,24 +48,32 @@ class Lock(NamedTuple):
 
 
 class Waiter:
-    """A request that waits; *tid* is the thread. *answer* is called once: with 0 when the lock is held, else with an errno."""
+    """A request that waits for a lock.
+
+    Args:
+        file: The file to lock.
+        wanted: The lock asked for.
+        tid: The thread that waits.
+        answer: Called once: with 0 when the lock is granted, else with an errno.
+    """
 
     __slots__ = ("_answer", "busy", "done", "file", "interrupted", "tid", "wanted")
 
     def __init__(self, file: Hashable, wanted: LockRequest, tid: int, answer: Callable[[int], None]) -> None:
         self.file, self.wanted, self.tid, self._answer = file, wanted, tid, answer
         self.done = False
-        self.busy = False  # a peer is being asked for it: an interruption has to wait for what it says
+        self.busy = False  # a peer is being asked: an interrupt waits for its answer
         self.interrupted = False
 
     def finish(self, code: int) -> None:
+        """Answer the request with 0 or an errno, unless it was answered before."""
         if not self.done:
             self.done = True
             self._answer(code)
 
 
 class _FileLocks:
-    """Of one file. Owners are in the order in which they came, as the kernel has them."""
+    """The locks and waiters of one file. Owners are in the order of their first lock, as in the kernel."""
 
     __slots__ = ("flocks", "posix", "waiters")
 
@@ -65,7 +83,7 @@ class _FileLocks:
         self.waiters: list[Waiter] = []
 
     def conflicts(self, wanted: LockRequest) -> Iterator[Lock]:
-        """What others hold that excludes *wanted*."""
+        """Yield the locks of other owners that conflict with *wanted*."""
         if wanted.kind == UNLOCK:
             return
         for lock in self.flocks.values() if wanted.flock else self._ranges():
@@ -80,7 +98,7 @@ class _FileLocks:
             yield from locks
 
     def put(self, wanted: LockRequest) -> None:
-        """After conflicts() found none."""
+        """Grant *wanted*, or unlock. Call this only if conflicts() yields nothing."""
         if not wanted.flock:
             self._keep(wanted.owner, _changed(self.posix.get(wanted.owner, []), wanted))
         elif wanted.kind == UNLOCK:
@@ -95,7 +113,7 @@ class _FileLocks:
             self.posix.pop(owner, None)
 
     def drop(self, chosen: Callable[[Lock], bool]) -> list[Lock]:
-        """Takes away what *chosen* says; what that was."""
+        """Remove the locks for which *chosen* returns True, and return them."""
         gone = [lock for lock in self.held() if chosen(lock)]
         for lock in gone:
             if lock.flock:
@@ -109,7 +127,10 @@ class _FileLocks:
 
 
 def _changed(locks: list[Lock], wanted: LockRequest) -> list[Lock]:
-    """The ranges of one owner after *wanted*: it replaces what it covers, and joins what it touches of its own kind."""
+    """Return the POSIX locks of one owner after *wanted* was applied.
+
+    *wanted* replaces the ranges that it covers. It is merged with ranges of its kind that overlap it or adjoin it.
+    """
     owner, kind, start, end, _, pid, handle = wanted
     kept = []
     for lock in locks:
@@ -138,7 +159,7 @@ class LockTable:
         return len(self._files)
 
     def __contains__(self, file: Hashable) -> bool:
-        """Whether anybody holds a lock of that file, or waits for one."""
+        """Return whether a file has a lock or a waiter."""
         return file in self._files
 
     def files(self) -> list[Hashable]:
@@ -149,17 +170,17 @@ class LockTable:
         return found.held() if found is not None else []
 
     def has_ranges(self, file: Hashable) -> bool:
-        """Whether anybody holds a range of it, by a POSIX or an open file description lock."""
+        """Return whether a file has a POSIX or open file description lock."""
         found = self._files.get(file)
         return found is not None and bool(found.posix)
 
     def test(self, file: Hashable, wanted: LockRequest) -> Lock | None:
-        """The first lock of somebody else that excludes *wanted*: what F_GETLK says."""
+        """Return the first lock of another owner that conflicts with *wanted*, which F_GETLK reports; None without one."""
         found = self._files.get(file)
         return next(found.conflicts(wanted), None) if found is not None else None
 
     def apply(self, file: Hashable, wanted: LockRequest) -> Lock | None:
-        """Grants, changes or (UNLOCK) takes away; a lock that stands against it, and then nothing has changed."""
+        """Grant, change or (UNLOCK) remove a lock. If another lock conflicts, return that lock and change nothing."""
         found = self._files.get(file)
         if found is None:
             if wanted.kind == UNLOCK:
@@ -172,7 +193,10 @@ class LockTable:
         return refused
 
     def lose_flock(self, file: Hashable, wanted: LockRequest) -> list[Lock]:
-        """What an owner loses who asks in vain for another kind of flock: the kernel takes the old one away first."""
+        """Remove the owner's flock if its request for one of another kind cannot be granted; return what was removed.
+
+        The kernel, too, removes the old flock before it tries to grant the new one.
+        """
         found = self._files.get(file)
         if found is None or not wanted.flock:
             return []
@@ -180,7 +204,7 @@ class LockTable:
         return self.drop(file, lambda lock: lock is mine) if mine is not None and mine.kind != wanted.kind else []
 
     def drop(self, file: Hashable, chosen: Callable[[Lock], bool]) -> list[Lock]:
-        """Takes locks of a file away; which ones."""
+        """Remove the locks of a file for which *chosen* returns True, and return them."""
         found = self._files.get(file)
         if found is None:
             return []
@@ -195,23 +219,27 @@ class LockTable:
     # -- waiting
 
     def enqueue(self, waiter: Waiter) -> None:
-        """At the end of those who wait for that file."""
+        """Add a waiter at the end of its file's queue."""
         self._files.setdefault(waiter.file, _FileLocks()).waiters.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """A waiter that waits no longer."""
+        """Remove a waiter from its file's queue, if it is there."""
         found = self._files.get(waiter.file)
         if found is not None and waiter in found.waiters:
             found.waiters.remove(waiter)
             self._tidy(waiter.file, found)
 
     def waiters(self, file: Hashable) -> list[Waiter]:
-        """First come first."""
+        """Return the waiters of a file in the order in which they came."""
         found = self._files.get(file)
         return list(found.waiters) if found is not None else []
 
     def would_deadlock(self, file: Hashable, wanted: LockRequest) -> bool:
-        """Whether those who stand against *wanted* wait, by way of others perhaps, for its owner. Of POSIX locks only."""
+        """Return whether waiting for *wanted* would be a deadlock: a conflicting owner waits, directly or not, for its owner.
+
+        False for a flock, which the kernel does not check either. Nor does it check open file description locks: the caller must
+        tell these from POSIX locks.
+        """
         if wanted.flock:
             return False
         waiting = self._waiting_for()
@@ -231,7 +259,7 @@ class LockTable:
         return found.conflicts(wanted) if found is not None else iter(())
 
     def _waiting_for(self) -> dict[int, set[int]]:
-        """For each owner that waits for ranges, whom it waits for."""
+        """Return, for each owner that waits for a lock other than a flock, the owners that it waits for."""
         found: dict[int, set[int]] = {}
         for locks in self._files.values():
             for waiter in locks.waiters:

@@ -1,4 +1,4 @@
-"""Identifiers of branches and snapshots (26 characters that sort by time, as ULIDs do) and the names people give."""
+"""Identifiers of branches and snapshots (26 characters that sort by time, as ULIDs do), and the rules for their names."""
 
 import os
 import re
@@ -12,18 +12,23 @@ MIN_PREFIX = 6
 
 
 class IdMaker:
-    """Makes identifiers that increase also within one millisecond."""
+    """Makes identifiers, each greater than the one before, also within one millisecond."""
 
     def __init__(self) -> None:
         self._last = 0
 
     def make(self) -> str:
+        """Return a new identifier in base 32: 48 bits of time in milliseconds, then 80 random bits.
+
+        If that is not greater than the identifier before, return the one before plus one.
+        """
         number = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10), "big")
         self._last = number = max(number, self._last + 1)
         return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def check_name(kind: str, name: str) -> None:
+    """Check the name of a branch or snapshot (*kind*, for the message); Refusal ``bad-name``."""
     if not NAME.fullmatch(name):
         raise invalid(
             f"{name!r} is no {kind} name",

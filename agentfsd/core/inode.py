@@ -1,16 +1,16 @@
-"""What is said of an inode, as plain records: what stat(2) shows, and how an object of the lower is told from another."""
+"""Plain records of an inode: the attributes that stat(2) shows, and the identity of an object of the lower."""
 
 from typing import NamedTuple
 
 ROOT_ID = 1
 
-# Numbers of what was made in the overlay start here: above any that a lower hands out, below 2**53, so that
-# programs which hold inode numbers in a double (Node.js) can still tell two files apart.
+# Inode numbers of files made in the overlay start here: above any number that a lower uses, and below 2**53. Programs that
+# keep inode numbers in a double (Node.js) can then still tell two files apart.
 NEW_INO_BASE = 1 << 52
 
 
 class Attributes(NamedTuple):
-    """What stat(2) shows; times in ns, ``blocks`` of 512 bytes."""
+    """The attributes that stat(2) shows: ``size`` in bytes, ``blocks`` of 512 bytes, times in ns since the epoch."""
 
     ino: int
     mode: int
@@ -27,7 +27,10 @@ class Attributes(NamedTuple):
 
 
 class LowerIdentity(NamedTuple):
-    """How a lower object is told from whatever stands at its path later. ``dev`` is 0 for the lower root's own device."""
+    """Identifies an object of the lower and its state, to detect later that its path leads to another object or state.
+
+    ``dev`` is 0 for the device of the lower's root, ``size`` is in bytes, times are in ns since the epoch.
+    """
 
     ino: int
     dev: int
