@@ -23,7 +23,7 @@ class OpenTrees:
 
     @property
     def parts(self) -> Parts:
-        """The store, lower, backstore and policies that all trees share."""
+        """The parts that all trees share, such as the store, the lower and the backstore."""
         return self._state.parts
 
     # -- of branches and snapshots

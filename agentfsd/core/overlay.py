@@ -31,7 +31,7 @@ class Overlay:
     Attributes:
         store: The metadata.
         backstore: The contents of changed files.
-        parts: The store, lower, backstore and policies that all trees share.
+        parts: What all trees share: store, lower, backstore, copy-up policy, events.
         events: The listeners that are told of changes.
         refs: Finds branches and snapshots by name or id.
         layers: Seals and frees layers.

@@ -203,14 +203,14 @@ class Branches:
         self, branch_id: str, made: Tree, seen: int, kind: str, merged: Iterable[tuple[str, int]] = (), author_pid: int = 0,
         author: str = "",
     ) -> bool:  # fmt: skip
-        """Replace a branch's state by that of a scratch tree. Open files move to the new state.
+        """Replace a branch's state by one that a merge, or a restore of some paths, has made. Open files move to the new state.
 
         Args:
             branch_id: The branch.
-            made: The scratch tree.
+            made: The tree that holds the new state: a scratch tree, or a frozen view of another ref.
             seen: The layer that held the branch's state, sealed, when the work began.
-            kind: The operation, for the undo log: merge or commit.
-            merged: (id, sealed layer) of each branch or snapshot that was merged.
+            kind: The operation, for the undo log: merge or restore.
+            merged: (id, sealed layer) of each branch or snapshot that was merged as a whole. Later merges start from that layer.
             author_pid: The process that asks; 0 for unknown.
             author: The command of that process.
 

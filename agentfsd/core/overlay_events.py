@@ -41,7 +41,7 @@ class OverlayEvents:
         return write != self.last_write or len(self.listeners) > 1
 
     def names_changed(self, directory: Inode, *names: bytes) -> None:
-        """Make connections look up names of a directory again, after a change that did not come through a mount."""
+        """Make connections look up names of a directory again, after a change that a request over the socket made."""
         for listener in self.on_names:
             listener(directory, names)
 

@@ -22,7 +22,7 @@ class OverlayState:
     """The state that the parts of an Overlay share.
 
     Attributes:
-        parts: The store, lower, backstore and policies that all trees share.
+        parts: What all trees share: store, lower, backstore, copy-up policy, events.
         events: The listeners that are told of changes.
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.

@@ -23,7 +23,7 @@ class Credentials(NamedTuple):
         uid: User id.
         gid: Group id.
         groups: All its group ids, with ``gid``.
-        privileged: Whether it may override permissions, as with CAP_DAC_OVERRIDE.
+        privileged: Whether it is root and may override permissions (CAP_DAC_OVERRIDE).
         umask: Permission bits that new files do not get.
     """
 
