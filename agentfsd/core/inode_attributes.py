@@ -1,4 +1,4 @@
-"""What changes an inode's attributes: mode, owner, times, size, extended attributes. Copies data only for a size."""
+"""Changes an inode's attributes: mode, owner, times, size, extended attributes. Only a new size other than 0 copies data."""
 
 import errno
 import stat
@@ -29,7 +29,7 @@ XATTR_REPLACE = 2
 
 @dataclass(slots=True)
 class NewAttributes:
-    """What setattr is to change; None leaves a field as it is. Times in ns."""
+    """The attributes that setattr_() sets. None leaves an attribute as it is. Times in ns, size in bytes."""
 
     mode: int | None = None
     uid: int | None = None
@@ -41,7 +41,20 @@ class NewAttributes:
 
 @retry_with_reserve
 def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool = False) -> Attributes:
-    """Applies *new* and returns what stat shows then. ``privileged`` callers keep setuid bits on chown and truncate."""
+    """Change attributes of an inode.
+
+    Args:
+        tree: The inode's tree.
+        inode: The inode.
+        new: The attributes to set.
+        privileged: Keep the setuid and setgid bits on chown and truncate.
+
+    Returns:
+        What stat(2) shows afterwards.
+
+    Raises:
+        OSError: EROFS in a snapshot; ESTALE in a detached tree; EISDIR or EINVAL for the size of what is no regular file.
+    """
     if new.size is not None or inode.nlink:
         _check(tree, inode)
     if new.size is not None:
@@ -55,7 +68,7 @@ def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool =
 
 
 def _check(tree: Tree, inode: Inode) -> None:
-    """An open file without names can still be changed, also in a view that was replaced."""
+    """Refuse a change in a snapshot or a detached tree. An open or nameless inode may still change in a detached tree."""
     if inode.nlink and not inode.opens:
         check_writable(tree)
     elif tree.read_only:
@@ -69,7 +82,7 @@ def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> N
     atime = old.atime_ns if new.atime_ns is None else new.atime_ns
     mtime = old.mtime_ns if new.mtime_ns is None else new.mtime_ns
     if (mode, uid, gid) == (old.mode, old.uid, old.gid) and inode.has_live_times and is_owned(inode):
-        _set_object_times(inode, atime, mtime)  # the object's times are the file's, and its change time moves with them
+        _set_object_times(inode, atime, mtime)  # stat shows the object's times, and utime moves its change time as well
         return
     with tree.store.transaction() as tx:
         if inode.nlink and not tree.detached:
@@ -115,7 +128,11 @@ def _set_object_times(inode: Inode, atime_ns: int, mtime_ns: int) -> None:
 
 
 def truncate(inode: Inode, size: int) -> None:
-    """Sets a regular file's size; nothing is copied for size 0."""
+    """Set a regular file's size, in bytes. Size 0 copies no data.
+
+    Raises:
+        OSError: EISDIR for a directory, EINVAL for anything else that is no regular file, or an error of the copy-up.
+    """
     if not inode.is_file:
         raise OSError(errno.EISDIR if inode.is_dir else errno.EINVAL, "only a regular file has a size to set")
     own_content(inode, empty=size == 0)
@@ -133,13 +150,16 @@ def truncate(inode: Inode, size: int) -> None:
 
 
 def _stamp(inode: Inode) -> None:
-    """truncate(2) to the size a file has already must still move its times."""
+    """Set the modification time to now: truncate(2) to the size that a file already has must still change it."""
     assert inode.file is not None
     inode.file.utime(inode.file.stat().st_atime_ns, now_ns())
 
 
 def without_setid(mode: int) -> int:
-    """The mode after an unprivileged write or chown."""
+    """Return what is left of a mode after an unprivileged write or chown.
+
+    The setuid bit goes. The setgid bit goes if the group may execute: without that bit it means mandatory locking.
+    """
     mode &= ~stat.S_ISUID
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
@@ -147,6 +167,7 @@ def without_setid(mode: int) -> int:
 
 
 def drop_setid(inode: Inode) -> None:
+    """Clear the setuid and setgid bits, as without_setid() does, of an inode that still has a name."""
     mode = without_setid(inode.mode)
     if mode != inode.mode and inode.nlink and not inode.tree.detached:
         with inode.tree.store.transaction() as tx:
@@ -156,7 +177,7 @@ def drop_setid(inode: Inode) -> None:
 
 
 def drop_capabilities(inode: Inode) -> None:
-    """Whoever changes a file's data, owner or size takes its capabilities away."""
+    """Remove a file's capabilities, as Linux does when its data, owner or size changes."""
     if inode.xattrs and CAPABILITIES in inode.xattrs:
         _change_xattr(inode.tree, inode, CAPABILITIES, None)
 
@@ -170,7 +191,11 @@ def _check_name_space(name: bytes) -> None:
 
 
 def getxattr(tree: Tree, inode: Inode, name: bytes) -> bytes:
-    """ENODATA when there is none."""
+    """Return the value of an extended attribute.
+
+    Raises:
+        OSError: ENODATA if the inode has no such attribute, EOPNOTSUPP for an unknown namespace.
+    """
     if inode.xattrs is not None:
         try:
             return inode.xattrs[name]
@@ -184,13 +209,27 @@ def getxattr(tree: Tree, inode: Inode, name: bytes) -> bytes:
 
 
 def listxattr(tree: Tree, inode: Inode) -> list[bytes]:
+    """Return the names of an inode's extended attributes."""
     if inode.xattrs is not None:
         return list(inode.xattrs)
     return tree.lower.listxattr(inode.lower_path) if inode.lower_path is not None else []
 
 
 def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0, *, in_group: bool = True) -> None:
-    """XATTR_CREATE: EEXIST; XATTR_REPLACE: ENODATA; too long: ERANGE, E2BIG, ENOSPC as ext4 has it."""
+    """Set an extended attribute. Setting the access ACL also sets the permission bits of the mode.
+
+    Args:
+        tree: The inode's tree.
+        inode: The inode.
+        name: At most XATTR_NAME_MAX bytes.
+        value: At most XATTR_SIZE_MAX bytes.
+        flags: XATTR_CREATE, XATTR_REPLACE or 0, as in setxattr(2).
+        in_group: Whether the caller is a member of the file's group. If not, setting the access ACL clears the setgid bit.
+
+    Raises:
+        OSError: EEXIST (XATTR_CREATE) or ENODATA (XATTR_REPLACE); EOPNOTSUPP for an unknown namespace; EROFS in a snapshot;
+            ESTALE in a detached tree. Too long are, as on ext4: the name (ERANGE), the value (E2BIG), all together (ENOSPC).
+    """
     _check(tree, inode)
     _check_name_space(name)
     if len(name) > XATTR_NAME_MAX:
@@ -213,6 +252,11 @@ def setxattr(tree: Tree, inode: Inode, name: bytes, value: bytes, flags: int = 0
 
 
 def removexattr(tree: Tree, inode: Inode, name: bytes) -> None:
+    """Remove an extended attribute.
+
+    Raises:
+        OSError: ENODATA if the inode has no such attribute; EROFS in a snapshot; ESTALE in a detached tree.
+    """
     _check(tree, inode)
     if name not in all_xattrs(tree, inode):
         raise OSError(errno.ENODATA, "no such attribute")
@@ -220,7 +264,7 @@ def removexattr(tree: Tree, inode: Inode, name: bytes) -> None:
 
 
 def all_xattrs(tree: Tree, inode: Inode) -> dict[bytes, bytes]:
-    """Every extended attribute with its value."""
+    """Return every extended attribute with its value."""
     if inode.xattrs is not None:
         return inode.xattrs
     return lower_xattrs(tree, inode.lower_path) if inode.lower_path is not None else {}
@@ -229,7 +273,16 @@ def all_xattrs(tree: Tree, inode: Inode) -> dict[bytes, bytes]:
 def _change_xattr(
     tree: Tree, inode: Inode, name: bytes, value: bytes | None, *, entries: acl.Entries | None = None, in_group: bool = True
 ) -> None:  # fmt: skip
-    """Stores one attribute, or takes it away (None); *entries*: the access list that the mode is to follow."""
+    """Store one attribute, or remove it.
+
+    Args:
+        tree: The inode's tree.
+        inode: The inode.
+        name: The attribute.
+        value: None removes it.
+        entries: An access ACL from which the mode gets its permission bits.
+        in_group: See setxattr().
+    """
     with tree.store.transaction() as tx:
         live = inode.nlink and not tree.detached
         if live:
@@ -239,7 +292,7 @@ def _change_xattr(
             xattrs[name] = value
         if entries is not None:
             mode = acl.mode_of(entries, inode.mode if live else tree.attributes(inode).mode)
-            if not in_group:  # as chmod(2) has it: who is no member may not keep a file that lends the group's rights
+            if not in_group:  # as in chmod(2): only a member may set the bit that runs the file with the group's rights
                 mode &= ~stat.S_ISGID
             tx.set(inode, mode=mode)
         tx.set(inode, xattrs=xattrs, ctime_ns=change_time_ns(inode))

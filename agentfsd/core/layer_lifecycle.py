@@ -1,7 +1,7 @@
-"""The layers of an overlay: sealing a branch's head, finding common ancestors, freeing what nothing refers to any more.
+"""The layers of an overlay: sealing a branch's head, finding common ancestors, freeing unreferenced layers.
 
-A snapshot seals the branch's head layer and puts an empty one above it; a branch is a new head above a sealed
-layer. Neither looks at a single file.
+Taking a snapshot seals the branch's head layer and puts an empty one above it. Making a branch puts a new head above a sealed
+layer. Neither goes through the files.
 """
 
 import gc
@@ -14,7 +14,7 @@ from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
 
-# An external reader follows its file across a snapshot only if the copy that this takes is no larger.
+# Sealing copies a file for its external readers only if the copy is at most this large.
 _READERS_COPY_BYTES = 1 << 16
 
 
@@ -23,18 +23,21 @@ class Layers:
 
     def __init__(self, state: OverlayState) -> None:
         self._state = state
-        self._written: set[int] = set()  # objects that are known to differ from the lower's: not looked at again
+        self._written: set[int] = set()  # objects that _is_copy() has found to differ from the lower's file
 
     # -- sealing
 
     def seal(self, tx: Transaction, origin: BranchRow | SnapshotRow, *, readers_follow: bool = True) -> int:
-        """Return the layer that holds the state of a ref now; a branch gets a new head above it unless its head is empty.
+        """Seal the state of a ref. A branch gets a new head above the sealed layer, unless its head is empty already.
 
         Args:
             tx: The open transaction.
             origin: The row of the branch or snapshot.
-            readers_follow: Whether external readers of a file go on with the branch's copy where that is cheap. The new head is
-                not empty then.
+            readers_follow: Whether a process that reads a file through a real descriptor goes on reading the branch's file, where
+                that copies at most 64 KiB. The new head is not empty then.
+
+        Returns:
+            The sealed layer, which holds the state of the ref; 0: the bare lower.
         """
         if isinstance(origin, SnapshotRow):
             return origin.layer
@@ -47,7 +50,7 @@ class Layers:
         tree = state.trees.get(origin.id)
         if tree is not None:
             tx.set(tree, head=new_head, chain=tree.chain | {new_head})
-            if state.backstore.native_snapshots != "none":  # a reflink waits for what is dirty: let the disk have all at once
+            if state.backstore.native_snapshots != "none":  # a reflink waits for dirty pages: write those of all files at once
                 for inode in tree.external_writers:
                     if inode.file is not None:
                         inode.file.start_writeback()
@@ -58,7 +61,7 @@ class Layers:
         return head
 
     def replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:
-        """Give a branch a new, empty head above *layer*; what it had goes unless something else refers to it."""
+        """Give a branch a new, empty head above *layer*, and free its old layers that nothing else refers to."""
         head = layer_rows.new_layer(self._state.store, layer)
         layer_rows.set_head(self._state.store, branch.id, head)
         tx.put(self._state.branches, branch.id, branch._replace(head=head))
@@ -67,23 +70,26 @@ class Layers:
     # -- history
 
     def own(self, branch: BranchRow) -> list[int]:
-        """Return the layers of a branch since what it was made from."""
+        """Return the layers in a branch's chain that are not in the chain it was made from, newest first."""
         base = set(layer_rows.chain(self._state.store, branch.base_layer))
         return [layer for layer in layer_rows.chain(self._state.store, branch.head) if layer not in base]
 
     def holds_nothing(self, branch: BranchRow) -> bool:
-        """Return whether a branch is still what it was made from."""
+        """Return whether all of a branch's own layers are empty."""
         return all(layer_rows.is_empty(self._state.store, layer) for layer in self.own(branch))
 
     def is_bare(self, layer: int) -> bool:
-        """Return whether the state that a layer stands for is the lower's."""
+        """Return whether a layer and all its ancestors are empty, so that they show the bare lower."""
         store = self._state.store
         return all(layer_rows.is_empty(store, number) for number in layer_rows.chain(store, layer))
 
     def common(self, ours: Iterable[int], theirs: int) -> int:
-        """Return the newest layer whose state all those of *ours* together, and *theirs*, hold; 0: the bare lower.
+        """Return the newest common ancestor of *theirs* and any layer of *ours*, for use as a merge base.
 
-        Merges count: a layer holds what was merged into it.
+        The ancestors of a layer include the layer itself and the layers that were merged into it.
+
+        Returns:
+            The layer; 0 for the bare lower.
         """
         parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
         return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
@@ -91,7 +97,7 @@ class Layers:
     def snapshots_along(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """Return the snapshots along the chain of *head*, newest first.
 
-        All chains end at the bare lower; of its snapshots only those of *branch_ids* count.
+        Every chain ends at the bare lower, so a snapshot of the bare lower counts only if it was taken of one of *branch_ids*.
         """
         depths = {layer: depth for depth, layer in enumerate(layer_rows.chain(self._state.store, head))}
         depths[0] = len(depths)
@@ -103,9 +109,9 @@ class Layers:
     # -- counting
 
     def unchanged_copies(self, layers: Iterable[int]) -> Iterator[set[int]]:
-        """Yield sets of objects in some layers that were copied up and not changed since, told by size and time.
+        """Yield the objects in some layers that were copied up and never changed, judging by size and modification time.
 
-        Each step looks at one page of rows.
+        Each set comes from one page of rows.
         """
         for layer in layers:
             for page in layer_rows.possible_copies(self._state.store, layer):
@@ -128,20 +134,20 @@ class Layers:
     # -- freeing
 
     def release(self, tx: Transaction, *released: int) -> None:
-        """Free those of some layers that nothing refers to any more, in the open transaction."""
+        """Free, in the open transaction, those of the given layers that nothing refers to any more."""
         held = self._held()
         for layer in released:
             reap.let_go(tx, self._state.parts, layer, held, list(self._state.trees.values()))
 
     def _held(self) -> set[int]:
-        """Return the layers that something refers to."""
+        """Return the layers that a branch, a snapshot, an entry of the undo log or running work refers to."""
         state = self._state
         held = {row.head for row in state.branches.values()} | {row.base_layer for row in state.branches.values()}
         held |= {row.layer for row in state.snapshots.values()} | {row.branch.base_layer for row in state.undo_rows.values()}
         return held | state.pins.keys()
 
     def drop_unfinished(self) -> None:
-        """After a start: free what a killed daemon was building, and nothing refers to."""
+        """Free, after a start, the unreferenced layers that a killed daemon was building."""
         held, known = self._held(), layer_rows.parents(self._state.store)
         leaves = known.keys() - set(known.values()) - held
         if leaves:
@@ -149,20 +155,28 @@ class Layers:
                 self.release(tx, *leaves)
 
     def reap(self, limit: int = 500) -> bool:
-        """Remove up to *limit* rows and objects of what is garbage; True when more is left. For quiet moments."""
+        """Remove garbage: up to *limit* objects, or up to *limit* rows of each table. To be called when the daemon is idle.
+
+        Returns:
+            Whether more may be left.
+        """
         open_objects = {inode.content for tree in self._state.replaced for inode in tree.loaded()}
         return reap.step(self._state.store, self._state.backstore, limit, open_objects)
 
     def reap_in_steps(self) -> Generator[tuple[int, int, str], None, None]:
-        """Free all garbage; yields (done, 0, "freeing") after each step."""
+        """Free all garbage in steps.
+
+        Yields:
+            (number of steps done, 0 for an unknown total, "freeing") after each step.
+        """
         done = 0
-        gc.collect()  # trees that were replaced are cycles, and what they have open is not freed before them
+        gc.collect()  # replaced trees are reference cycles: they keep their open objects until they are collected
         while self.reap():
             done += 1
             yield done, 0, "freeing"
 
     def garbage(self) -> list[int]:
-        """Return the objects that wait to be freed."""
+        """Return the numbers of the objects that wait to be removed."""
         store = self._state.store
         return [number for layer in (GARBAGE, *layer_rows.dead(store)) for number in store.objects_of(layer)]
 

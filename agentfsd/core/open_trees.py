@@ -1,4 +1,4 @@
-"""The trees of an overlay that are open: live ones of branches, read-only ones of snapshots, and those of work under way."""
+"""The open trees of an overlay: live trees of branches, read-only trees of snapshots, temporary trees of running work."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from agentfsd.metadata.rows import BranchRow
 
 
 class OpenTrees:
-    """Opens the trees of one overlay, each once."""
+    """Opens the trees of one overlay, each branch's and snapshot's once."""
 
     def __init__(self, state: OverlayState, refs: Refs, layers: Layers) -> None:
         self._state, self._refs, self._layers = state, refs, layers
@@ -23,7 +23,7 @@ class OpenTrees:
 
     @property
     def parts(self) -> Parts:
-        """What every tree is made with."""
+        """The parts that all trees share, such as the store, the lower and the backstore."""
         return self._state.parts
 
     # -- of branches and snapshots
@@ -56,12 +56,12 @@ class OpenTrees:
         return self.of_branch(tree_id) if tree_id in self._state.branches else self.of_snapshot(tree_id)
 
     def of(self, ref: str) -> Tree:
-        """Return the view of whatever a ref names; Refusal like Refs.find()."""
+        """Return the view of the branch or snapshot that a ref names; Refusal like Refs.find()."""
         row = self._refs.find(ref)
         return self.of_branch(row.id) if isinstance(row, BranchRow) else self.of_snapshot(row.id)
 
     def side(self, ref: str | None) -> Tree:
-        """Return one side of a comparison: a ref's tree, or the bare lower for None."""
+        """Return the tree of a ref for a comparison. None opens a read-only tree of the bare lower."""
         return self._open("", 0, read_only=True) if ref is None else self.of(ref)
 
     def branch_ids(self) -> list[str]:
@@ -69,13 +69,13 @@ class OpenTrees:
         return sorted(self._state.branches)
 
     def named(self) -> list[tuple[str, Tree]]:
-        """Return every branch and snapshot with a label for people, such as "branch main"."""
+        """Return (label, tree) of every branch and snapshot. The label is for people, such as "branch main"."""
         state = self._state
         branches = [(f"branch {row.name}", self.of_branch(row.id)) for row in state.branches.values()]
         return branches + [(f"snapshot {row.name}", self.of_snapshot(row.id)) for row in state.snapshots.values()]
 
     def loaded(self) -> int:
-        """Return how many inodes are in memory now."""
+        """Return how many inodes the open trees hold in memory."""
         return sum(len(tree.loaded()) for tree in self._state.trees.values())
 
     def _open(self, tree_id: str, head: int, *, read_only: bool) -> Tree:
@@ -84,7 +84,7 @@ class OpenTrees:
     def detach(self, tree_id: str, *, carry: bool = False) -> None:
         """Detach the tree of a branch or snapshot whose state was replaced or removed.
 
-        With *carry*, open files go on in the branch's new tree.
+        With *carry*, open files move to the branch's new tree.
         """
         tree = self._state.trees.pop(tree_id, None)
         if tree is not None:
@@ -98,12 +98,14 @@ class OpenTrees:
 
     @contextmanager
     def frozen(self, ref: str | None, *, readers_follow: bool = True) -> Iterator[Tree]:
-        """Open a read-only view of a ref as it is now, for work that takes longer than one step.
+        """Seal a ref and open a read-only view of it, for work that takes longer than one step.
+
+        The view goes at the end of the block.
 
         Args:
             ref: None for the bare lower.
-            readers_follow: False for work that puts something else in the branch's place, which is only done to a branch that has
-                not changed since: see Layers.seal().
+            readers_follow: See Layers.seal(). False for work that later replaces the branch's state: it does so only if the new
+                head is still empty, and copies for readers would fill it.
         """
         layer = 0
         if ref is not None:
@@ -114,13 +116,16 @@ class OpenTrees:
 
     @contextmanager
     def made_from(self, branch_ref: str) -> Iterator[Tree]:
-        """Open what a branch was when it was made."""
+        """Open a read-only view of the state that a branch was made from. It goes at the end of the block."""
         with self.pinned(self._refs.branch(branch_ref).base_layer, read_only=True) as tree:
             yield tree
 
     @contextmanager
     def pinned(self, layer: int, *, read_only: bool) -> Iterator[Tree]:
-        """Open a view of a layer and keep the layer until the end of the block; then it goes unless something refers to it."""
+        """Open a view of a layer, and keep the layer until the end of the block.
+
+        Afterwards the layer is freed unless something else refers to it.
+        """
         state, tree_id = self._state, f"~{next(self._numbers)}"
         state.pins[layer] += 1
         tree = state.trees[tree_id] = self._open(tree_id, layer, read_only=read_only)
@@ -137,7 +142,10 @@ class OpenTrees:
 
     @contextmanager
     def scratch(self, base: Tree) -> Iterator[Tree]:
-        """Open a writable view above a frozen one, to be taken into use as a whole (or not at all)."""
+        """Open a writable view above a frozen one.
+
+        The caller may make the view's layer part of a branch before the block ends. Otherwise the layer is freed.
+        """
         with self.parts.store.transaction():
             layer = layer_rows.new_layer(self.parts.store, base.head)
         with self.pinned(layer, read_only=False) as tree:

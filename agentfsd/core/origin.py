@@ -1,5 +1,7 @@
-"""What the lower had under a name when a branch first hid or changed it: to see later whether the lower has moved since,
-and to have a base for merging then."""
+"""Records what the lower had at a name when a branch first hid or changed the name: the origin rows of the database.
+
+Comparing a record with the lower tells whether the lower has changed since. The content kept with it is the base of merges.
+"""
 
 import errno
 import os
@@ -13,15 +15,21 @@ from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import GARBAGE, Transaction
 from agentfsd.metadata.rows import OriginRow, is_whiteout
 
-_COARSE = 5  # CLOCK_REALTIME_COARSE, which file systems stamp with: a finer one would run ahead
+_COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it, and a finer clock is ahead of them
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
 
 
 def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
-    """Before *name* is hidden or gets other content; with *keep* the lower's content is kept as the base of merges.
+    """Record what the lower has at *name*, before the branch hides the name or gives it other content.
 
-    Only the first time counts, and only what the branch has seen: not what the lower got since the branch made the name itself.
-    *directory* has a row already.
+    An earlier record stays, unless the branch shows a newer object of the lower at *name*. An object that the lower got after the
+    branch had made *name* itself is not recorded, because the branch has never shown it.
+
+    Args:
+        tx: The open transaction.
+        directory: It has a row already.
+        name: A name in the directory.
+        keep: Whether to keep the lower's content as the base of merges. Only regular files of 1 to BASE_BYTES bytes are kept.
     """
     tree = directory.tree
     if directory.lower_path is None:
@@ -54,19 +62,23 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
 
 
 def _comes_from(directory: Inode, name: bytes, path: bytes, identity: LowerIdentity) -> bool:
-    """Whether what the branch has as *name* is what the lower has at *path*, whatever the branch changed of it."""
+    """Return whether the branch's inode at *name* was copied up from *path*, or from another hard link of that lower file."""
     tree, child = directory.tree, directory.tree.entries(directory).get(name) or 0
     inode = tree.known(child) or tree.stored(child) if child else None
     return inode is not None and (inode.lower_path == path or (inode.linked and inode.lower[:2] == identity[:2]))
 
 
 def _drop_base(tree: Tree, row: OriginRow) -> None:
+    """Mark the content kept with a record as garbage. A record in a sealed layer keeps it."""
     if row.base and row.layer == tree.head:
         tree.store.put_object(row.base, GARBAGE)
 
 
 def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
-    """After a commit: what the lower has at *path* now is what the branch made of it."""
+    """Record, after a commit has written the branch's state to *path*, what the lower has there now.
+
+    It replaces the earlier record of *name* in *directory*. The content becomes the base of later merges.
+    """
     tree = directory.tree
     now = now_in_lower(tree, path)
     base = 0
@@ -79,7 +91,11 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
 
 
 def carry(source: Tree, tree: Tree, path: bytes) -> None:
-    """After *tree* took *path* over from *source*: what the lower had when that was changed counts, not what it has now."""
+    """Copy the record of *path* from *source*, after *tree* has taken the path over from there.
+
+    *tree* then compares the lower with what it had when *source* changed the path. A record that *tree* made of an older state of
+    the lower stays.
+    """
     parent, _, name = path.rpartition(b"/")
     try:
         directory, like = tree.walk(parent), source.walk(parent)
@@ -104,6 +120,7 @@ def carry(source: Tree, tree: Tree, path: bytes) -> None:
 
 
 def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
+    """Return the record of a name. If only attributes changed, it is made from the inode, which stores the lower's identity."""
     row = origin_rows.find(tree.store, directory.id, name, tree.chain)
     inode = tree.find(directory, name) if row is None else None
     if inode is None or not inode.id or directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
@@ -112,6 +129,7 @@ def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
 
 
 def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
+    """Clone the kept content of another tree's record for the head layer of *tree*; return the new object's number."""
     number, old = tree.store.next_id("object"), tree.backstore.open(base)
     try:
         clone_object(tree, old.fileno(), number).close()
@@ -123,14 +141,15 @@ def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
 
 
 def _first_change(directory: Inode, name: bytes) -> int:
-    """When something in the directory that is *name* was first hidden or changed."""
+    """Return when the branch first hid or changed an entry of the directory *name*, in ns; 2 ** 63 for never."""
     child = directory.tree.entries(directory).get(name)
     return 1 << 63 if child is None or is_whiteout(child) else origin_rows.oldest(directory.tree.store, child)
 
 
 def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
-    """After a commit: what *inode* is, the lower has at *path* now, and it comes from there.
+    """Record, after a commit, that the lower has the branch's *inode* at *path* now.
 
+    The inode gets the identity of the lower's object. If it was copied up, *path* becomes its path in the lower.
     *inode* has a row in the head layer.
     """
     tree = inode.tree
@@ -144,7 +163,11 @@ def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
 
 
 def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:
-    """The object's number; 0 where there is nothing to keep, or no room."""
+    """Keep the content of a file of the lower in an object.
+
+    Returns:
+        The object's number; 0 if the file is not kept (see note()), cannot be read, or there is no room.
+    """
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= BASE_BYTES:
         return 0
     number = tree.store.next_id("object")
@@ -164,18 +187,22 @@ def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_resul
 
 
 def identity_of(row: OriginRow) -> LowerIdentity:
+    """Return the identity of the lower's object that a record is about."""
     return LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
 
 
 def found_at(directory: Inode, name: bytes, inode: Inode) -> OriginRow | None:
-    """What is known of the lower's file that *inode*, which has *name*, is a copy of; None where it is of none at that place."""
+    """Return the record of *name* if *inode* was copied up from that place; None if it was not, or there is no record."""
     if directory.lower_path is None or inode.lower_path != join(directory.lower_path, name):
         return None
     return origin_rows.find(directory.tree.store, directory.id, name, directory.tree.chain)
 
 
 def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> LowerIdentity:
-    """What the lower should have at *name*, if it has not moved since the branch changed that; NO_LOWER: nothing."""
+    """Return what the lower had at *name* when the branch first changed the name; NO_LOWER for nothing.
+
+    *inode* is what the branch has at *name*, if anything.
+    """
     if directory.lower_path is None:
         return NO_LOWER
     row = origin_rows.find(tree.store, directory.id, name, tree.chain) if directory.id else None
@@ -187,18 +214,22 @@ def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> 
 
 
 def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> bool:
-    """Whether the lower has something else now than when the branch first changed *name* (*inode*: what it has there)."""
+    """Return whether the lower has something else at *name* than when the branch first changed the name.
+
+    A directory of the lower counts as the same as long as device and inode number are. *inode* is what the branch has at *name*,
+    if anything.
+    """
     if directory.lower_path is None:
         return False
     before = expected(tree, directory, name, inode)
     now = now_in_lower(tree, join(directory.lower_path, name))
     if now[:2] == before[:2] and inode is not None and inode.is_dir:
-        return False  # its other fields move with what it holds
+        return False  # a directory's size and times change with its entries
     return now != before
 
 
 def now_in_lower(tree: Tree, path: bytes) -> LowerIdentity:
-    """What the lower has at *path*; NO_LOWER for nothing."""
+    """Return the identity of what the lower has at *path* now; NO_LOWER for nothing."""
     try:
         return tree.identify(tree.lower.stat(path))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""All branches and snapshots of one lower, as one object. Synchronous and pure of any transport.
+"""All branches and snapshots of one lower, as one object. It is synchronous and knows no transport (mount, socket, web).
 
-An Overlay is put together here from parts, one for each noun; it has no logic of its own.
+Overlay assembles its parts, such as branches and snapshots; the logic is in their modules.
 """
 
 import os
@@ -26,26 +26,26 @@ from agentfsd.types import Backstore, Lower
 
 
 class Overlay:
-    """The daemon's whole state, by parts. They raise Refusal (an OSError) for what cannot be done; nothing has changed then.
+    """The whole state of the daemon, in parts. A part that cannot do something raises Refusal (an OSError) and changes nothing.
 
     Attributes:
         store: The metadata.
         backstore: The contents of changed files.
-        parts: What every tree is made with.
-        events: Who hears of changes.
-        refs: Finding branches and snapshots by name.
-        layers: Sealing and freeing layers.
-        trees: The trees that are open.
-        snapshots: Taking, listing and deleting snapshots.
-        retention: How long snapshots are kept.
-        undo_log: What can be undone.
-        branches: Making, listing, replacing and deleting branches.
-        temporary: Branches and snapshots that go with a conversation.
-        comparison: What differs between two refs.
-        policy: The settings that are stored with the state.
-        lower_changes: What commits have changed in the lower.
+        parts: What all trees share: store, lower, backstore, copy-up policy, events.
+        events: The listeners that are told of changes.
+        refs: Finds branches and snapshots by name or id.
+        layers: Seals and frees layers.
+        trees: The open trees.
+        snapshots: Takes, lists and deletes snapshots.
+        retention: Deletes snapshots that the retention settings no longer keep.
+        undo_log: The operations that can be undone.
+        branches: Makes, lists, replaces and deletes branches.
+        temporary: The branches and snapshots that are removed with the connection that made them.
+        comparison: Finds the differences between two refs.
+        policy: The settings that are stored in the database.
+        lower_changes: Updates inodes after a commit has changed the lower.
         default_id: Id of the default branch.
-        recovered: What this start has found.
+        recovered: The damage that this start has found, and what it did about it.
     """
 
     def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
@@ -71,15 +71,27 @@ class Overlay:
         self.temporary.drop_all()
 
     def fsck(self, *, scrub: bool = False) -> list[str]:
-        """Return the problems of the stored state, one sentence each; none when it is sound. *scrub*: read contents, too."""
+        """Check the stored state without interruption.
+
+        Args:
+            scrub: Whether to read the sealed contents as well and compare them with their checksums.
+
+        Returns:
+            The problems found, one sentence each.
+        """
         return run_to_end(self.fsck_in_steps(scrub=scrub, alone=True))
 
     def fsck_in_steps(self, *, scrub: bool = False, alone: bool = False) -> Generator[tuple[int, int, str], None, list[str]]:
-        """Check likewise in steps, between which anything may change: see consistency_check.check()."""
+        """Check the stored state in steps, like fsck(). See consistency_check.check().
+
+        Args:
+            scrub: Whether to read the sealed contents as well and compare them with their checksums.
+            alone: Whether no request waits meanwhile, so that one step may check the structure of a large database.
+        """
         return consistency_check.check(self.trees, scrub=scrub, alone=alone)
 
     def damage_notes(self) -> list[str]:
-        """Return what people should know of damage: what this start has found, and what was set aside."""
+        """Return notes for the user, one sentence each: damage that this start has found, and contents that were set aside."""
         kept = self.backstore.aside()
         size_bytes = sum(content.size for content in kept)
         place = os.path.dirname(kept[0].path) if kept else ""
@@ -90,7 +102,7 @@ class Overlay:
         """Count branches, snapshots, objects and bytes.
 
         Args:
-            contents: The backstore's usage, which looks at every object, where somebody has asked it already.
+            contents: The result of Backstore.usage() if the caller has it already: that call looks at every object.
         """
         used = self.backstore.usage() if contents is None else contents
         return {"branches": len(self._state.branches), "snapshots": len(self._state.snapshots), **used}

@@ -21,10 +21,12 @@ from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 
 class Branches:
-    """The branches of one overlay. A *ref* is a name, an id or a unique prefix of one; Refusal when there is no such branch.
+    """The branches of one overlay.
+
+    A *ref* is a name, an id or a unique prefix of an id. Methods that take one raise Refusal if there is no such branch.
 
     Attributes:
-        default_id: Id of the branch that every process is in which is bound to no other.
+        default_id: Id of the default branch: processes that are bound to no other branch see this one.
     """
 
     def __init__(
@@ -41,15 +43,15 @@ class Branches:
     # -- making, renaming, deleting
 
     def create(self, name: str, source: str | None = None, *, temporary: bool = False) -> BranchInfo:
-        """Make a branch of a snapshot or of another branch's state now. Takes constant time.
+        """Make a branch from a snapshot, or from the present state of another branch. Takes constant time.
 
         Args:
-            name: Of the new branch.
+            name: Name of the new branch.
             source: A branch or snapshot; None for the default branch.
-            temporary: Whether it goes with the conversation unless it is renamed: see TemporaryRefs.
+            temporary: Whether it is removed with the connection that made it, unless it is renamed: see TemporaryRefs.
 
         Raises:
-            Refusal: ``bad-name``, ``branch-exists``, or there is no such source.
+            Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.
         """
         check_name("branch", name)
         if self._refs.branch_named(name) is not None:
@@ -71,7 +73,7 @@ class Branches:
         return row
 
     def rename(self, ref: str, new_name: str) -> BranchInfo:
-        """Rename a branch; a temporary one stays from now on.
+        """Rename a branch. This makes a temporary branch permanent.
 
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, ``default-branch``.
@@ -87,7 +89,7 @@ class Branches:
         return self._info(renamed)
 
     def delete(self, ref: str) -> None:
-        """Remove a branch that holds no changes.
+        """Delete a branch that holds no changes.
 
         Raises:
             Refusal: ``default-branch``, ``branch-has-changes``.
@@ -107,7 +109,7 @@ class Branches:
         self._trees.detach(row.id)
 
     def _delete(self, tx: Transaction, row: BranchRow) -> None:
-        """Delete the row in the open transaction; detach its tree after the commit."""
+        """Delete a branch's row in the open transaction. The caller detaches its tree after the transaction."""
         layer_rows.delete_branch(self._state.store, row.id)
         tx.put(self._state.branches, row.id, None)
         self._state.unmark_temporary(tx, row.id)
@@ -131,7 +133,14 @@ class Branches:
         return BranchInfo(row.name, row.id, row.base, row.created_ns, changed, last.id if last else "")
 
     def describe_in_steps(self) -> Generator[tuple[int, int, str], None, list[BranchInfo]]:
-        """Describe every branch that there still is at the end; each step counts some changes, and yields (done, total, what)."""
+        """Describe every branch in steps, each of which counts some changes. A branch that is deleted meanwhile is left out.
+
+        Yields:
+            (branches done, number of branches, "branches").
+
+        Returns:
+            The descriptions, in order of creation.
+        """
         described: list[BranchInfo] = []
         for row in sorted(self._state.branches.values()):
             changed = 0
@@ -143,13 +152,17 @@ class Branches:
         return described
 
     def _changes(self, row: BranchRow) -> Iterator[int]:
-        """Yield numbers whose sum is how many changes a branch holds."""
+        """Count the changes that a branch holds, in steps. The caller adds up the numbers; some are negative."""
         own = self._layers.own(row)
         yield from layer_rows.counting_entries(self._state.store, own)
         yield from (-len(copies) for copies in self._layers.unchanged_copies(own))
 
     def parent(self, ref: str) -> BranchRow | None:
-        """Return the branch that one was made from; None for the lower. Refusal ``no-parent`` when it is gone."""
+        """Return the branch that a branch was made from; None for the lower.
+
+        Raises:
+            Refusal: ``no-parent`` if that branch was deleted.
+        """
         row = self._refs.branch(ref)
         if not row.base:
             return None
@@ -164,12 +177,18 @@ class Branches:
     # -- replacing a branch's state
 
     def restore(self, branch_ref: str, ref: str, author_pid: int = 0, author: str = "") -> None:
-        """Put a branch back to a snapshot, or to another branch's state now. Takes constant time.
+        """Replace a branch's state by a snapshot, or by the present state of another branch. Takes constant time.
 
-        Open files keep what they had; undo() takes it back.
+        Files that are open keep their content. UndoLog.undo() brings the old state back.
+
+        Args:
+            branch_ref: The branch.
+            ref: The snapshot or the other branch.
+            author_pid: The process that asks; 0 for unknown.
+            author: The command of that process.
 
         Raises:
-            Refusal: ``invalid`` for the branch's own state, or there is no such branch or snapshot.
+            Refusal: ``invalid`` if both are the same branch, or as Refs.find().
         """
         source, branch = self._refs.find(ref), self._refs.branch(branch_ref)
         if source.id == branch.id:
@@ -184,19 +203,19 @@ class Branches:
         self, branch_id: str, made: Tree, seen: int, kind: str, merged: Iterable[tuple[str, int]] = (), author_pid: int = 0,
         author: str = "",
     ) -> bool:  # fmt: skip
-        """Put what was made in a scratch tree in place of a branch's state. Open files go on in the new state.
+        """Replace a branch's state by one that a merge, or a restore of some paths, has made. Open files move to the new state.
 
         Args:
             branch_id: The branch.
-            made: The scratch tree.
-            seen: The layer that the branch's state was sealed as when the work began.
-            kind: What is done: merge or commit.
-            merged: (id of a branch or snapshot, its sealed layer) of what was merged.
-            author_pid: The process that asks; 0 unknown.
-            author: Its command.
+            made: The tree that holds the new state: a scratch tree, or a frozen view of another ref.
+            seen: The layer that held the branch's state, sealed, when the work began.
+            kind: The operation, for the undo log: merge or restore.
+            merged: (id, sealed layer) of each branch or snapshot that was merged as a whole. Later merges start from that layer.
+            author_pid: The process that asks; 0 for unknown.
+            author: The command of that process.
 
         Returns:
-            False, and nothing has changed, when the branch has moved on since.
+            Whether the state was replaced. If the branch has changed since *seen*, nothing happens.
         """
         branch, merged = self._refs.branch(branch_id), list(merged)
         if not self.is_still(branch_id, seen):
@@ -216,14 +235,15 @@ class Branches:
         return True
 
     def is_still(self, branch_id: str, seen: int) -> bool:
-        """Return whether a branch is what it was when its state was sealed as layer *seen*."""
+        """Return whether a branch has not changed since its state was sealed as layer *seen*."""
         store, head = self._state.store, self._state.branches[branch_id].head
         return layer_rows.parents(store).get(head) == seen and layer_rows.is_empty(store, head)
 
     def become_bare(self, branch_id: str) -> None:
-        """After a commit: make the branch the lower as it is now.
+        """Make a branch show the lower as it is, after a commit has written all its changes there.
 
-        Merges of what was branched off before still start from there.
+        Branches that were made from it before still merge with the right base: the new head counts the branch's old layers as
+        merged.
         """
         store = self._state.store
         with store.transaction() as tx:
@@ -239,13 +259,13 @@ class Branches:
         self._trees.detach(branch_id)
 
     def discard(self, ref: str, *, keep: bool = True) -> None:
-        """Throw a branch away with what it holds; the default branch becomes the bare lower again.
+        """Delete a branch with its changes. The default branch is not deleted: it shows the bare lower again.
 
-        With *keep*, undo() brings it back; otherwise its room is free at once.
+        With *keep*, UndoLog.undo() brings the branch back. Otherwise its layers are freed at once.
         """
         row = self._refs.branch(ref)
         with self._state.store.transaction() as tx:
-            # A branch of a branch holds what that was, which may be gone by now: only a bare one needs no snapshot.
+            # A branch without changes of its own may hold the last copy of the state it was made from, unless that is bare.
             if keep and not self._layers.is_bare(row.head):
                 self._undo_log.remember(tx, row, "discard")
             if row.id == self.default_id:
@@ -259,7 +279,7 @@ class Branches:
         self._layers.replace_head(tx, self._state.branches[branch_id], layer)
 
     def _keep_merged(self, tx: Transaction, source: str, layer: int, target: str, author_pid: int, author: str) -> None:
-        """Take a snapshot of a state that was merged: it is the base of the next merge of the two."""
+        """Keep the merged state of a branch by a snapshot, because it is the base of the next merge of the two branches."""
         branch = self._state.branches.get(source)
         if branch is not None and all(row.layer != layer for row in self._state.snapshots.values()):
             self._snapshots.add(tx, branch, None, f"merged into {target}", author_pid, author, MERGE, layer)

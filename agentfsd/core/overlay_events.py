@@ -1,4 +1,4 @@
-"""Who hears what happens in an overlay: watchers of branches, and those who cache what it shows. It knows no listener."""
+"""Tells listeners of changes in an overlay: audit trail, watchers, connections that cache names. It imports no listener."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,12 @@ class OverlayEvents:
 
     Attributes:
         listeners: Called with every BranchEvent.
-        last_write: Branch id, inode number and process of the write that a single listener has heard of last.
+        last_write: Branch id, inode number and process of the last write that a listener was told of. The listener sets it.
         on_replaced: Called with each tree that has just been detached.
-        on_names: Called with a directory and the names in it that changed: see names_changed().
+        on_names: Called with a directory and the names that changed in it: see names_changed().
         on_file: Called with a file, and whether its data changed: see file_changed().
-        on_copied_up: Called with an inode that shows another mode or access list since it was copied up.
-        on_external_writer: Called with a file that will be written without asking the overlay from now on.
+        on_copied_up: Called with an inode whose mode or access list copy-up has changed: see copied_up().
+        on_external_writer: Called with a file that a process may write, from now on, without the daemon.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class OverlayEvents:
         self.on_external_writer: list[Callable[[Inode], object]] = []
 
     def publish(self, event: BranchEvent) -> None:
-        """Tell every listener of an event."""
+        """Call every listener with an event."""
         for listener in self.listeners:
             listener(event)
 
@@ -75,25 +75,28 @@ class OverlayEvents:
             self.tell_change("modified", inode, tid, process_of)
 
     def is_news(self, write: tuple[str, int, int]) -> bool:
-        """Return whether somebody has not heard of a write yet: see ``last_write``."""
+        """Return whether a listener may not have been told of a write yet.
+
+        With a single listener, ``last_write`` tells. With several, every write counts as news.
+        """
         return write != self.last_write or len(self.listeners) > 1
 
     def names_changed(self, directory: Inode, *names: bytes) -> None:
-        """Have everybody who caches names of a directory look them up again, after a change that the kernel did not ask for."""
+        """Make connections look up names of a directory again, after a change that a request over the socket made."""
         for listener in self.on_names:
             listener(directory, names)
 
     def file_changed(self, inode: Inode, *, data: bool) -> None:
-        """Likewise for a file's attributes, and for its contents if *data* is true."""
+        """Make connections read a file's attributes again, and its content if *data* is true, after such a change."""
         for listener in self.on_file:
             listener(inode, data)
 
     def copied_up(self, inode: Inode) -> None:
-        """Tell that a copied-up inode shows another mode or access list than the lower's object: the policy says so."""
+        """Report that copy-up, by the policy, gave an inode another mode or access list than the lower's object has."""
         for listener in self.on_copied_up:
             listener(inode)
 
     def tree_replaced(self, tree: Tree) -> None:
-        """Tell that a tree was detached: its branch has another state now, or none."""
+        """Report that a tree was detached, because its branch or snapshot was replaced or deleted."""
         for listener in self.on_replaced:
             listener(tree)

@@ -1,4 +1,4 @@
-"""Reading and changing the policy of an overlay: the settings that are stored with its state."""
+"""Reads and changes the policy of an overlay: the settings that are stored in its database."""
 
 from agentfsd.core import policy_settings
 from agentfsd.core.copyup_policy import CopyUpRules
@@ -8,13 +8,13 @@ from agentfsd.metadata.row_store import Transaction
 
 
 class OverlayPolicy:
-    """The settings of one overlay. What they do is said by ``agentfsd policy --help``."""
+    """The settings of one overlay. ``agentfsd policy --help`` explains them; policy_settings.py declares them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def values(self) -> dict[str, str]:
-        """Return every setting by name."""
+        """Return the value of every setting, by name."""
         return policy_settings.read(self._parts.store)
 
     @property
@@ -23,7 +23,7 @@ class OverlayPolicy:
         return stored_retention(self._parts.store)
 
     def set(self, name: str, value: str) -> None:
-        """Change a setting; Refusal for an unknown name or a value that makes no sense."""
+        """Change a setting; Refusal for an unknown name or an invalid value."""
         with self._parts.store.transaction() as tx:
             self.put(tx, name, value)
 

@@ -1,4 +1,4 @@
-"""Taking, listing, counting and deleting snapshots."""
+"""Takes, lists, counts and deletes snapshots."""
 
 import errno
 import time
@@ -15,13 +15,16 @@ from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
 from agentfsd.types import SnapshotSummary
 
-UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds that nobody gave a name
-TAGGED, NAMED, KEPT = "tagged", "", "kept"  # a tag and no name; a name; whoever took it said that it stays
+UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds of snapshots without a name given by the user
+TAGGED, NAMED, KEPT = "tagged", "", "kept"  # only a tag was given; a name was given; the user asked to keep it
 _CANDIDATES = 5
 
 
 class Snapshots:
-    """The snapshots of one overlay. A *ref* is a name, an id or a unique prefix of one; Refusal when there is none."""
+    """The snapshots of one overlay.
+
+    A *ref* is a name, an id or a unique prefix of an id. Methods that take one raise Refusal if there is no such snapshot.
+    """
 
     def __init__(self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees) -> None:
         self._state, self._refs, self._layers, self._trees = state, refs, layers, trees
@@ -32,19 +35,19 @@ class Snapshots:
         self, branch_ref: str, name: str | None = None, tag: str = "", author_pid: int = 0, author: str = "", kind: str = "",
         *, temporary: bool = False,
     ) -> SnapshotSummary:  # fmt: skip
-        """Fix a branch's state as it is now. Takes constant time.
+        """Take a snapshot of a branch's present state. Takes constant time.
 
         Args:
             branch_ref: The branch.
-            name: None for a name that is made from the branch's.
-            tag: Any word that people want to find it by.
-            author_pid: The process that asks; 0 unknown.
-            author: Its command.
+            name: None makes a name from that of the branch.
+            tag: A word by which the user can find the snapshot; several snapshots may have the same. "" for none.
+            author_pid: The process that asks; 0 for unknown.
+            author: The command of that process.
             kind: See SnapshotSummary.
-            temporary: Whether it goes with the conversation: see TemporaryRefs.
+            temporary: Whether it is removed with the connection that made it: see TemporaryRefs.
 
         Raises:
-            Refusal: ``bad-name``, ``snapshot-exists``, or there is no such branch.
+            Refusal: ``bad-name``, ``snapshot-exists``, or as Refs.branch().
         """
         branch = self._refs.branch(branch_ref)
         if name is not None:
@@ -60,7 +63,18 @@ class Snapshots:
         self, tx: Transaction, branch: BranchRow, name: str | None, tag: str, author_pid: int, author: str, kind: str,
         layer: int | None = None,
     ) -> SnapshotRow:  # fmt: skip
-        """Add a snapshot in the open transaction. *layer*: a sealed one of the branch's, instead of its state now."""
+        """Add a snapshot in the open transaction. The arguments are those of create(), already checked.
+
+        Args:
+            tx: The open transaction.
+            branch: The branch.
+            name: None makes a name from that of the branch.
+            tag: "" for none.
+            author_pid: The process that asks; 0 for unknown.
+            author: The command of that process.
+            kind: See SnapshotSummary.
+            layer: A sealed layer of the branch; None seals its present state.
+        """
         if layer is None:
             layer = self._layers.seal(tx, branch)
         parent = next(iter(self._layers.snapshots_along(layer, branch.id, branch.base_id)), None)
@@ -73,7 +87,7 @@ class Snapshots:
         return row
 
     def _free_name(self, branch: str) -> str:
-        """Make a name that no snapshot has had: somebody may have noted an old one. Within a transaction."""
+        """Make a name that no snapshot of the branch has had before: the user may have noted an old name. Needs a transaction."""
         store = self._state.store
         taken = {row.name for row in self._state.snapshots.values()}
         key = f"snapshots of {branch}"
@@ -86,7 +100,7 @@ class Snapshots:
     # -- looking
 
     def all(self, branch: str | None = None) -> list[SnapshotSummary]:
-        """Describe the snapshots that were taken of one branch, or all, oldest first."""
+        """Describe the snapshots that were taken of one branch, or of all branches, oldest first."""
         rows = sorted(self._state.snapshots.values())
         if branch is not None:
             branch_id = self._refs.branch(branch).id
@@ -94,7 +108,7 @@ class Snapshots:
         return [self._info(row) for row in rows]
 
     def info(self, ref: str) -> SnapshotSummary:
-        """Describe a snapshot; its counts are -1 until somebody asks count() for them."""
+        """Describe a snapshot. Its counts are -1 until count() has been called for it."""
         return self._info(self._refs.snapshot(ref))
 
     def _info(self, row: SnapshotRow) -> SnapshotSummary:
@@ -106,7 +120,10 @@ class Snapshots:
         )  # fmt: skip
 
     def count(self, ref: str) -> SnapshotSummary:
-        """Describe a snapshot with its counts since its parent, entries and bytes; they are made when first asked for."""
+        """Describe a snapshot with its counts: changed entries and bytes of content since its parent.
+
+        The first call counts and stores the result.
+        """
         row = self._refs.snapshot(ref)
         if row.file_count is None:
             store = self._state.store
@@ -122,13 +139,14 @@ class Snapshots:
         return self._info(row)
 
     def _size_of(self, number: int) -> int:
-        """Return the size of an object in bytes; that of a lost one is what it had when it was sealed."""
+        """Return the size of an object in bytes. For a lost object it is the size stored with its checksum."""
         try:
             return self._state.backstore.stat(number).st_size
         except DamagedContent:
             return checksum_rows.size_of(self._state.store, number)
 
     def _merged_since_parent(self, row: SnapshotRow) -> tuple[str, ...]:
+        """Return the ids of the snapshots that were merged into the branch since the parent of a snapshot."""
         store = self._state.store
         merges = layer_rows.merges(store)
         if not merges:
@@ -139,7 +157,7 @@ class Snapshots:
         return tuple(other.id for other in sorted(self._state.snapshots.values()) if other.layer in merged)
 
     def _layers_of_parent(self, row: SnapshotRow) -> set[int]:
-        """Return the layers that the snapshot before had already."""
+        """Return the layers that the parent of a snapshot has as well."""
         parent = self._state.snapshots.get(row.parent)
         return set(layer_rows.chain(self._state.store, parent.layer)) if parent else set()
 
@@ -153,27 +171,28 @@ class Snapshots:
         return [self.count(snapshot.id) for snapshot in along]
 
     def in_history(self, branch_id: str, snapshot_id: str) -> bool:
-        """Return whether a snapshot is part of a branch's own history (or was taken of that branch)."""
+        """Return whether a snapshot was taken of a branch, or its layer is in the branch's chain."""
         branch, snapshot = self._state.branches.get(branch_id), self._state.snapshots.get(snapshot_id)
         if branch is None or snapshot is None:
             return False
         return snapshot.branch_id == branch_id or snapshot.layer in layer_rows.chain(self._state.store, branch.head)
 
     def tagged(self, tag: str, branch_ids: Iterable[str], within: str | None = None) -> SnapshotRow | None:
-        """Find the newest snapshot with a tag, of the first of some branches that has any, or else of the only one that has.
+        """Find the newest snapshot with a tag. Temporary snapshots are left out.
 
-        A branch has its own snapshots before those of its history.
+        The search tries some branches in turn: first the snapshots taken of the branch, then those in its history. If none of
+        them has the tag, only one branch may have snapshots with it.
 
         Args:
             tag: The tag.
-            branch_ids: The branches, those to look at first come first.
-            within: A branch id, outside of whose history nothing counts.
+            branch_ids: The branches to try, in this order.
+            within: The id of a branch; only snapshots in its history are searched. None searches all.
 
         Returns:
-            None where there is none.
+            The snapshot; None if no snapshot has the tag.
 
         Raises:
-            Refusal: ``ambiguous`` where several branches have some.
+            Refusal: ``ambiguous`` if several branches, none of them in *branch_ids*, have snapshots with the tag.
         """
         rows = [row for row in self._state.snapshots.values() if row.tag == tag and row.id not in self._state.temporary]
         rows.sort(reverse=True)
@@ -197,11 +216,11 @@ class Snapshots:
     # -- deleting
 
     def delete(self, ref: str) -> None:
-        """Remove a snapshot and what only it held."""
+        """Delete a snapshot, and free the layers that only it referred to."""
         self.delete_rows([self._refs.snapshot(ref)])
 
     def delete_rows(self, rows: Iterable[SnapshotRow]) -> None:
-        """Remove some snapshots, each in a transaction of its own."""
+        """Delete some snapshots, each in a transaction of its own."""
         for row in list(rows):
             with self._state.store.transaction() as tx:
                 self._delete(tx, row)
@@ -219,7 +238,7 @@ class Snapshots:
         self._layers.release(tx, row.layer)
 
     def forget_undo(self, tx: Transaction, row: UndoRow) -> None:
-        """Forget something that could be undone, in the open transaction; its snapshot stays."""
+        """Delete an entry of the undo log, in the open transaction. Its snapshot stays."""
         layer_rows.delete_undo_entry(self._state.store, row.id)
         tx.put(self._state.undo_rows, row.id, None)
         self._layers.release(tx, row.branch.base_layer)

@@ -1,4 +1,4 @@
-"""What an overlay holds in memory: the rows of branches and snapshots, and the trees that are open. It decides nothing."""
+"""The data that an overlay holds in memory: rows of branches and snapshots, and the open trees. The logic is elsewhere."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,15 +22,16 @@ class OverlayState:
     """The state that the parts of an Overlay share.
 
     Attributes:
-        parts: What every tree is made with: store, lower, backstore.
-        events: Who hears of changes.
+        parts: What all trees share: store, lower, backstore, copy-up policy, events.
+        events: The listeners that are told of changes.
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
-        undo_rows: What can be undone, by number.
-        temporary: Ids of the branches and snapshots that go with the conversation that made them.
-        trees: Open trees by the id of their branch or snapshot.
-        replaced: Detached trees that somebody still uses: open files, or the kernel's nodes.
-        pins: Layers that work under way rests on, with the number of users.
+        undo_rows: The undo log, by number of the entry.
+        temporary: Ids of the branches and snapshots that are removed with the connection that made them.
+        trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
+        replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
+        pins: Layers that running work needs, with the number of users.
+        ids: Makes ids for branches and snapshots.
     """
 
     parts: Parts
@@ -61,7 +62,7 @@ class OverlayState:
             self.store.put_value(_TEMPORARY, " ".join(self.temporary))
 
     def unmark_temporary(self, tx: Transaction, *ids: str) -> None:
-        """Take the mark from those of *ids* that have it, in the open transaction."""
+        """Make those of *ids* that are temporary permanent, in the open transaction."""
         marked = [ref_id for ref_id in ids if ref_id in self.temporary]
         for ref_id in marked:
             tx.put(self.temporary, ref_id, None)
@@ -70,7 +71,7 @@ class OverlayState:
 
 
 def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState:
-    """Read what the database says of branches and snapshots."""
+    """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
     return OverlayState(
         Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store), events),

@@ -1,6 +1,6 @@
-"""From a path to what it names, as one caller may: every directory's search permission, symlinks, the root as the end of it.
+"""Resolves a path for a caller: checks search permission on each directory, follows symlinks, refuses to leave the root.
 
-For requests that name a whole path; on the mount the kernel walks. What leads out of the root is refused, never followed.
+Requests over the socket name whole paths. On the mount the kernel resolves them. Source: path_resolution(7).
 """
 
 import errno
@@ -18,7 +18,13 @@ _LINKS_MAX = 40
 
 
 class ResolvedPath(NamedTuple):
-    """A name in a directory, and what it stands for: None for nothing yet. The root is its own, without a name."""
+    """A name in a directory, and its inode.
+
+    Attributes:
+        directory: The directory; for the root, the root itself.
+        name: The name; b"" for the root.
+        inode: None if nothing has that name.
+    """
 
     directory: Inode
     name: bytes
@@ -26,15 +32,25 @@ class ResolvedPath(NamedTuple):
 
     @property
     def is_reserved(self) -> bool:
-        """Whether it is the control directory's, where nothing can be made."""
+        """Whether this is the name of the control directory in the root: nothing can be made there."""
         return self.name == CONTROL_DIR and self.directory.parent is None
 
 
 def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, shown_at: tuple[bytes, ...] = ()) -> ResolvedPath:
-    """Where *path*, relative to the root, leads; a symlink at its end is followed (also to nothing) when *follow* says so.
+    """Resolve a path. Its last name need not exist.
 
-    *shown_at*: where processes see the root, so that absolute symlinks beneath it can be followed. FileNotFoundError and
-    NotADirectoryError for a directory on the way, EACCES, ELOOP; Refusal "path-escape" for what leads out.
+    Args:
+        tree: The tree to resolve it in.
+        path: The path, relative to the root.
+        who: The caller whose permissions count.
+        follow: Whether to follow a symlink at the end of the path, even a dangling one.
+        shown_at: Paths at which processes see the root. An absolute symlink to a place beneath one of them is followed.
+
+    Raises:
+        FileNotFoundError: A directory on the way does not exist.
+        NotADirectoryError: Something on the way, or before a slash at the end, is no directory.
+        OSError: EACCES, ELOOP, ENAMETOOLONG.
+        Refusal: ``path-escape`` if the path leads out of the root; ``bad-path`` if it is absolute or holds a zero byte.
     """
     _check(path)
     here, todo, links = _place_of(tree.root), path.split(b"/")[::-1], 0
@@ -63,7 +79,7 @@ def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, show
 
 
 def existing(place: ResolvedPath) -> Inode:
-    """What a place holds; FileNotFoundError."""
+    """Return the inode of a resolved path; FileNotFoundError if there is none."""
     if place.inode is None:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory")
     return place.inode
@@ -79,7 +95,7 @@ def _check(path: bytes) -> None:
 
 
 def _directory(here: ResolvedPath, who: Credentials) -> Inode:
-    """The directory in which the next name is looked up."""
+    """Return the directory in which the next name is looked up, after checking that the caller may search it."""
     found = existing(here)
     if not found.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
@@ -88,6 +104,7 @@ def _directory(here: ResolvedPath, who: Credentials) -> Inode:
 
 
 def _step(directory: Inode, name: bytes) -> ResolvedPath:
+    """Look up one name in a directory."""
     if name == b"..":
         if directory.parent is None:
             raise _escape()
@@ -102,7 +119,7 @@ def _place_of(directory: Inode) -> ResolvedPath:
 
 
 def _beneath(target: bytes, shown_at: tuple[bytes, ...]) -> bytes:
-    """An absolute target relative to the root."""
+    """Return an absolute symlink target as a path relative to the root; Refusal if it is outside."""
     for root in shown_at:
         if (target + b"/").startswith(root.rstrip(b"/") + b"/"):
             return target[len(root) :]

@@ -1,7 +1,8 @@
-"""Who may do what, for requests that reach us without the kernel having checked them: the rules of default_permissions.
+"""Checks permissions by the rules that the kernel applies with default_permissions, for requests that it has not checked.
 
-On the mount the kernel checks before it asks us; whoever comes over the socket has passed nobody. Source: path_resolution(7),
-acl(5), capabilities(7), and the sticky bit of inode(7).
+The kernel checks requests on the mount before it calls the daemon. It does not check requests over the socket, nor an open that
+it takes for the creation of a new file.
+Sources: path_resolution(7), acl(5), capabilities(7), and inode(7) for the sticky bit.
 """
 
 import errno
@@ -12,11 +13,19 @@ from agentfsd.core import acl, inode_attributes
 from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Inode
 
-READ, WRITE, EXECUTE = 4, 2, 1  # EXECUTE: of a directory, to look names up in it
+READ, WRITE, EXECUTE = 4, 2, 1  # for a directory, EXECUTE means to look up names in it
 
 
 class Credentials(NamedTuple):
-    """Who asks. ``groups`` holds ``gid`` as well. ``privileged``: root with the right to pass over permissions."""
+    """The process that makes a request.
+
+    Attributes:
+        uid: User id.
+        gid: Group id.
+        groups: All its group ids, with ``gid``.
+        privileged: Whether it is root and may override permissions (CAP_DAC_OVERRIDE).
+        umask: Permission bits that new files do not get.
+    """
 
     uid: int
     gid: int
@@ -26,7 +35,7 @@ class Credentials(NamedTuple):
 
 
 def allows(inode: Inode, wanted: int, who: Credentials) -> bool:
-    """Whether *who* has all of *wanted* (READ, WRITE, EXECUTE) on an inode."""
+    """Return whether *who* has all the permissions *wanted* (a sum of READ, WRITE, EXECUTE) on an inode."""
     if who.privileged and (inode.is_dir or not wanted & EXECUTE):
         return True
     found = inode.tree.attributes(inode)
@@ -38,7 +47,7 @@ def allows(inode: Inode, wanted: int, who: Credentials) -> bool:
 def _granted(inode: Inode, found: Attributes, wanted: int, who: Credentials) -> int:
     if who.uid == found.uid:
         return found.mode >> 6 & 7
-    entries = _access_list(inode) if found.mode & 0o070 else None  # the group's bits are the mask, where there is a list
+    entries = _access_list(inode) if found.mode & 0o070 else None  # with an ACL, these bits are its mask
     if entries is not None:
         return acl.granted(entries, wanted, who.uid, who.groups, found.gid)
     return (found.mode >> 3 if found.gid in who.groups else found.mode) & 7
@@ -54,13 +63,17 @@ def _access_list(inode: Inode) -> acl.Entries | None:
 
 
 def check(inode: Inode, wanted: int, who: Credentials) -> None:
-    """PermissionError (EACCES)."""
+    """Raise PermissionError (EACCES) unless allows() is true."""
     if not allows(inode, wanted, who):
         raise PermissionError(errno.EACCES, "permission denied")
 
 
 def check_removal(directory: Inode, victim: Inode, who: Credentials) -> None:
-    """Before a name is taken away or made to mean something else: EACCES, EPERM where the sticky bit forbids it."""
+    """Check that *who* may remove, rename or replace a name of *victim* in *directory*.
+
+    Raises:
+        PermissionError: EACCES by the directory's mode or ACL, EPERM by its sticky bit.
+    """
     check(directory, WRITE | EXECUTE, who)
     above = directory.tree.attributes(directory)
     if not above.mode & stat.S_ISVTX or who.privileged or who.uid == above.uid:
@@ -70,14 +83,21 @@ def check_removal(directory: Inode, victim: Inode, who: Credentials) -> None:
 
 
 def mode_of_new(directory: Inode, mode: int, who: Credentials) -> int:
-    """The mode of a file that is made there: it does not lend the rights of a group that whoever makes it is not in."""
+    """Return the mode of a new file in *directory*.
+
+    In a setgid directory the file gets the directory's group. If *who* is not a member of it, an executable file loses its setgid
+    bit: it would run with the rights of that group.
+    """
     above = directory.tree.attributes(directory)
     lends = mode & stat.S_ISGID and mode & stat.S_IXGRP and above.mode & stat.S_ISGID
     return mode & ~stat.S_ISGID if lends and above.gid not in who.groups and not who.privileged else mode
 
 
 def may_follow(directory: Inode, link: Inode, who: Credentials) -> bool:
-    """Whether a symlink that a path ends with is followed: none that a stranger left where everybody may (protected_symlinks)."""
+    """Return whether *who* may follow a symlink at the end of a path, by the rule of protected_symlinks (proc_sys_fs(5)).
+
+    In a sticky directory that everybody may write to, the link must belong to *who* or to the directory's owner.
+    """
     owner = link.tree.attributes(link).uid
     above = directory.tree.attributes(directory)
     shared = above.mode & stat.S_ISVTX and above.mode & stat.S_IWOTH

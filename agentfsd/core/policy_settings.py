@@ -1,6 +1,6 @@
-"""The settings of an overlay, one declaration each: its default, the values that make sense, and its meaning for the help.
+"""Declares the settings of an overlay: name, default, check of a new value, and explanation for the help.
 
-It must never know who follows a setting.
+The modules that apply a setting read it from here; this module imports none of them.
 """
 
 import re
@@ -14,7 +14,8 @@ MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
 CONFINE_PROFILES = ("off", "workspace", "strict")
 
-# Files that run on the person's side once they are in the real directory: by their names, as in .gitignore.
+# Files that the user's own programs (git, editors, shells, agents) run or obey once they are in the real directory.
+# Patterns as in .gitignore.
 EXECUTED_PATHS = (
     "**/.git/hooks/* !**/.git/hooks/*.sample **/.git/modules/**/hooks/* !**/.git/modules/**/hooks/*.sample .githooks/ .husky/ "
     ".pre-commit-config.yaml **/.claude/settings*.json **/.claude/hooks/ .mcp.json .codex/ **/.gemini/settings.json "
@@ -30,7 +31,14 @@ LEAST_BYTES = 1 << 16
 
 
 def parse_age(text: str) -> float:
-    """Seconds of "90", "15m", "12h", "30d" or "0" (no limit)."""
+    """Parse an age such as "90", "15m", "12h", "30d", "2w" or "0" (no limit).
+
+    Returns:
+        The age in seconds.
+
+    Raises:
+        Refusal: ``invalid``.
+    """
     unit = _UNITS.get(text[-1:], 0)
     number = text[:-1] if unit else text
     try:
@@ -59,14 +67,21 @@ def _bytes(value: str) -> str:
 
 
 def bytes_of(text: str) -> int | None:
-    """Of "1048576", "512K", "16M" or "1G"; None for what is no size."""
+    """Parse a size such as "1048576", "512K", "16M" or "1G". Return it in bytes; None if *text* is no size."""
     unit = _SIZES.get(text[-1:].upper(), 0)
     number = text[:-1] if unit else text
     return int(number) * (unit or 1) if number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX else None
 
 
 def parse_bytes(text: str) -> int:
-    """Likewise, for what takes room; Refusal."""
+    """Parse a limit of space, 64 KiB to 1 TiB, in the form that bytes_of() takes.
+
+    Returns:
+        The size in bytes.
+
+    Raises:
+        Refusal: ``invalid``.
+    """
     size = bytes_of(text)
     if size is None or not LEAST_BYTES <= size <= 1 << 40:
         raise invalid(f"{text!r} is no size for this", "give bytes, 64K to 1024G, such as 16M")
@@ -115,13 +130,13 @@ def _profiles_of_branches(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One named value that people can change while the overlay is mounted; it is stored with the overlay.
+    """A named value that the user can change while the overlay is mounted. The overlay's database stores it.
 
     Attributes:
-        name: as in ``agentfsd policy set NAME VALUE``.
-        default: the value until somebody sets another.
-        normalized: returns a value as it is stored; raises Refusal for one that makes no sense.
-        meaning: what it does, for the help of the command that sets it.
+        name: The name, as in ``agentfsd policy set NAME VALUE``.
+        default: The value until the user sets another.
+        normalized: A function that returns a given value in the form that is stored, or raises Refusal for an invalid one.
+        meaning: What the setting does, for the help of ``agentfsd policy``.
     """
 
     name: str
@@ -159,17 +174,21 @@ SETTINGS = {setting.name: setting for setting in _DECLARED}
 
 
 def read(store: Store) -> dict[str, str]:
-    """Return every setting's value by name."""
+    """Return the value of every setting, by name."""
     return {name: store.value(f"policy.{name}") or setting.default for name, setting in sorted(SETTINGS.items())}
 
 
 def check(name: str, value: str) -> str:
-    """Return a value as it is stored. Refusal for an unknown name or a value that makes no sense."""
+    """Return a value in the form that is stored.
+
+    Raises:
+        Refusal: ``no-such-setting`` for an unknown name, ``invalid`` for an invalid value.
+    """
     if name not in SETTINGS:
         raise invalid(f"there is no setting named {name!r}", f"there are {', '.join(sorted(SETTINGS))}", "no-such-setting")
     return SETTINGS[name].normalized(value)
 
 
 def write(store: Store, name: str, value: str) -> None:
-    """Store a value in the open transaction. Refusal like check()."""
+    """Check a value and store it, in the open transaction. Refusal as check()."""
     store.put_value(f"policy.{name}", check(name, value))

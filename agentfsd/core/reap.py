@@ -1,4 +1,4 @@
-"""Freeing what no branch and no snapshot holds: layers first, then, in small steps, their rows and objects."""
+"""Frees layers that nothing refers to: marks or merges them at once, and removes rows and objects later in small steps."""
 
 import contextlib
 
@@ -11,7 +11,18 @@ from agentfsd.types import Backstore
 
 
 def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: list[Tree]) -> None:
-    """Called when a reference to *layer* has gone: a leaf dies, a link between two layers is merged into the newer one."""
+    """Free a layer that has lost a reference, and then its ancestors, as far as nothing else needs them.
+
+    A layer without children is marked dead, and step() removes it later. A layer with one child is merged into the child.
+    A layer with several children stays.
+
+    Args:
+        tx: The open transaction.
+        parts: The store, lower and backstore.
+        layer: The layer; 0 does nothing.
+        held: The layers that are still referred to.
+        trees: All open trees.
+    """
     store = parts.store
     while layer and layer not in held:
         known = layer_rows.parents(store)
@@ -29,6 +40,8 @@ def let_go(tx: Transaction, parts: Parts, layer: int, held: set[int], trees: lis
 
 
 def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tree]) -> None:
+    """Merge a layer into its only child, in the database and in the open trees."""
+    # The child gets the objects, whose own times count from then on (Inode.has_live_times): give them those of the child's rows.
     for number, atime_ns, mtime_ns in layer_rows.times_to_stamp(parts.store, layer, child):
         with contextlib.suppress(DamagedContent):
             content = parts.backstore.open(number)
@@ -53,7 +66,7 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
 
 
 def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, layer: int, trees: list[Tree]) -> None:
-    """Unless the lower would show that name again."""
+    """Delete a whiteout of the merged layer, unless the lower has the name and would show it again."""
     rows = [row for row in parts.store.inode_versions(directory) if row.layer in layer_rows.chain(parts.store, layer)]
     path = max(rows, key=lambda row: row.layer).lower_path if rows else None
     if path is not None and exists_in(parts.lower, join(path, name)):
@@ -66,9 +79,16 @@ def _drop_whiteout(tx: Transaction, parts: Parts, directory: int, name: bytes, l
 
 
 def step(store: Store, backstore: Backstore, limit: int, read: set[int]) -> bool:
-    """Removes up to *limit* objects and rows of what is dead; True when there may be more.
+    """Remove garbage and dead layers: up to *limit* objects, or up to *limit* rows of each table.
 
-    *read*: objects that may still be read by whoever opened their files before they were replaced.
+    Args:
+        store: The database.
+        backstore: The content objects.
+        limit: The greatest number of objects or rows.
+        read: Objects to keep for now: a process may read them through a file that it opened before the tree was replaced.
+
+    Returns:
+        Whether more may be left.
     """
     if _remove_objects(store, backstore, GARBAGE, limit, read):
         return True
@@ -83,7 +103,10 @@ def step(store: Store, backstore: Backstore, limit: int, read: set[int]) -> bool
 
 
 def _remove_objects(store: Store, backstore: Backstore, layer: int, limit: int, read: set[int]) -> bool:
-    """The objects go before their rows, so that a crash between the two loses track of nothing."""
+    """Remove objects of a layer, then their rows; return whether there were any.
+
+    In this order a crash in between leaves no object without a row.
+    """
     numbers = [number for number in store.objects_of(layer, limit + len(read)) if number not in read]
     for number in numbers:
         backstore.remove(number)

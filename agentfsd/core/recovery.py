@@ -1,9 +1,10 @@
-"""After a start: rows and contents are compared. What nobody can explain is set aside, never removed.
+"""Compares the rows with the content objects after a start. Content that was perhaps acknowledged is never removed.
 
-An object without a row was made by an operation that was never acknowledged, and is removed, where the rows are known to be all
-that was: after SIGKILL, when database and journal are whole. After a loss of power, or damage, it is set aside, unless it is
-empty. A row without an object is damage: its file gives EIO. Only after a loss of power a file that was made since the last
-start, and perhaps never synced, is empty, as on ext4.
+An object without a row is removed if the daemon was killed, and database and journal are whole: the rows are then complete, so
+the operation that made the object was never acknowledged. Otherwise an empty object is removed, and any other is set aside.
+
+A row without an object is damage: reading its file fails with EIO. After a loss of power there is one exception. A file that the
+last daemon made, and perhaps never synced, gets an empty object, as on ext4.
 """
 
 import logging
@@ -16,18 +17,27 @@ from agentfsd.types import Backstore
 
 log = logging.getLogger(__name__)
 
-_MOST_OBJECTS = 200_000  # up to which they are compared after an orderly end as well: one tenth of a second
+_MOST_OBJECTS = 200_000  # after an orderly end, so many objects or fewer are compared as well: that takes 0.1 s
 
 
 @dataclass
 class Recovered:
-    """What a start has found. ``lost``: objects that are missing, or something else than files."""
+    """What a start has found.
+
+    Attributes:
+        notes: Notes for the user, one sentence each.
+        lost: Numbers of objects that are missing, or are no regular files.
+    """
 
     notes: list[str] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
 
 
 def recover(store: Store, backstore: Backstore) -> Recovered:
+    """Compare rows and objects, and settle the differences. It also logs the notes that it returns.
+
+    An object store in memory has nothing to compare.
+    """
     found = Recovered(list(store.findings.notes))
     if not backstore.persistent:
         return found
@@ -44,6 +54,7 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
 
 
 def _settle_strays(store: Store, backstore: Backstore, strays: set[int], found: Recovered) -> None:
+    """Remove or set aside the objects without a row, and do not hand out their numbers again."""
     kept = 0
     store.pass_over("object", max(strays, default=0))
     for number in sorted(strays):
@@ -57,7 +68,7 @@ def _settle_strays(store: Store, backstore: Backstore, strays: set[int], found: 
 
 
 def _may_go(store: Store, backstore: Backstore, number: int) -> bool:
-    """Whether it holds nothing that was ever acknowledged."""
+    """Return whether an object without a row may be removed, because it holds nothing that was acknowledged."""
     if store.findings.is_proven and not store.findings.ended_cleanly:
         return True
     try:
@@ -67,6 +78,7 @@ def _may_go(store: Store, backstore: Backstore, number: int) -> bool:
 
 
 def _settle_missing(store: Store, backstore: Backstore, missing: set[int], found: Recovered) -> None:
+    """Report the missing objects as lost, or make an empty one where a loss of power explains it."""
     emptied = 0
     for number in sorted(missing):
         if not store.findings.power_failed or number < store.first_object or not _is_absent(backstore, number):
@@ -81,6 +93,7 @@ def _settle_missing(store: Store, backstore: Backstore, missing: set[int], found
 
 
 def _is_absent(backstore: Backstore, number: int) -> bool:
+    """Return whether nothing at all is in the object's place; False if something else than a regular file is."""
     try:
         backstore.stat(number)
     except DamagedContent as exc:

@@ -1,4 +1,4 @@
-"""Finding branches and snapshots by name, id, or a unique prefix of an id."""
+"""Finds branches and snapshots by name, id, or a unique prefix of an id."""
 
 import errno
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ class Refs:
         self._state = state
 
     def branch_named(self, name: str) -> BranchRow | None:
-        """Return the branch of exactly that name; None without one."""
+        """Return the branch with exactly this name; None if there is none."""
         return next((row for row in self._state.branches.values() if row.name == name), None)
 
     def branch(self, ref: str) -> BranchRow:
         """Find a branch by name, id or unique prefix of its id.
 
         Raises:
-            Refusal: ``no-such-branch``, or ``ambiguous`` for a prefix of several ids.
+            Refusal: ``no-such-branch``; ``ambiguous`` if several ids begin with *ref*.
         """
         found = self.branch_named(ref) or _by_id(self._state.branches, ref)
         if found is None:
@@ -32,10 +32,10 @@ class Refs:
         return found
 
     def snapshot(self, ref: str) -> SnapshotRow:
-        """Find a snapshot likewise.
+        """Find a snapshot by name, id or unique prefix of its id.
 
         Raises:
-            Refusal: ``no-such-snapshot``, or ``ambiguous``.
+            Refusal: ``no-such-snapshot``; ``ambiguous`` if several ids begin with *ref*.
         """
         rows = self._state.snapshots
         found = next((row for row in rows.values() if row.name == ref), None) or _by_id(rows, ref)
@@ -44,10 +44,10 @@ class Refs:
         return found
 
     def find(self, ref: str) -> BranchRow | SnapshotRow:
-        """Find whatever a ref names; a branch goes before a snapshot of the same name.
+        """Find the branch or snapshot that a ref names. If both match, the branch is returned.
 
         Raises:
-            Refusal: ``no-such-branch or snapshot``, or ``ambiguous``.
+            Refusal: ``no-such-branch or snapshot``; ``ambiguous`` if several ids of one kind begin with *ref*.
         """
         try:
             return self.branch(ref)
@@ -62,16 +62,16 @@ class Refs:
         raise not_found("branch or snapshot", ref, "`agentfsd branch list` and `agentfsd snapshot list` show them")
 
     def resolve(self, ref: str) -> tuple[str, str]:
-        """Return ("branch" or "snapshot", id) of what a ref names; Refusal like find()."""
+        """Return the kind ("branch" or "snapshot") and id of what a ref names; Refusal as find()."""
         row = self.find(ref)
         return ("branch" if isinstance(row, BranchRow) else "snapshot"), row.id
 
     def exists(self, ref_id: str) -> bool:
-        """Return whether there is a branch or snapshot of that id."""
+        """Return whether a branch or snapshot has this id."""
         return ref_id in self._state.branches or ref_id in self._state.snapshots
 
     def names(self, *, branches: bool) -> list[tuple[str, str]]:
-        """Return (name, id) of every branch, or else of every snapshot, in order of creation."""
+        """Return (name, id) of every branch, or of every snapshot if *branches* is false, in order of creation."""
         rows: Iterable[BranchRow | SnapshotRow] = (self._state.branches if branches else self._state.snapshots).values()
         return sorted(((row.name, row.id) for row in rows), key=lambda pair: pair[1])
 
@@ -80,7 +80,11 @@ _Row = TypeVar("_Row", BranchRow, SnapshotRow)
 
 
 def _by_id(rows: dict[str, _Row], ref: str) -> _Row | None:
-    """Find a row by id, or by a prefix of it that fits only one."""
+    """Find a row by id, or by a prefix of at least MIN_PREFIX characters that only one id begins with.
+
+    Raises:
+        Refusal: ``ambiguous`` if several ids begin with *ref*.
+    """
     if ref in rows:
         return rows[ref]
     if len(ref) < MIN_PREFIX:
