@@ -1,4 +1,4 @@
-"""Which mode and access list an object of the lower begins with when it is copied up: the settings named copyup.*.
+"""Mode and access list that copy-up gives a file or directory: the settings named copyup.*.
 
 They count once for each file and directory of a branch: when something of itself changes there for the first time, be it content,
 attributes or a name. What the operation then asks for comes after, and wins.
@@ -14,7 +14,7 @@ _BITS = 0o777
 
 
 class CopyUpRules(NamedTuple):
-    """The settings named copyup.*, read."""
+    """The parsed values of the settings named copyup.*."""
 
     mode_strategy: str
     acl_strategy: str
@@ -29,7 +29,7 @@ class CopyUpRules(NamedTuple):
         return cls(found["copyup.mode_strategy"], found["copyup.acl_strategy"], *bits)
 
     def mode_of(self, mode: int) -> int:
-        """What the mode strategy makes of a mode, whatever access list there is.
+        """Apply the mode strategy to a mode, without regard to the access list.
 
         A umask takes permission bits only, as umask(2) does. A fixed mode is all there is of a file's; a directory keeps
         setgid and the sticky bit, which say whose the files in it are and who may remove them.
@@ -43,7 +43,7 @@ class CopyUpRules(NamedTuple):
         return mode
 
     def initial(self, mode: int, xattrs: dict[bytes, bytes]) -> tuple[int, dict[bytes, bytes]]:
-        """Return mode and xattrs that a copied-up file or directory begins with, from those of the lower's."""
+        """Return the first mode and xattrs of a copied-up file or directory, given those it has in the lower."""
         if self[:2] == ("clone", "clone"):
             return mode, xattrs
         mode, xattrs = _without_list(mode, xattrs, self.acl_strategy)

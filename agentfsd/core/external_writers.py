@@ -1,4 +1,4 @@
-"""Files whose content somebody writes without asking us: through a real descriptor, or the kernel's passthrough.
+"""Files that a process writes without the daemon: through a real descriptor, or through the kernel's passthrough.
 
 Their size and times are the object's, so nothing is wrong with them; but nobody may cache what stat showed, and when the layer is
 sealed the writer keeps the object, which a clone replaces below (copyup.keep_original). It knows no descriptor and no kernel.
@@ -13,7 +13,10 @@ from agentfsd.metadata import layer_rows
 
 
 def begin(inode: Inode) -> None:
-    """Counts one more who writes it past us. Durable for the branch: a writer outlives a daemon that is killed."""
+    """Count one more external writer of *inode*.
+
+    The branch's mark is stored durably, because the writer may outlive a daemon that is killed.
+    """
     tree = inode.tree
     if tree.id and not tree.external_writers_noted:
         with tree.store.transaction():
@@ -23,7 +26,7 @@ def begin(inode: Inode) -> None:
 
 
 def end(tree: Tree, inode: Inode) -> None:
-    """One less; *tree*: the inode's at that time."""
+    """Count one external writer of *inode* less; *tree* is the tree that counted it."""
     left = tree.external_writers.get(inode, 0) - 1
     if left > 0:
         tree.external_writers[inode] = left
@@ -32,7 +35,10 @@ def end(tree: Tree, inode: Inode) -> None:
 
 
 def left_over(trees: OpenTrees) -> Iterator[Inode]:
-    """After a start: the files that somebody still has open since an earlier daemon gave them out."""
+    """Yield, after a start, the files that a process still has open through an earlier daemon.
+
+    A branch that has no such file loses its mark.
+    """
     store = trees.parts.store
     for branch_id in trees.branch_ids():
         if not store.value(_key(branch_id)):

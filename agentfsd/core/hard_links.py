@@ -1,4 +1,4 @@
-"""All names of files that have several, also those that nobody has looked at yet: these are known to the lower alone."""
+"""All names of files with hard links, including names that only the lower knows because no row holds them yet."""
 
 import stat
 from collections.abc import Collection, Iterable, Iterator
@@ -9,7 +9,10 @@ from agentfsd.types import Lower
 
 
 def names(tree: Tree, inodes: Iterable[Inode]) -> dict[Inode, set[bytes]]:
-    """The paths that lead to each. Goes through the whole lower, once, when one has names there that no row knows."""
+    """Return the paths that lead to each inode.
+
+    Walks the whole lower once if an inode has names there that no row holds.
+    """
     found = {inode: {path for path in stored(tree, inode.id) if _leads_to(tree, path, inode)} for inode in inodes}
     linked = [inode for inode in found if inode.linked]
     counts = {inode: inode.nlink if inode.id else tree.attributes(inode).nlink for inode in linked}
@@ -21,7 +24,7 @@ def names(tree: Tree, inodes: Iterable[Inode]) -> dict[Inode, set[bytes]]:
 
 
 def stored(tree: Tree, inode_id: int) -> Iterator[bytes]:
-    """Paths by the rows of the tree's layers; some may be hidden by newer rows."""
+    """Yield the paths of an inode in the rows of the tree's layers. Newer rows may hide some of them."""
     todo = [(inode_id, b"")] if inode_id else []
     while todo:
         number, below = todo.pop()
@@ -45,7 +48,7 @@ def _in_lower(lower: Lower, numbers: Collection[int]) -> Iterator[tuple[int, byt
         directory = todo.pop()
         try:
             entries = lower.readdir(directory)
-        except (FileNotFoundError, NotADirectoryError):  # it went just now
+        except (FileNotFoundError, NotADirectoryError):  # removed since its parent was listed
             continue
         for entry in entries:
             if entry.type == stat.S_IFDIR:

@@ -1,4 +1,4 @@
-"""Which files of which branches and snapshots have a content that is lost or has changed, for those who are told of it."""
+"""Names the files, branches and snapshots whose content is lost or damaged, for reports of a consistency check."""
 
 import re
 from collections.abc import Generator, Iterable
@@ -10,13 +10,13 @@ from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
 
 _OBJECT = re.compile(r"object (\d+) (is lost|has|does not hold|cannot be read)")
-_SHOWN = 5  # branches and snapshots that are told
+_SHOWN = 5  # at most so many branches and snapshots are named
 
 Users = dict[bytes, list[str]]  # who has a content, by its path there
 
 
 def naming(trees: OpenTrees, problems: list[str], total: int) -> Generator[tuple[int, int, str], None, list[str]]:
-    """The same sentences; those of an object also say whose content it is, and what can be done."""
+    """Return *problems*; each that is about an object also names the files that use it, and what the user can do."""
     found: dict[int, Users] = {int(match[1]): {} for match in map(_OBJECT.match, problems) if match}
     for label, tree in trees.named() if found else ():
         yield total, total, label
@@ -42,7 +42,7 @@ def _is_there(inodes: dict[int, InodeRow], directory: int) -> bool:
 
 
 def _path(row: InodeRow, inodes: dict[int, InodeRow], names: dict[int, tuple[int, bytes]]) -> bytes:
-    """One of its names, from the root on."""
+    """Return one path of the inode, from the root."""
     below, at, seen = b"", row.id, set[int]()
     while at in names and at not in seen:  # a damaged database may lead in a circle
         seen.add(at)

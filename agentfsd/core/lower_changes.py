@@ -1,4 +1,4 @@
-"""What a commit has changed in the lower, told to the inodes that come from there."""
+"""Updates inodes that come from the lower after a commit, or its undo, has changed the lower."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.tree import Tree
 
-_LAST_MOVE = "lower moved"  # the key under which the store keeps the last commit that was told
+_LAST_MOVE = "lower moved"  # the key under which the store keeps the last commit that was applied here
 
 
 class LowerChanges:
@@ -20,11 +20,11 @@ class LowerChanges:
         yield from self._state.replaced
 
     def moved(self, paths: dict[bytes, bytes], once: str) -> None:
-        """After a commit: whatever came from a path of the lower comes from another one now.
+        """Replace the lower paths of inodes after a commit has moved files in the lower.
 
         Args:
             paths: The new path by the old one.
-            once: The name of the commit. A commit that is told again, after a kill, changes nothing.
+            once: The name of the commit. Repeating the last call, after the daemon was killed, changes nothing.
         """
         store = self._state.store
         if store.value(_LAST_MOVE) == once:
@@ -38,7 +38,7 @@ class LowerChanges:
             store.move_lower_paths(paths)
 
     def touched(self, identities: dict[LowerIdentity, LowerIdentity]) -> None:
-        """After a commit that was undone: objects that left the lower and came back are what they were.
+        """Replace the lower identities of inodes after an undone commit has put objects back into the lower.
 
         Args:
             identities: The new identity by the old one.

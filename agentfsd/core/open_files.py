@@ -1,6 +1,6 @@
-"""Open files across a merge: what is open in the tree that is replaced goes on in the one that takes its place.
+"""Moves open files from a tree that a merge replaces to the new tree.
 
-Without this, a process that has a file open would go on writing to a state that nobody sees any more.
+Without this, a process that has a file open would go on writing to a tree that no lookup reaches any more.
 """
 
 import stat
@@ -25,7 +25,7 @@ def carry_over(old: Tree, new: Tree) -> None:
 
 
 def _twin(inode: Inode, new: Tree) -> Inode | None:
-    """The same file in another tree: under the same name, or else by its number."""
+    """Find the same file in *new*: by its path, or else by its stored inode id."""
     try:
         found = new.walk(inode.path)
     except OSError:

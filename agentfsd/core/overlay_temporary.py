@@ -1,4 +1,4 @@
-"""Branches and snapshots that go with the conversation that made them, or at the next start."""
+"""Temporary branches and snapshots: removed with the connection that made them, or at the next start."""
 
 from collections.abc import Iterable
 
@@ -15,11 +15,11 @@ class TemporaryRefs:
         self._state, self._branches, self._snapshots = state, branches, snapshots
 
     def drop_all(self) -> None:
-        """Remove them all: after a start nobody can ask for them any more."""
+        """Remove all temporary branches and snapshots: after a start, no client can ask for them any more."""
         self.drop(list(self._state.temporary))
 
     def drop(self, ids: Iterable[str]) -> list[BranchRow | SnapshotRow]:
-        """Remove those of *ids* that are still temporary; nothing of it can be undone.
+        """Remove those of *ids* that are still temporary. The removal cannot be undone.
 
         Returns:
             The rows of those that were removed.
@@ -35,6 +35,6 @@ class TemporaryRefs:
         return dropped
 
     def keep(self, ids: Iterable[str]) -> None:
-        """Have them stay, as if they had been made so."""
+        """Make temporary branches and snapshots permanent."""
         with self._state.store.transaction() as tx:
             self._state.unmark_temporary(tx, *ids)

@@ -17,14 +17,16 @@ from agentfsd.core import tree_diff
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import WantedAttributes, attributes_of
-from agentfsd.core.tree import Inode, Parts, Tree
+from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames, text_merge
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.git_database_paths import Finder
 from agentfsd.repositories.joining import Manner, Way
+from agentfsd.repositories.reading import has
 
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
 
@@ -102,9 +104,12 @@ def git_favor(path: bytes) -> Favor:
     return "ours" if inside.rpartition(b"/")[2] in _GIT_PASSING else ""
 
 
-def is_in_git(path: bytes) -> bool:
-    """Whether it is a file of a git repository's database."""
-    return b"/.git/" in b"/" + path
+def is_in_git(path: bytes, mine: Inode, his: Inode) -> bool:
+    """Whether it is a file of a git repository's database, bare ones too, or leads to one (a file named ``.git``)."""
+    if b"/.git/" in b"/" + path + b"/":
+        return True
+    finder = Finder(lambda name: has(mine.tree, name) or has(his.tree, name))
+    return finder.member(path) is not None
 
 
 def merge(
@@ -117,12 +122,14 @@ def merge(
     """
     mine: dict[bytes, EntryPair] = {}
     his: dict[bytes, EntryPair] = {}
+    unseen: list[bytes] = []
     for side, changes in ((ours, mine), (theirs, his)):
-        for pair in tree_diff.pairs_in_steps(parts, base, side):
+        for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen if changes is mine else None):
             if pair is not None and (changes is mine or touches(wanted, pair.path)) and not tree_diff.only_lower_moved(pair):
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
+    _add_unseen(theirs, his, [path for path in unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
@@ -141,6 +148,24 @@ def merge(
         merger.decide(path)
         yield done, len(his), "merging"
     return merger.outcome
+
+
+def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
+    """What *theirs* made, our side never saw, and the lower has got since with the same content is an addition.
+
+    The base shows the lower's, so that it is no change. Left out, it would look as if our side had removed it. Of git's objects,
+    that goes for the lower's own as well: commits that come may need them.
+    """
+    finder = Finder(lambda name: has(theirs, name))
+    while unseen:
+        path = unseen.pop()
+        found, member = _find(theirs, path), finder.member(path)
+        if found is None or not (found.id or (member is not None and member.kind == "object")):
+            continue
+        if path not in his:
+            his[path] = EntryPair(path, None, found, ())
+        if found.is_dir:
+            unseen += [join(path, name) for name in theirs.names(found)]
 
 
 def _part_additions(
@@ -354,7 +379,7 @@ class _Merger:
         )
         if favor:
             merged = text_merge.merge_lines(self._objects, sides, favor)
-        elif self._rules.markers and not is_in_git(path):
+        elif self._rules.markers and not is_in_git(path, mine, his):
             self.outcome.marked.append(path)
             return text_merge.merge_with_markers(self._objects, sides, self._names)
         if merged is None:

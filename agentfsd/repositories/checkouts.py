@@ -53,6 +53,8 @@ class TrackedFiles:
         ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
         if not (is_as(ours, one) and is_as(theirs, two)):
             return None
+        if not result.oid and ours is not None and not (his and self._his[path].new is None):
+            return None  # only their commit lacks it: that nobody there removed the file, they may never have had it
         if result == one:
             return CheckoutDecision(path, True)
         if result == two:

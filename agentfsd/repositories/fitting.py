@@ -182,7 +182,7 @@ class _Fitter:
         self._decide(inside)
         self._fitted.said += joined.said
         yield 0, 0, "repositories"
-        if work_tree is not None and not self._ours.bare:
+        if work_tree is not None and not self._ours.bare and not joined.parted:
             yield from self._take_files(joined, work_tree)
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:

@@ -44,7 +44,8 @@ class Joined:
 
     ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
     and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
-    that is being merged then. ``said``: what was done, for people.
+    that is being merged then. ``said``: what was done, for people. ``parted``: their commits have no common ancestor with ours
+    and stay apart, so that git has no merge of the working files.
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Joined:
     said: list[str] = field(default_factory=list)
     who: bytes = b"agentfsd <agentfsd@localhost>"
     index: bytes | None = None
+    parted: bool = False
     made: dict[bytes, bytes] = field(default_factory=dict)
     contents: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -238,6 +240,8 @@ class Joiner:
         try:
             merged = self._commits.merge(mine, his, manner.names)
         except Unrelated:
+            joined.parted = True
+            joined.said.append(f"{_short(self._ours.branch or b'HEAD')} of {manner.names[1]} has no commit in common with ours")
             self._put_beside(self._theirs.branch or b"refs/heads/HEAD", his)
             return
         if manner.whole_files and not merged.stages:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import socket
 import stat
 import struct
@@ -242,8 +243,9 @@ def test_top_on_a_terminal_sorts_and_ends_by_keys(branches: Mounted) -> None:
 
 def await_text(terminal: int, wanted: bytes) -> None:
     """Until that is on the screen; for nothing, until the other end has gone."""
-    seen = b""
+    seen, deadline = b"", time.monotonic() + 60
     while not wanted or wanted not in seen:
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], seen
         try:
             seen += re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", os.read(terminal, 1 << 16))
         except OSError:

@@ -1,0 +1,44 @@
+"""The recipe for many agents through a real mount, and what `diff`, `run` and `commit` say of commits."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.mounted import Mounted
+from tests.repositories.agents import git, start
+
+IDENTITY = (
+    "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@x GIT_CONFIG_GLOBAL=/dev/null; "
+)
+
+
+def work(mounted: Mounted, branch: str, files: dict[str, str], message: str) -> None:
+    """An agent edits and commits."""
+    script = IDENTITY + "; ".join(
+        f"mkdir -p $(dirname {name}); printf '%s\\n' {shlex.quote(text)} > {name}" for name, text in files.items()
+    )
+    script += f"; git add -A; git commit -qm {shlex.quote(message)}; git status --porcelain"
+    done = mounted.run(branch, "sh", "-ec", script, new=True)
+    assert done.stdout == ""
+
+
+def test_agents_that_commit_are_merged_and_committed(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"a": "a"})
+    mounted = make_mount(lower)
+    names = [f"agent-{number}" for number in range(3)]
+    for name in names:
+        work(mounted, name, {f"docs/{name}.md": name, f"src-{name}": "x"}, f"Work of {name}")
+    shown = mounted.cli("diff", names[0])
+    assert "main: 1 commit ahead" in shown.stderr
+    assert shown.stdout.splitlines() == ["A\tdocs", f"A\tdocs/{names[0]}.md", f"A\tsrc-{names[0]}"]
+    assert ".git/objects" in mounted.cli("diff", "--all", names[0]).stdout
+    said = mounted.cli("merge", *names, "--into", "main").stdout
+    assert "main: " in said
+    mounted.cli("commit", "main")
+    mounted.end()
+    git(mounted.lower, "fsck", "--strict", "--no-dangling")
+    assert git(mounted.lower, "status", "--porcelain") == ""
+    titles = git(mounted.lower, "log", "--format=%s", "--no-merges").splitlines()
+    assert sorted(titles) == [*(f"Work of {name}" for name in names), "start"]
+    assert sorted(path.name for path in (mounted.lower / "docs").iterdir()) == [f"{name}.md" for name in names]
