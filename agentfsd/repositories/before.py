@@ -73,13 +73,18 @@ class OriginBefore:
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
-        made = GitDatabase(ours.path, (self.text(join(ours.path, b"HEAD")) or b"").strip(), format=ours.format, bare=ours.bare)
+        head = _value(self.text(join(ours.path, b"HEAD")) or b"")
+        made = GitDatabase(ours.path, head, format=ours.format, bare=ours.bare)
         packed = self.text(join(ours.path, b"packed-refs"))
         names = {*ours.refs, *theirs.refs}
         made.refs = dict.fromkeys(names, UNKNOWN) if packed == UNKNOWN else reading.packed_refs(packed or b"")
         for name in sorted(names):
             value = self.text(join(ours.path, name))
             if value is not None:
-                made.refs[name] = value.strip()
+                made.refs[name] = _value(value)
             yield None
         yield made
+
+
+def _value(data: bytes) -> bytes:
+    return data if data == UNKNOWN else reading.ref_value(data.strip())

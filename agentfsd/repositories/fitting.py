@@ -72,9 +72,15 @@ def fit(
         touched = {path[len(database) + 1 :] for path in mine if path.startswith(database + b"/")}
         ours = yield from _read(reading.database(sides.ours, database))
         theirs = yield from _read(reading.database(sides.theirs, database))
-        if not (ours.head and theirs.head):
+        if not _is_whole(ours):
             continue
         base = yield from _read(sides.base.database(ours, theirs))
+        if not _is_whole(theirs):
+            if base.head and _has_new_commits(base, ours):
+                text = f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it"
+                fitted.clashes.append(Clash(database, "repository", text))
+                fitted.decided |= {database} | {join(database, name) for name in inside}
+            continue
         obstacles = _obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
@@ -82,6 +88,16 @@ def fit(
         elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
             yield from _Fitter(parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
+
+
+def _is_whole(side: GitDatabase) -> bool:
+    """Whether there is a database to merge; a broken HEAD is told, and not taken for none."""
+    return bool(side.head or side.broken)
+
+
+def _has_new_commits(base: GitDatabase, side: GitDatabase) -> bool:
+    """Whether its refs lead elsewhere than they did. What one never saw, one cannot have meant to remove."""
+    return side.refs != base.refs or side.resolve(b"HEAD") != base.resolve(b"HEAD")
 
 
 def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitDatabase]:
@@ -112,6 +128,9 @@ def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner
     for side, name in zip((ours, theirs), manner.names, strict=True):
         if side.reftable:
             found.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
+        for ref in side.broken:
+            text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
+            found.append(Clash(join(side.path, ref), "repository", text))
         for lock in side.locks:
             text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
             found.append(Clash(join(side.path, lock), "locked", text))

@@ -4,6 +4,7 @@ Nothing here starts git, follows a symlink or leaves the tree: what a workspace 
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
 _LINKS = 5  # as many symbolic refs as git follows
+_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_NO_NAME = re.compile(rb"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[/.]$")  # source: git-check-ref-format(1)
 
 
 @dataclass(slots=True)
@@ -32,6 +35,7 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
+    broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
         """The object id that a ref or HEAD leads to; b"" for none (a branch without a commit)."""
@@ -82,7 +86,10 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     top = at(tree, path)
     if top is None or not top.is_dir:
         return
-    made = GitDatabase(path, (text(tree, join(path, b"HEAD")) or b"").strip())
+    head = (text(tree, join(path, b"HEAD")) or b"").strip()
+    made = GitDatabase(path, ref_value(head))
+    if head and not made.head:
+        made.broken.append(b"HEAD")
     for name in tree.names(top):
         if kind_of(name) == "lock":
             made.locks.append(name)
@@ -100,9 +107,11 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     for name, value in _loose_refs(tree, path):
         if name.endswith(b".lock"):
             made.locks.append(name)
-        elif value:
-            made.refs[name] = value
+        elif value and is_ref_name(name):
+            made.refs[name] = ref_value(value)
             made.loose.add(name)
+            if not made.refs[name]:
+                made.broken.append(name)
         yield None
     yield made
 
@@ -121,12 +130,26 @@ def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
                 yield below, content(found).strip()
 
 
+def is_ref_name(name: bytes) -> bool:
+    """Whether git takes a name for a ref's. Any other would lead to another file of the database, or out of it."""
+    return name.startswith(b"refs/") and not _NO_NAME.search(name)
+
+
+def ref_value(data: bytes) -> bytes:
+    """The object id, or ``ref: NAME``, that a ref's file holds; b"" for anything else, which git may take for an option."""
+    if data.startswith(b"ref:"):
+        name = data[4:].strip()
+        return b"ref: " + name if is_ref_name(name) else b""
+    word = (data.split(maxsplit=1) or [b""])[0].lower()  # as git: what follows the first word says nothing
+    return word if _ID.fullmatch(word) else b""
+
+
 def packed_refs(data: bytes) -> dict[bytes, bytes]:
-    """The names and object ids of a packed-refs file. Source: git-pack-refs(1)."""
+    """The names and object ids of a packed-refs file, but for lines that git would not write. Source: git-pack-refs(1)."""
     found = {}
     for line in data.splitlines():
         oid, space, name = line.partition(b" ")
-        if space and not line.startswith((b"#", b"^")):
+        if space and not line.startswith((b"#", b"^")) and is_ref_name(name) and _ID.fullmatch(oid):
             found[name] = oid
     return found
 
