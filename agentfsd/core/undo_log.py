@@ -54,7 +54,7 @@ class UndoLog:
         tx.put(state.undo_rows, row.id, row)
 
     def undo(self, author_pid: int = 0, author: str = "") -> UndoStep:
-        """Take back the last restore, merge or discard that was not taken back yet. A snapshot holds what was done since.
+        """Undo the last restore, merge, commit into another branch, or discard. A snapshot keeps what was changed since.
 
         Raises:
             Refusal: ``nothing-to-undo``, ``no-such-branch`` when the branch is gone, ``branch-exists`` when a discarded branch's
