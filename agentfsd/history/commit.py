@@ -61,7 +61,7 @@ def plan(
         wanted: The only paths to commit; empty for all.
         rule: What to do with paths that have changed in the lower since the branch changed them.
         name: The branch's name, for messages.
-        as_branches: Commit nothing but the git branches, next to those of the lower.
+        as_branches: Commit nothing but the git branches, each under a new name next to those of the lower.
     """
     pairs: dict[bytes, EntryPair] = {}
     unseen: list[bytes] = []

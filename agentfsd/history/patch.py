@@ -1,6 +1,6 @@
 """Reads both versions of each changed file of two trees into a spool, for a comparison.
 
-It must never compare contents: compare.py does that in another process, where no request waits for it.
+It must never compare contents: compare.py does that, in another process if the files are large, so that no request waits for it.
 """
 
 import errno

@@ -89,7 +89,7 @@ async def _commit_to_lower(
 
 
 def _check_place(services: Services, into: str) -> None:
-    """Refuse if the lower that we hold open is no longer what its path shows: the commit would go to another place.
+    """Refuse if the lower that the daemon holds open is not the directory at its path: the commit would write elsewhere.
 
     Raises:
         Refusal: The directory was moved or removed, or something is mounted over it.
@@ -111,7 +111,10 @@ def _check_place(services: Services, into: str) -> None:
 async def _write(
     services: Services, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
 ) -> list[PathConflict]:
-    """Write the plan. Once the first name has changed, it runs to the end, even if the client closes its end."""
+    """Execute the plan. Return the conflicts if files in the lower changed at this moment; nothing is committed then.
+
+    Once the first name has changed, the commit runs to the end, even if the client closes its connection.
+    """
     changed = json.dumps([b64encode(path).decode() for path in plan.changed])
     note = {
         "branch": branch.id, "layer": str(tree.head), "whole": "" if partial else "yes", "paths": changed,
@@ -141,7 +144,10 @@ async def _write(
 
 
 def _know_again(services: Services, originals: list[tuple[bytes, Identity]]) -> None:
-    """Note files that an undone commit took out of the lower and put back: only their change time is different, by our doing."""
+    """Note the new change times of files that an undone commit took out of the lower and put back.
+
+    The daemon itself changed those times, so the files do not count as changed in the lower.
+    """
     touched = {}
     for path, found in originals:
         try:
@@ -163,7 +169,7 @@ async def _keep_up(
     clean: Callable[[], object],
     context: RequestContext,
 ) -> None:
-    """Take the committed paths out of the branch, then delete the journal, even if the client closes its end."""
+    """Adapt the branch to what the lower has now, then delete the journal, even if the client closes its connection."""
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)

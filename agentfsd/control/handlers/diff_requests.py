@@ -1,4 +1,4 @@
-"""Requests about what differs between two states."""
+"""Requests for the differences between two branches or snapshots."""
 
 from contextlib import nullcontext
 
