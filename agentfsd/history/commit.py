@@ -32,7 +32,7 @@ from agentfsd.repositories.reading import at
 Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
 _REAL = "the real directory"
-LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # by branch name, and whether only git branches are committed
+LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # arguments: branch name, whether only git branches are committed
     "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
     "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
     "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
@@ -173,7 +173,7 @@ class _Planner:
                 message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
                 self.plan.conflicts.append(PathConflict(gone, "drift", message))
 
-    # -- what moved
+    # -- what changed in the lower
 
     def origin_of(self, path: bytes) -> OriginRow | None:
         """Return the origin row of *path*: what the lower had there when the branch changed it."""

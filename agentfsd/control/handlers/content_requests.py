@@ -1,6 +1,7 @@
 """Requests that read and write the content of files, for clients that see no mount.
 
-A reader never sees half-written content of a file that is replaced.
+A written file gets its new content at once, so a reader never sees half of it. There are two exceptions, which are written
+step by step: an append, and a file that has external writers.
 """
 
 import errno
