@@ -133,7 +133,9 @@ async def sync_descriptor(services: Services, request: wire.FdSync, context: Req
 
 
 async def _file_of(services: Services, forwarding: Forwarding, context: RequestContext) -> tuple[Inode, int]:
-    """Return the file that the request's descriptor has open, and its flags. A bound process may use only files of its branch.
+    """Return the file that the request's descriptor has open, and its flags.
+
+    A bound process may use only files of its branch and of snapshots in the branch's history.
 
     Raises:
         Refusal: There is no descriptor, it is of no file of this mount, or the file is another branch's.

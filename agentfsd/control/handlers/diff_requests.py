@@ -1,4 +1,4 @@
-"""Requests for the differences between two branches or snapshots."""
+"""Requests for the differences between two states: of a branch, a snapshot or the real directory."""
 
 from contextlib import nullcontext
 
