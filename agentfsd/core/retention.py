@@ -22,10 +22,10 @@ class Retention:
     Snapshots that are KEPT or temporary always stay.
 
     Attributes:
-        max_count: How many of each branch are kept, the newest; 0 for no limit.
-        max_age_s: How long they are kept; 0 for no limit.
-        keep_tagged: Whether those with a tag stay, and do not count.
-        keep_named: Whether those with a name that somebody gave them stay, and do not count.
+        max_count: How many snapshots of each branch are kept, the newest ones; 0 for no limit.
+        max_age_s: Age in seconds above which a snapshot is deleted; 0 for no limit.
+        keep_tagged: Whether snapshots with a tag always stay. They then do not count towards max_count.
+        keep_named: Whether snapshots that were given a name always stay. They then do not count towards max_count.
     """
 
     max_count: int = 0
@@ -35,7 +35,7 @@ class Retention:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of snapshots that may go."""
+        """The kinds of snapshots that may be deleted."""
         return (UNNAMED, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
 
 
@@ -51,11 +51,11 @@ def stored_retention(store: Store) -> Retention:
 
 
 class SnapshotRetention:
-    """Deletes the snapshots of one overlay that are not to be kept.
+    """Deletes the snapshots of one overlay that the retention settings do not keep.
 
     Attributes:
-        automatic: How many of the snapshots that nobody asked for are kept of each branch.
-        undo_entries: How many operations can be undone.
+        automatic: How many snapshots that the daemon took by itself are kept of each branch.
+        undo_entries: How many operations in the overlay can be undone, the latest ones.
     """
 
     automatic = Retention(max_count=100)
@@ -65,7 +65,12 @@ class SnapshotRetention:
         self._state, self._refs, self._snapshots = state, refs, snapshots
 
     def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotSummary]:
-        """Delete what *retention* does not keep, of one branch or all.
+        """Delete the snapshots that *retention* does not keep.
+
+        Args:
+            retention: Which snapshots to keep.
+            branch: Name or id of the only branch to prune; None for all.
+            dry_run: Only find the snapshots, and delete none.
 
         Returns:
             The snapshots that were deleted, or would be with *dry_run*.
@@ -80,14 +85,17 @@ class SnapshotRetention:
         return infos
 
     def apply(self, branch_id: str) -> None:
-        """After a snapshot was taken: delete those of the branch that the policy does not keep."""
+        """Delete the branch's snapshots that the policy does not keep. Call it after taking a snapshot."""
         self.drop_automatic(branch_id)
         retention = stored_retention(self._state.store)
         if retention.max_count or retention.max_age_s:
             self.prune(retention, branch_id)
 
     def drop_automatic(self, branch_id: str) -> None:
-        """After an automatic snapshot was taken: delete the oldest ones of the branch, and what is too old to be undone."""
+        """Delete the oldest automatic snapshots of the branch, and those kept for operations too old to be undone.
+
+        Call it after taking an automatic snapshot.
+        """
         rows = [row for row in self._state.snapshots.values() if row.branch_id == branch_id]
         old = {row.id: row for row in _surplus(rows, self.automatic, _AUTOMATIC)}
         entries = sorted(self._state.undo_rows.values())
@@ -100,7 +108,7 @@ class SnapshotRetention:
 
 
 def _surplus(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:
-    """Return the rows of some kinds that *retention* does not keep, oldest first."""
+    """Return the rows of the given kinds that *retention* does not keep, oldest first."""
     oldest_ns = time.time_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
     counts: dict[str, int] = {}
     surplus = []

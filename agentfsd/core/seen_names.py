@@ -1,7 +1,8 @@
-"""Which names of the lower a tree has seen and then hidden or changed. What it lacks otherwise, it has never seen.
+"""Tells names of the lower that a branch has removed or changed from names that the branch has never seen.
 
-The lower may get names after a branch has made a directory, or another file, at their place. That the branch does not show
-them is no deletion. Only an origin row (core/origin.py) says that a branch removed or changed what the lower had.
+A program may create a file in the lower at a path where the branch has already made a directory or another file. The branch
+does not show the new file, but it has not deleted it. Only an origin row (core/origin.py) records that a branch removed or
+changed what the lower had.
 """
 
 from agentfsd.core import origin
@@ -12,19 +13,25 @@ from agentfsd.metadata.rows import OriginRow
 
 
 class SeenNames:
-    """What one tree knows of the lower. It is read when first needed, and good for as long as the tree holds still."""
+    """The names of the lower that one tree has hidden or changed.
+
+    The rows are read when first needed, and are valid as long as the tree does not change.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._directories: dict[bytes, tuple[int, bool]] | None = None  # by their path in the lower: inode id, has a name
+        self._directories: dict[bytes, tuple[int, bool]] | None = None  # path in the lower: (inode id, has a name)
         self._rows: dict[bytes, OriginRow] = {}
 
     def row(self, path: bytes) -> OriginRow | None:
-        """Find what the lower had at *path*, a path there, when the tree first hid or changed it.
+        """Find what the lower had at *path* when the tree first hid or changed it.
+
+        Args:
+            path: A path in the lower.
 
         Returns:
-            The origin row; None for what the tree has never seen there, also where a commit has removed it since. Its
-            identity is NO_LOWER where the last commit left nothing there.
+            The origin row. Its identity is NO_LOWER if the last commit left nothing at *path*. None if the tree has never seen
+            anything there, or if a commit has since removed a directory above *path* from the lower.
         """
         self._load()
         above = b""
@@ -32,19 +39,22 @@ class SeenNames:
             above = join(above, name)
             row = self._rows.get(above)
             if row is not None and origin.identity_of(row) == NO_LOWER:
-                return None  # the branch had removed that directory, and a commit the lower's: this one is another
+                return None  # a commit removed the directory that the branch knew; the lower's is another
         found = self._rows.get(path)
         return found if found is not None or self._is_recorded(path) else self._guess(path)
 
     def was_removed(self, path: bytes) -> bool:
-        """Tell whether the tree, which does not show *path* of the lower at its place, has removed it or moved it away."""
+        """Tell whether the tree removed or moved away the lower's *path*, which it does not show there."""
         row = self.row(path)
         if row is not None:
             return origin.identity_of(row) != NO_LOWER
         return self._is_elsewhere(path)
 
     def covers(self, directory: Inode, name: bytes, path: bytes) -> bool:
-        """Tell likewise of *name* in *directory*, a directory of the tree; by one query where its names come from the lower."""
+        """Tell the same as was_removed() of *name* in *directory* of the tree.
+
+        One query is enough if *directory* is merged with the directory of *path* in the lower.
+        """
         if directory.lower_path is None or join(directory.lower_path, name) != path:
             return self.was_removed(path)
         row = origin_rows.find(self._tree.store, directory.id, name, self._tree.chain) if directory.id else None
@@ -59,12 +69,12 @@ class SeenNames:
                     self._rows[join(places[directory], name)] = row
 
     def _is_recorded(self, path: bytes) -> bool:
-        """Whether the rows are all there is to know of *path*: the directory's inode, perhaps removed, is still there."""
+        """Tell whether the origin rows are complete for *path*: its directory still has an inode row, even if it was removed."""
         assert self._directories is not None
         return path.rpartition(b"/")[0] in self._directories
 
     def _is_elsewhere(self, path: bytes) -> bool:
-        """Whether a directory that was moved still shows it."""
+        """Tell whether the tree shows the lower's *path* elsewhere, below a directory that was moved."""
         assert self._directories is not None
         above, names = path, list[bytes]()
         while above:
@@ -79,7 +89,10 @@ class SeenNames:
         return False
 
     def _guess(self, path: bytes) -> OriginRow | None:
-        """Of a directory that was removed before removed directories were recorded: what did not change since was there."""
+        """Guess the origin row of a name below a directory that was removed before removed directories were recorded.
+
+        If the lower's object has not changed since the branch removed the directory, it was there at that time.
+        """
         above = path
         while above:
             above = above.rpartition(b"/")[0]
@@ -97,7 +110,10 @@ class SeenNames:
 
 
 def _directories(tree: Tree) -> dict[bytes, tuple[int, bool]]:
-    """Of two with one path the one that has a name counts, then the newer."""
+    """Return (inode id, has a name) of each directory merged with one of the lower, by path in the lower.
+
+    If several have one path, one that has a name counts before one that has none, and then the newest.
+    """
     found = {b"": (ROOT_ID, True)}
     for number, nlink, path in origin_rows.directories(tree.store, tree.chain):
         known = found.get(path)
@@ -107,16 +123,19 @@ def _directories(tree: Tree) -> dict[bytes, tuple[int, bool]]:
 
 
 class Removals:
-    """Tells what one tree shows and another has removed from what the other has never seen."""
+    """Tells, among the names that only the old tree shows, those that the new tree removed from those it has never seen."""
 
     def __init__(self, old: Tree, new: Tree) -> None:
         self._old = old
         self._seen = SeenNames(new)
         self._walked: set[bytes] = set()
-        self._holding: dict[bytes, bytes] = {}  # a directory to something in it that was never seen
+        self._holding: dict[bytes, bytes] = {}  # a directory: a path below it that the new tree has never seen
 
     def was_removed(self, path: bytes, inode: Inode, within: Inode | None) -> bool:
-        """Tell whether *inode*, at *path* of the old tree alone, was removed in the new one (*within*: its directory there)."""
+        """Tell whether the new tree removed *inode*, which only the old tree shows at *path*.
+
+        *within* is the new tree's directory in which the name is missing, or None if that directory is missing too.
+        """
         if inode.id or inode.lower_path is None:
             return True
         if within is None:
@@ -124,7 +143,7 @@ class Removals:
         return self._seen.covers(within, path.rpartition(b"/")[2], inode.lower_path)
 
     def unseen_below(self, path: bytes, directory: Inode) -> bytes:
-        """Find something below a directory of the old tree that the new tree never saw; b"" for nothing."""
+        """Find a path below a directory of the old tree that the new tree has never seen; b"" if there is none."""
         todo = [(path, directory)] if path not in self._walked else []
         while todo:
             above, node = todo.pop()

@@ -1,4 +1,4 @@
-"""Making a path of one tree what another tree has there: how a scratch tree becomes the result of a merge."""
+"""Copies paths from one tree into another: a merge builds its result this way, in a scratch tree."""
 
 import os
 import stat
@@ -29,14 +29,17 @@ def attributes_of(inode: Inode) -> WantedAttributes:
 
 
 class Transplant:
-    """Changes *tree* path by path. What has several names in its own tree gets them here as one file, too."""
+    """Changes *tree* path by path. A file with hard links in its source tree becomes one file with the same names here."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._made: dict[Inode, Inode] = {}  # by what it was made from: files with several names
+        self._made: dict[Inode, Inode] = {}  # source file: its copy here; only files with hard links
 
     def remove(self, path: bytes, *, only_empty: bool = False) -> None:
-        """With all that is below; *only_empty*: a directory that is not stays. Nothing when there is no such path."""
+        """Remove *path* with everything below it. Does nothing if there is no such path.
+
+        With *only_empty*, a directory that holds names stays.
+        """
         directory, name = self._place(path)
         found = self._tree.find(directory, name) if directory is not None else None
         if directory is None or found is None:
@@ -63,7 +66,10 @@ class Transplant:
             directory_entries.rmdir(self._tree, node.parent, node.name)
 
     def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: WantedAttributes | None = None) -> None:
-        """Has *path* be what *source* is (a directory: without its names); *content* and *look* instead of its own."""
+        """Replace *path* by a copy of *source*; of a directory only its attributes are copied, not its names.
+
+        *content* and *look*, if given, replace the content and the attributes of *source*.
+        """
         look = look or attributes_of(source)
         if not path:
             self._settle(self._tree.root, look)
@@ -88,7 +94,7 @@ class Transplant:
         return (directory if directory.is_dir else None), name
 
     def _parent(self, path: bytes, source: Inode) -> Inode:
-        """The directory above *path*; where it is missing it is made as it is above *source*."""
+        """Return the directory above *path*. Missing directories are created with the attributes of those above *source*."""
         node, above = self._tree.root, _directories_above(source)
         for depth, name in enumerate(path.split(b"/")[:-1]):
             found = self._tree.find(node, name)
@@ -108,7 +114,7 @@ class Transplant:
     def _fitting(
         self, path: bytes, directory: Inode, name: bytes, source: Inode, look: WantedAttributes, content: bytes | None
     ) -> Inode:  # fmt: skip
-        """What is there, if it can become *source* in place; else made anew."""
+        """Return the inode for *path* with the type and content of *source*: the present inode if it fits, else a new one."""
         tree, found = self._tree, self._tree.find(directory, name)
         if found is not None:
             same_type = stat.S_IFMT(found.mode) == stat.S_IFMT(look.mode)
@@ -126,7 +132,7 @@ class Transplant:
         return directory_entries.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)
 
     def _object(self, source: Inode, content: bytes | None) -> tuple[int, ContentFile]:
-        """A new object with that content, and its number."""
+        """Create an object with *content*, or with the content of *source* if that is None. Return its number and the object."""
         tree = self._tree
         number = tree.store.next_id("object")
         if content is not None:
@@ -140,7 +146,7 @@ class Transplant:
             os.close(fd)
 
     def _settle(self, inode: Inode, look: WantedAttributes) -> None:
-        """Gives an inode its attributes, whatever making it or filling it did to them."""
+        """Set an inode's attributes. Call it last, because creating and filling the inode changed them."""
         tree = self._tree
         with tree.store.transaction() as tx:
             copyup.materialize(tx, inode)
@@ -157,7 +163,7 @@ class Transplant:
 
 
 def _directories_above(inode: Inode) -> list[Inode]:
-    """From below the root down to the one that holds *inode*."""
+    """Return the directories above *inode*, from the first below the root down to its parent."""
     found: list[Inode] = []
     node = inode.parent
     while node is not None and node.parent is not None:

@@ -1,6 +1,7 @@
-"""One branch's (or snapshot's) whole namespace, and the inodes in it: finding things. Other modules change them.
+"""The namespace of one branch or snapshot, and its inodes: look-ups and attributes. Other modules change them.
 
-A look-up takes one step however long the history is: the names of a directory are resolved once, when first needed.
+A look-up takes one step however long the history is, because a directory's names are merged from all layers once, when they
+are first needed.
 """
 
 import errno
@@ -23,18 +24,18 @@ from agentfsd.types import Backstore, ContentFile, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
 
-_FOREIGN_INO_BASE = 1 << 51  # numbers shown for lower objects on another device than the lower's root
+_FOREIGN_INO_BASE = 1 << 51  # inode numbers shown for lower objects on other devices than the lower's root start here
 
 
 _XATTRS = msgspec.msgpack.Decoder(dict[bytes, bytes])
 
 
 class Inode:
-    """A node of a Tree. ``id`` is 0 until a row stands for it: until then all is read from the lower.
+    """A node of a Tree. ``id`` is 0 while no row stores the inode; until then everything is read from the lower.
 
-    ``entries`` (directories) maps names to inode ids, a whiteout for a deleted one (see is_whiteout()); None: not loaded yet.
-    ``file`` is the open content object, ``lower_fd`` the open lower file, while ``opens`` is above 0.
-    ``content_layer`` is the layer that owns the object: it may be written in place only when that is the tree's head.
+    ``entries`` of a directory maps each name to an inode id, or to a whiteout if the name is deleted (see is_whiteout()). It is
+    None until loaded. While ``opens`` is above 0, ``file`` is the open content object and ``lower_fd`` the open lower file.
+    ``content_layer`` is the layer that owns the content object, which may be written in place only if it is the tree's head.
     """
 
     __slots__ = (
@@ -91,8 +92,8 @@ class Inode:
         self.file: ContentFile | None = None
         self.lower_fd = -1
         self.opens = 0
-        self.linkable = False  # made without a name, and never had one
-        self.anonymous = False  # content that no row refers to: it goes with the last close
+        self.linkable = False  # created without a name and never had one, so a link may give it one (O_TMPFILE)
+        self.anonymous = False  # no row refers to its content object, which is deleted at the last close
 
     @property
     def is_dir(self) -> bool:
@@ -104,7 +105,7 @@ class Inode:
 
     @property
     def path(self) -> bytes:
-        """Where it is now, relative to the root of its tree; for a file one of its names."""
+        """Its present path, relative to the root of its tree; one of them if a file has hard links."""
         parts = []
         node: Inode | None = self
         while node is not None and node.parent is not None:
@@ -114,7 +115,7 @@ class Inode:
 
     @property
     def has_own_data(self) -> bool:
-        """Whether its data is the overlay's; False while it is still read from the lower."""
+        """Whether its data is in a content object of the overlay; False while it is still read from the lower."""
         return self.content != 0 or self.anonymous
 
     @property
@@ -123,11 +124,11 @@ class Inode:
 
     @property
     def has_live_times(self) -> bool:
-        """Whether size's companion times are the object's own; a row newer than its sealed object has its own times."""
+        """Whether the content object's times are the file's. A row newer than its sealed object stores times of its own."""
         return self.anonymous or (self.content != 0 and self.content_layer == self.row_layer)
 
     def load(self, row: InodeRow, content_layer: int) -> None:
-        """Takes what a stored row says."""
+        """Set the attributes from a stored row. *content_layer* is the layer that owns the row's content object."""
         self.id, self.row_layer, self.ino, self.mode = row.id, row.layer, row.ino, row.mode
         self.uid, self.gid, self.nlink, self.rdev = row.uid, row.gid, row.nlink, row.rdev
         self.atime_ns, self.mtime_ns, self.ctime_ns = row.atime_ns, row.mtime_ns, row.ctime_ns
@@ -138,7 +139,7 @@ class Inode:
         self.lower = LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
 
     def row(self, layer: int) -> InodeRow:
-        """What to store for it in *layer*."""
+        """Return the row that stores the inode in *layer*."""
         xattrs = msgspec.msgpack.encode(self.xattrs) if self.xattrs else None
         return InodeRow(
             self.id, layer, self.ino, self.mode, self.uid, self.gid, self.nlink, self.rdev,
@@ -147,7 +148,7 @@ class Inode:
         )  # fmt: skip
 
     def release_files(self) -> None:
-        """Closes what is open for its data."""
+        """Close the content object and the lower file."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -160,15 +161,15 @@ class Inode:
 
 
 class TreeEvents(Protocol):
-    """Whom a tree tells of what happens to its inodes. OverlayEvents is the one that is used."""
+    """Receives what happens to the inodes of a tree. OverlayEvents implements it."""
 
     def copied_up(self, inode: Inode) -> None:
-        """Tell that a copied-up inode shows another mode or access list than the lower's object."""
+        """Report that a copied-up inode shows another mode or access list than the lower's object."""
         ...
 
 
 class Parts(NamedTuple):
-    """What every tree of one overlay shares."""
+    """The parts that all trees of one overlay share."""
 
     store: Store
     lower: Lower
@@ -187,14 +188,12 @@ class Tree:
         self.head = head
         self.chain = frozenset(chain)
         self.read_only = read_only
-        self.external_writers: dict[
-            Inode, int
-        ] = {}  # files whose objects somebody writes without asking us, and how many: see external_writers.py
-        self.external_readers: set[Inode] = set()  # files of which somebody has a descriptor for reading alone
+        self.external_writers: dict[Inode, int] = {}  # number of external writers of each file: see external_writers.py
+        self.external_readers: set[Inode] = set()  # files of which a process has a real descriptor, only for reading
         self.external_writers_noted = False
-        self.switched_files: list[Inode] = []  # that went on in the tree which replaced this one, with other content
+        self.switched_files: list[Inode] = []  # open files that moved to this tree's successor and have other content there
         self.prefetch: Prefetch | None = None
-        self.detached = False  # replaced by a restore or deleted: what still holds on to it gets ESTALE
+        self.detached = False  # replaced by another state, or deleted: requests for its inodes get ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
         self.root = self._load_root()
@@ -215,7 +214,12 @@ class Tree:
     # -- finding
 
     def look(self, directory: Inode, name: bytes) -> tuple[Inode, Attributes] | None:
-        """The inode that *name* stands for, with what stat shows; None when there is no such name. ENAMETOOLONG."""
+        """Find the inode of *name* and its attributes; None if there is no such name.
+
+        Raises:
+            NotADirectoryError: *directory* is none.
+            OSError: ENAMETOOLONG.
+        """
         found = self._search(directory, name)
         if found is None:
             return None
@@ -223,19 +227,19 @@ class Tree:
         return inode, self.attributes(inode) if lower is None or inode.id else self._as_in_lower(inode, lower)
 
     def find(self, directory: Inode, name: bytes) -> Inode | None:
-        """The inode that *name* stands for; None when there is no such name. NotADirectoryError, ENAMETOOLONG."""
+        """Find the inode of *name*; None if there is no such name. Raises as look() does."""
         found = self._search(directory, name)
         return found[0] if found is not None else None
 
     def lookup(self, directory: Inode, name: bytes) -> Inode:
-        """Like find; FileNotFoundError when there is no such name."""
+        """Find the inode of *name* as find() does, but raise FileNotFoundError if there is no such name."""
         found = self._search(directory, name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return found[0]
 
     def _search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
-        """(inode, stat of the lower object where that was looked at)."""
+        """Find the inode of *name*, and the stat result of the lower object if the search needed it."""
         if len(name) > NAME_MAX:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         entries = directory.entries
@@ -247,12 +251,12 @@ class Tree:
         path = join(directory.lower_path, name)
         try:
             found = self.lower.stat(path)
-        except (FileNotFoundError, NotADirectoryError):  # the latter: the lower changed under us
+        except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a program has changed the lower meanwhile
             return None
         return self._lower_inode(directory, name, path, found), found
 
     def walk(self, path: bytes) -> Inode:
-        """The inode at a path relative to the root; no symlink is followed."""
+        """Find the inode at a path relative to the root, without following symlinks. Raises as lookup() does."""
         node = self.root
         for name in path.split(b"/"):
             if name:
@@ -260,7 +264,7 @@ class Tree:
         return node
 
     def names(self, directory: Inode) -> list[bytes]:
-        """The merged listing, without ``.`` and ``..``."""
+        """Return the merged listing, without ``.`` and ``..``."""
         entries = self.entries(directory)
         names = [name for name, child in entries.items() if not is_whiteout(child)]
         if directory.lower_path is not None:
@@ -268,7 +272,7 @@ class Tree:
         return names
 
     def kinds(self, directory: Inode) -> Iterator[tuple[bytes, int]]:
-        """The merged listing with the type (S_IFMT) of each name, without looking at files of the lower one by one."""
+        """Yield the merged listing with the type (S_IFMT) of each name, without a stat of each file of the lower."""
         entries = self.entries(directory)
         for name, child in list(entries.items()):
             if not is_whiteout(child):
@@ -291,7 +295,7 @@ class Tree:
         return not self.names(directory)
 
     def entries(self, directory: Inode) -> dict[bytes, int]:
-        """The stored names of a directory, loaded when first asked for."""
+        """Return the stored names of a directory; see Inode. They are loaded at the first call."""
         entries = directory.entries
         if entries is None:
             if not stat.S_ISDIR(directory.mode):
@@ -310,7 +314,11 @@ class Tree:
         return entries
 
     def inode(self, inode_id: int, parent: Inode | None, name: bytes) -> Inode:
-        """A stored inode, reached as *name* in *parent*."""
+        """Return a stored inode that was reached as *name* in *parent*.
+
+        Raises:
+            OSError: EIO if the inode has no row.
+        """
         known = self._by_id.get(inode_id)
         if known is None:
             rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
@@ -329,21 +337,21 @@ class Tree:
         return inode
 
     def adopt(self, inode: Inode) -> None:
-        """Enters an inode that has just been given its id."""
+        """Register an inode that has just been given its id."""
         self._by_id[inode.id] = inode
 
     def find_stored(self, inode_id: int) -> Inode | None:
-        """A stored inode that still has a name here; None for one that has not."""
+        """Return a stored inode; None if it has no name left in this tree."""
         row = self._newest(self.store.inode_versions(inode_id))
         return self.inode(inode_id, None, b"") if row is not None and row.nlink else None
 
     def in_use(self) -> list[Inode]:
-        """The files with a name whose data is open now."""
+        """Return the inodes other than directories that have a name and are open."""
         known = [*self._by_id.values(), *self._by_lower.values()]
         return [inode for inode in known if not inode.is_dir and inode.nlink and (inode.opens or inode.has_open_data)]
 
     def take_in(self, inode: Inode, twin: Inode) -> None:
-        """Has *inode*, of a tree that this one replaces, stand here for the same file that *twin* stands for now."""
+        """Move *inode* from the tree that this one replaces into this tree, in the place of *twin*, which is the same file."""
         inode.tree, inode.parent, inode.name = self, twin.parent, twin.name
         if not twin.id:
             for key in [key for key, known in self._by_lower.items() if known is twin]:
@@ -359,7 +367,7 @@ class Tree:
         return max(mine, key=lambda row: row.layer) if mine else None
 
     def stored(self, inode_id: int) -> Inode | None:
-        """A stored inode, by whatever name; None where this tree has none of that number."""
+        """Return a stored inode, whether or not it has a name; None if this tree has no row of that id."""
         known = self._by_id.get(inode_id)
         if known is None:
             row = self._newest(self.store.inode_versions(inode_id))
@@ -367,11 +375,11 @@ class Tree:
         return known
 
     def known(self, inode_id: int) -> Inode | None:
-        """A stored inode, if it is in memory."""
+        """Return a stored inode if it is in memory, else None."""
         return self._by_id.get(inode_id)
 
     def in_memory(self, directory: Inode, name: bytes, lower_path: bytes) -> Inode | None:
-        """What *name* stands for, if an inode of it is in memory and its data may still be the lower's at *lower_path*."""
+        """Return the inode of *name* if it is in memory and its data may still be that of *lower_path* in the lower."""
         child = (directory.entries or {}).get(name)
         if child is not None:
             known = self._by_id.get(child)
@@ -379,17 +387,17 @@ class Tree:
         return self._by_lower.get(lower_path)
 
     def loaded(self) -> list[Inode]:
-        """The stored inodes that are in memory now."""
+        """Return the stored inodes that are in memory."""
         return list(self._by_id.values())
 
     def from_lower(self) -> list[Inode]:
-        """What is in memory and has no row: it is read from the lower."""
+        """Return the inodes in memory that have no row and are read from the lower."""
         return [inode for inode in self._by_lower.values() if not inode.id]
 
     # -- unmodified lower objects
 
     def _lower_inode(self, parent: Inode, name: bytes, path: bytes, found: os.stat_result) -> Inode:
-        """The inode for what the lower has at *path*; the same object as long as the lower object is the same."""
+        """Return the inode of the lower's *path*: the same Inode as long as the lower has the same object there."""
         identity = self.identify(found)
         linked = found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
         key: object = (identity.ino, identity.dev) if linked else path
@@ -410,15 +418,15 @@ class Tree:
     def _still_same(known: Inode, identity: LowerIdentity, mode: int) -> bool:
         if stat.S_IFMT(known.mode) != stat.S_IFMT(mode) or known.lower[:2] != identity[:2]:
             return False
-        if known.id:  # copied up under another of its names: only while the lower has not moved since
+        if known.id:  # copied up under another hard link: the same file only while the lower has not changed it
             return known.lower == identity and known.nlink > 0
         if stat.S_ISLNK(mode) and known.lower != identity:
-            return False  # another link may have got the same number, and the kernel keeps what a link says
+            return False  # a new symlink may have got the same number, and the kernel caches targets
         known.lower = identity
         return True
 
     def _linked_inode(self, identity: LowerIdentity, parent: Inode, name: bytes) -> Inode | None:
-        """A lower object with several names that was copied up under another one."""
+        """Return the inode of a lower object that was copied up under another of its hard links; None if it was not."""
         if not self.chain:
             return None
         for version in self.store.origin_versions(identity.ino, identity.dev):
@@ -439,7 +447,11 @@ class Tree:
     # -- attributes
 
     def attributes(self, inode: Inode) -> Attributes:
-        """stat(2) of an inode; ESTALE when the lower object has gone from under it."""
+        """Return what stat(2) shows of an inode.
+
+        Raises:
+            OSError: ESTALE if the lower object that it is read from was removed or replaced.
+        """
         if not inode.id and inode.nlink:
             return self._lower_attributes(inode)
         mode = inode.mode
@@ -472,7 +484,7 @@ class Tree:
         )  # fmt: skip
 
     def lower_stat(self, inode: Inode) -> os.stat_result:
-        """The lower object behind an inode, as it is now."""
+        """Return the present stat result of the lower object that an inode is read from. Raises as attributes() does."""
         if inode.lower_fd >= 0:
             return os.fstat(inode.lower_fd)
         assert inode.lower_path is not None
@@ -485,7 +497,7 @@ class Tree:
         return found
 
     def data_stat(self, inode: Inode) -> os.stat_result:
-        """fstat of whatever holds a regular file's data now."""
+        """Return the stat result of the content object or lower file that holds a regular file's data."""
         if inode.file is not None:
             return inode.file.stat()
         if inode.content:
@@ -496,7 +508,7 @@ class Tree:
         return self.lower_stat(inode)
 
     def _damaged_stat(self, inode: Inode) -> os.stat_result:
-        """For a file whose content is lost. It never looks empty: a reader then asks for its data, and gets EIO."""
+        """Return a stat result for a file whose content is lost. Its size is above 0, so that a reader reads it and gets EIO."""
         size = max(checksum_rows.size_of(self.store, inode.content), 1)
         ns = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
         seconds = [time_ns // 1_000_000_000 for time_ns in ns]
@@ -504,7 +516,11 @@ class Tree:
         return os.stat_result((inode.mode, 0, 0, 1, inode.uid, inode.gid, size, *seconds), named)
 
     def readlink(self, inode: Inode) -> bytes:
-        """A symlink's target; EINVAL for anything else."""
+        """Return a symlink's target.
+
+        Raises:
+            OSError: EINVAL if the inode is no symlink.
+        """
         if not stat.S_ISLNK(inode.mode):
             raise OSError(errno.EINVAL, "not a symlink")
         if inode.target is not None:

@@ -1,6 +1,7 @@
-"""What differs between two trees of one overlay. Only directories that some differing layer touched are walked.
+"""Finds the differences between two trees of one overlay. It walks only directories with changes in layers that the trees do
+not share.
 
-What the lower got under a name that the new tree had made itself was never seen there: it is not reported as deleted.
+A name that the lower got where the new tree had made something itself was never seen there, so it is not reported as deleted.
 """
 
 import itertools
@@ -20,34 +21,36 @@ from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.types import PathChange
 
-_STEP = 500  # names that are followed upwards at once
+_STEP = 500  # names in one step on the way up to the root
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
 _Key = tuple[int, int]
-_Directories = tuple[
-    bytes, Inode, Inode | None
-]  # path, and what is there on both sides (None: gone, but for what was never seen)
+# A path, and the directory there in the old and in the new tree. None: it is removed, except for names the new tree never saw.
+_Directories = tuple[bytes, Inode, Inode | None]
 
 
 class EntryPair(NamedTuple):
-    """One path that differs; None on a side that has no such name. ``what``: content, type, mode, owner, xattrs, times."""
+    """One path that differs. ``old`` or ``new`` is None if that tree has no such name.
+
+    ``what`` lists what differs if both have it: type alone, or some of content, mode, owner, xattrs and times.
+    """
 
     path: bytes
     old: Inode | None
     new: Inode | None
     what: tuple[str, ...]
     within: Inode | None = None  # the new tree's directory that holds (or held) the name
-    shown: Attributes | None = None  # of the new side, where they were looked at
-    unseen: bytes = b""  # a path below the old directory, which is none any more, that the new tree has never seen
+    shown: Attributes | None = None  # attributes of ``new``, if they were read
+    unseen: bytes = b""  # if another type replaced a directory: a path below it that the new tree has never seen
 
 
 _Group = defaultdict[_Key, list[EntryPair]]
 
 
 def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterator[EntryPair]:
-    """Every path that differs, a directory before what is in it; also each name below one that came or went.
+    """Yield every path that differs, each directory before its content, with each name below an added or removed directory.
 
-    With *times* modification times count too. The trees must hold still.
+    With *times*, modification times are compared too. The trees must not change meanwhile.
     """
     return (pair for pair in pairs_in_steps(parts, old, new, times=times) if pair is not None)
 
@@ -55,10 +58,10 @@ def pairs(parts: Parts, old: Tree, new: Tree, *, times: bool = False) -> Iterato
 def pairs_in_steps(
     parts: Parts, old: Tree, new: Tree, *, times: bool = False, unseen: list[bytes] | None = None
 ) -> Iterator[EntryPair | None]:
-    """Likewise; None wherever others may have their turn although no path was found.
+    """Do the same as pairs() in steps: also yield None where the caller may let other work run.
 
     Args:
-        unseen: gets each path of the lower that *old* shows and *new* lacks without having removed it.
+        unseen: Receives each path of the lower that *old* shows and *new* lacks without having removed it.
     """
     touched = _Touched(old, new)
     walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
@@ -75,22 +78,26 @@ def pairs_in_steps(
 
 
 def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[PathChange]:
-    """The changes that lead from *old* to *new*, sorted by path. What was moved is one change, whatever it holds.
+    """Return the changes that lead from *old* to *new*, sorted by path.
 
-    With *verdicts* no file is read: two of which these know nothing are taken to differ, and entered there as open.
+    A moved directory is one change; a name inside it is listed only if it changed too. With *verdicts* no file content is read:
+    two files whose comparison *verdicts* does not know count as different, and are added to ``verdicts.open``.
     """
     return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
 
 
 def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    """Likewise, of trees that hold still, in steps between which others have their turn; yields (done, total, what)."""
+    """Do the same as between() in steps: yield (done, total, what) where the caller may let other work run.
+
+    The trees must not change meanwhile.
+    """
     return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
 
 
 def only_lower_moved(pair: EntryPair) -> bool:
-    """Whether a file differs from the lower's only because that changed since the branch got a copy, and never changed it.
+    """Tell whether a file differs only because the lower's changed: the branch copied it up, but never changed its content.
 
-    Told by the content that the lower had then, where that is kept (core/origin.py).
+    The test compares the branch's file with the content that the lower had then. It is False if that is not kept: core/origin.py.
     """
     old, new = pair.old, pair.new
     if old is None or new is None or pair.within is None or not (old.is_file and new.is_file and new.content):
@@ -111,11 +118,11 @@ class _Touched:
 
     def __init__(self, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
-        self.below: dict[bytes, set[bytes]] = {}  # likewise by the directory's path: what only the lower knows to be touched
+        self.below: dict[bytes, set[bytes]] = {}  # names by path of the directory: hard links of touched files
         self.old, self.new, self._rows = old, new, Prefetch()
 
     def reading(self, store: Store) -> Iterator[None]:
-        """In steps. The older layer before the newer, into which its rows may be merged meanwhile: nothing is missed."""
+        """Read the rows in steps, older layers first: a layer's rows may move into a newer one meanwhile, so none is missed."""
         old, new, rows, dirs = self.old, self.new, self._rows, set[int]()
         chain = old.chain | new.chain
         old.prefetch = new.prefetch = rows
@@ -129,11 +136,11 @@ class _Touched:
         yield from self._marking_way_up(store, chain, dirs | rows.inodes.keys(), rows)
 
     def forget(self) -> None:
-        """What was read is not what is there any more, once the trees change."""
+        """Drop the prefetched rows. They are out of date once the trees change."""
         self.old.prefetch = self.new.prefetch = None
 
     def add_links(self) -> None:
-        """What changed under one of its names has changed under all of them."""
+        """Add all names of touched files with hard links, because a change under one name shows under all of them."""
         linked = [versions[0].id for versions in self._rows.inodes.values() if versions[0].linked]
         for tree in (self.old, self.new) if linked else ():
             inodes = (tree.stored(number) for number in linked)
@@ -147,7 +154,7 @@ class _Touched:
             self.below.setdefault(path, set()).add(name)
 
     def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Prefetch) -> Iterator[None]:
-        """Enters every name that leads to something touched."""
+        """Add every name on the way from the root to something touched."""
         todo, seen = list(start), set(start)
         while todo:
             if not len(todo) % _STEP:
@@ -173,7 +180,10 @@ class _Walker:
         self._removals = Removals(touched.old, touched.new)
 
     def directory(self, path: bytes, old: Inode, new: Inode | None, *, itself: bool = False) -> Iterator[EntryPair]:
-        """What differs below two directories, not what is below a name that only one of them has."""
+        """Yield the names that differ below two directories, but none below a name that only one of them has.
+
+        With *itself*, compare the two directories themselves too.
+        """
         if itself and (what := self.differences(old, new)):
             yield EntryPair(path, old, new, what)
         under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
@@ -189,14 +199,14 @@ class _Walker:
                 under_way.append(self._inside(*further))
 
     def settled(self, found: Iterable[EntryPair]) -> Iterator[EntryPair | None]:
-        """What differs indeed: *in_steps*, files of one size are read now, with None at each step of that."""
+        """Yield the pairs that really differ. In steps, files of equal size are read here, and None is yielded at each step."""
         for pair in found:
             what = yield from self._settled(pair.what)
             if what or not pair.what:
                 yield pair if what is pair.what else pair._replace(what=what)
 
     def moved(self, old: EntryPair, new: EntryPair) -> Iterator[EntryPair | None]:
-        """What went under the one name and came under the other; likewise."""
+        """Yield the pair of something removed under one name and added under another, with None as in settled()."""
         what = yield from self._settled(self.differences(old.old, new.new))
         yield new._replace(old=old.old, what=what)
 
@@ -207,7 +217,7 @@ class _Walker:
         return what
 
     def _inside(self, path: bytes, old: Inode, new: Inode | None) -> Iterator[tuple[EntryPair | None, _Directories | None]]:
-        """Of each name in two directories: what differs, and the two directories if it is one on both sides."""
+        """Yield for each name in two directories the pair if it differs, and the two directories to continue in, if any."""
         for name in sorted(self._names(path, old, new)):
             below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name) if new is not None else None
             if one is not None and two is None:
@@ -218,7 +228,7 @@ class _Walker:
                 yield self._pair(below, one, two, new), None
 
     def _names(self, path: bytes, old: Inode, new: Inode | None) -> set[bytes]:
-        """Those that may differ."""
+        """Return the names that may differ."""
         if new is None:
             return set(self.old.names(old))
         if old.id == new.id != 0 or (old.lower_path is not None and old.lower_path == new.lower_path):
@@ -236,9 +246,10 @@ class _Walker:
         return EntryPair(path, old[0], new[0], what, within, new[1], unseen) if what else None
 
     def _gone(self, path: bytes, old: Inode, within: Inode | None) -> tuple[EntryPair | None, _Directories | None]:
-        """What only *old* has: nothing, if the lower has it and the new tree never saw it. *within*: as in EntryPair.
+        """Return the pair of a name that only *old* has; None if it is in the lower and the new tree never saw it.
 
-        A directory that holds something of that kind stays, and the rest of what it holds is gone.
+        A directory that contains names the new tree never saw does not count as removed. The walk continues in it, and finds the
+        other names in it to be removed. *within*: as in EntryPair.
         """
         if not self._removals.was_removed(path, old, within):
             self.unseen.append(path)
@@ -248,7 +259,7 @@ class _Walker:
         return EntryPair(path, old, None, (), within), None
 
     def below(self, pair: EntryPair) -> Iterator[EntryPair]:
-        """The names directly inside a directory that came, went, or took the place of something else."""
+        """Yield the names directly inside a directory that was added or removed, or that changed from or to another type."""
         if pair.old is not None and pair.new is not None and "type" not in pair.what:
             return
         if pair.old is not None and pair.old.is_dir:
@@ -279,7 +290,7 @@ class _Walker:
 
 
 def same_content(old: Inode, new: Inode) -> bool:
-    """Whether two inodes of one type hold the same: data, target or device number (a directory: always)."""
+    """Tell whether two inodes of one type have the same data, target or device number. Two directories always have."""
     return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
 
 
@@ -319,9 +330,9 @@ def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], N
 
 
 def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:
-    """(old path, pair), the old path b"" for all but what went under one name and came under another; None at each other step.
+    """Yield (old path, pair) for each change, and None at each other step. The old path is b"" if nothing was renamed.
 
-    A directory that did not is opened, and what is in it may have come from, or gone, anywhere.
+    An added or removed directory that was not renamed is opened: the names in it may have been moved from or to anywhere.
     """
     came, gone = _Group(list), _Group(list)
     further: list[Iterable[EntryPair | None]] = [found]
@@ -341,7 +352,7 @@ def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterato
 
 
 def _sorted_out(found: Iterable[EntryPair | None], came: _Group, gone: _Group) -> Generator[None, None, list[EntryPair]]:
-    """Enters what came and what went, and returns the rest."""
+    """Collect the added pairs in *came* and the removed ones in *gone*, and return the others."""
     stayed = []
     for pair in found:
         yield
@@ -355,19 +366,19 @@ def _sorted_out(found: Iterable[EntryPair | None], came: _Group, gone: _Group) -
 
 
 def _matches(came: _Group, gone: _Group) -> Iterator[tuple[EntryPair, EntryPair]]:
-    """(gone, came) of the same file; they are taken out."""
+    """Take the pairs (gone, came) of the same file or directory out of the groups, and yield them."""
     for key in came.keys() & gone.keys():
         while came[key] and gone[key]:
             yield gone[key].pop(0), came[key].pop(0)
 
 
 def _directories(group: _Group) -> list[EntryPair]:
-    """Takes them out."""
+    """Take the pairs of directories out of *group*, and return them."""
     return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
 
 
 def _key(inode: Inode | None) -> _Key:
-    """The same on both sides for what only got another name: number and type."""
+    """Return inode number and type: they are the same on both sides if only the name changed."""
     assert inode is not None
     return inode.ino, stat.S_IFMT(inode.mode)
 

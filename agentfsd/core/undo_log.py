@@ -1,4 +1,4 @@
-"""What can be undone: the states that restores, merges, commits and discards have replaced, each kept by a snapshot."""
+"""The undo log: a snapshot keeps each state of a branch that a restore, merge, commit or discard has replaced."""
 
 import errno
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from agentfsd.metadata.rows import BranchRow, SnapshotRow
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """Something that replaced a branch's state.
+    """An operation that replaced a branch's state.
 
     Attributes:
         kind: restore, merge, commit or discard.
-        branch: Name of the branch at that time.
-        branch_id: Its id.
-        snapshot: Name of the snapshot that holds the state before.
+        branch: Name that the branch had at that time.
+        branch_id: Id of the branch.
+        snapshot: Name of the snapshot that keeps the state before the operation.
     """
 
     kind: str
@@ -32,18 +32,18 @@ class UndoStep:
 
 
 class UndoLog:
-    """What can be undone in one overlay, last first."""
+    """The operations that can be undone in one overlay."""
 
     def __init__(self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees, snapshots: Snapshots) -> None:
         self._state, self._refs, self._layers, self._trees, self._snapshots = state, refs, layers, trees, snapshots
 
     def entries(self) -> list[UndoStep]:
-        """Return what can be undone, the last first."""
+        """Return the operations that can be undone, the last first."""
         rows = sorted(self._state.undo_rows.values(), reverse=True)
         return [UndoStep(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
 
     def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
-        """Keep a branch's state as it is, in the transaction that replaces it."""
+        """Keep a branch's state in a snapshot and log *kind* as undoable, in the transaction that replaces the state."""
         state = self._state
         layer = self._layers.seal(tx, branch)
         kept = next((row for row in state.snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
@@ -54,7 +54,7 @@ class UndoLog:
         tx.put(state.undo_rows, row.id, row)
 
     def undo(self, author_pid: int = 0, author: str = "") -> UndoStep:
-        """Take back the last restore, merge or discard that was not taken back yet. A snapshot holds what was done since.
+        """Undo the last restore, merge, commit into another branch, or discard. A snapshot keeps what was changed since.
 
         Raises:
             Refusal: ``nothing-to-undo``, ``no-such-branch`` when the branch is gone, ``branch-exists`` when a discarded branch's
@@ -78,12 +78,12 @@ class UndoLog:
                 if not self._layers.holds_nothing(branch):
                     self._snapshots.add(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
                 self._layers.replace_head(tx, state.branches[branch.id], snapshot.layer)
-            self._snapshots.forget_undo(tx, row)  # not before: until then it holds what the branch was made from
+            self._snapshots.forget_undo(tx, row)  # last: until then the entry keeps the layer that the branch was made from
         self._trees.detach(row.branch_id)
         return UndoStep(row.kind, row.branch.name, row.branch_id, snapshot.name)
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
-        """Make a discarded branch anew."""
+        """Create a discarded branch again, with its old name and id, from the snapshot of its state."""
         if self._refs.branch_named(old.name) is not None:
             raise Refusal(
                 errno.EEXIST, "branch-exists", f"there is another branch named {old.name!r} now",
@@ -94,7 +94,7 @@ class UndoLog:
         tx.put(self._state.branches, row.id, row)
 
     def forget_all(self) -> None:
-        """Free what is kept for undo() alone; nothing can be undone any more."""
+        """Delete the undo log and the snapshots that exist only for it."""
         kept = [row for row in self._state.snapshots.values() if row.kind == SAFETY]
         for row in list(self._state.undo_rows.values()):
             with self._state.store.transaction() as tx:

@@ -1,6 +1,6 @@
-"""Committing a branch into the lower: which steps that takes, and what moved there meanwhile.
+"""Plans the commit of a branch into the lower: the steps it takes, and conflicts with what changed in the lower meanwhile.
 
-The steps are taken by lower/commit_writer.py, in another thread: nothing here writes to the lower.
+lower/commit_writer.py executes the steps in another thread. Nothing here writes to the lower.
 """
 
 import stat
@@ -29,10 +29,10 @@ from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.joining import Manner
 from agentfsd.repositories.reading import at
 
-Rule = Literal["refuse", "merge", "force"]  # what becomes of paths that moved in the lower
+Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
 _REAL = "the real directory"
-LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # of the branch's name, and of whether only its git branches come
+LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # arguments: branch name, whether only git branches are committed
     "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
     "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
     "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
@@ -41,21 +41,27 @@ LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # of the branch's 
 
 @dataclass(slots=True)
 class Plan:
-    """``changed``: every path that will be different in the lower; ``same``: what settle() is to be told."""
+    """The plan of a commit. ``changed``: every path that will be different in the lower; ``same``: the argument for settle()."""
 
     steps: list[Step] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     conflicts: list[PathConflict] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # of histories of git
+    said: list[str] = field(default_factory=list)  # messages about git histories
 
 
 def plan(
     overlay: Overlay, tree: Tree, wanted: tuple[bytes, ...], rule: Rule, *, name: str = "the branch", as_branches: bool = False
 ) -> Generator[tuple[int, int, str], None, Plan]:  # fmt: skip
-    """What it takes for the lower to be what *tree*, which must hold still, shows; of *wanted* paths only, if there are any.
+    """Plan the steps that make the lower equal to *tree*, in steps that yield (done, total, what).
 
-    *name*: the branch's. *as_branches*: nothing but its git branches, beside those of the lower.
+    Args:
+        overlay: The overlay.
+        tree: The branch's tree. It must not change meanwhile.
+        wanted: The only paths to commit; empty for all.
+        rule: What to do with paths that have changed in the lower since the branch changed them.
+        name: The branch's name, for messages.
+        as_branches: Commit nothing but the git branches, each under a new name next to those of the lower.
     """
     pairs: dict[bytes, EntryPair] = {}
     unseen: list[bytes] = []
@@ -84,9 +90,9 @@ def plan(
 
 
 def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -> dict[bytes, EntryPair]:
-    """What is wanted, both sides of what was renamed, and the new directories that it lies in.
+    """Return the pairs of *wanted* paths, of both names of each rename among them, and of the new directories above them.
 
-    Half a rename would take away from the lower what the branch has from there.
+    Committing half a rename could remove a file from the lower that the branch still reads from there.
     """
     needed = {path for path in pairs if touches(wanted, path)}
     moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
@@ -105,7 +111,7 @@ def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) 
 
 
 def _source_of(pair: EntryPair) -> bytes:
-    """Where in the lower that comes from which the branch has at another path; b"" for nothing of the kind."""
+    """Return the path in the lower of what the branch has moved to the pair's path; b"" if nothing was moved there."""
     if pair.new is None or pair.new.lower_path in (None, pair.path):
         return b""
     return pair.new.lower_path or b""
@@ -118,18 +124,18 @@ def _is_new(pair: EntryPair) -> bool:
 class _Planner:
     def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair]) -> None:
         self._tree, self._rule = tree, rule
-        self._displaced: set[bytes] = set()  # directories of the lower that go with all they hold
+        self._displaced: set[bytes] = set()  # directories of the lower that are removed with everything in them
         self._puts: dict[bytes, Put] = {}
-        self._links: dict[Inode, int] = {}  # files with several names
+        self._links: dict[Inode, int] = {}  # files with hard links: their numbers in the plan
         self._seen = SeenNames(tree)
-        self._before = {  # of what had no more than its attributes or its name changed
+        self._before = {  # by path, the lower objects that the branch knew: for paths without an origin row
             pair.new.lower_path: pair.new.lower for pair in pairs
             if pair.new is not None and pair.new.id and pair.new.lower_path is not None
         }  # fmt: skip
         self.plan = Plan()
 
     def add(self, pair: EntryPair) -> None:
-        """Call in the order of tree_diff.pairs: a directory before what it holds."""
+        """Plan one pair. Call it in the order of tree_diff.pairs(): a directory before its content."""
         path = pair.path
         if "content" in pair.what and tree_diff.only_lower_moved(pair):
             return
@@ -147,7 +153,7 @@ class _Planner:
             self.plan.conflicts.append(PathConflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
     def _may_stay(self, pair: EntryPair) -> bool:
-        """Attributes of a directory, and times: the lower's own are as good, and nobody means to overwrite them."""
+        """Tell whether the lower may keep its times or its directory's attributes, which no user means to overwrite."""
         if pair.old is None or pair.new is None or {"content", "type"} & set(pair.what):
             return False
         if set(pair.what) == {"times"} or not pair.new.is_dir:
@@ -155,7 +161,10 @@ class _Planner:
         return self._rule == "merge" or self._is_added_there(pair)
 
     def refuse_to_empty(self, unseen: Iterable[bytes]) -> None:
-        """A directory that the branch removed, and that got something meanwhile, could not go as a whole."""
+        """Add a conflict for each directory that the branch removed and that now has one of the *unseen* paths in the lower.
+
+        Such a directory cannot be removed as a whole.
+        """
         refused = set()
         for path in unseen:
             gone = next((above for above in _directories(path) if at(self._tree, above) is None), b"")
@@ -164,14 +173,14 @@ class _Planner:
                 message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
                 self.plan.conflicts.append(PathConflict(gone, "drift", message))
 
-    # -- what moved
+    # -- what changed in the lower
 
     def origin_of(self, path: bytes) -> OriginRow | None:
-        """What the lower had at *path* when the branch changed that."""
+        """Return the origin row of *path*: what the lower had there when the branch changed it."""
         return self._seen.row(path)
 
     def has_moved(self, pair: EntryPair) -> bool:
-        """Whether the lower has something else at that path than when the branch changed it."""
+        """Tell whether the lower has something else at that path than when the branch changed it."""
         path, now = pair.path, _in_lower(pair)
         row = self._seen.row(path)
         if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
@@ -179,14 +188,14 @@ class _Planner:
         if row is not None:
             return now != origin.identity_of(row)
         if pair.new is not None and pair.new.linked and pair.new.lower == now:
-            return False  # it may have been changed under another of its names
+            return False  # the branch may have changed it under another hard link, which has the origin row
         before = self._before.get(path, NO_LOWER)
         if before != NO_LOWER or now == NO_LOWER:
             return now != before
         return not self._seen.was_removed(path)
 
     def _is_added_there(self, pair: EntryPair) -> bool:
-        """Whether the lower and the branch have both made that name, and neither saw the other do it."""
+        """Tell whether the name was created both in the lower and in the branch, independently."""
         path = pair.path
         if pair.old is None or pair.new is None or pair.new.lower_path == path or pair.new.linked:
             return False
@@ -218,7 +227,7 @@ class _Planner:
             self._step(pair, merged)
 
     def _base(self, pair: EntryPair) -> bytes | None:
-        """What the file was when the branch first changed it."""
+        """Return the content that the file had when the branch first changed it; None if it was not kept."""
         row = self._seen.row(pair.path)
         if row is None or not (row.base or row.lower_size == 0):
             return None
@@ -231,7 +240,7 @@ class _Planner:
     # -- steps
 
     def add_fits(self, fitted: Fitted) -> None:
-        """Steps for what was decided of repositories: nothing that the lower has is removed with its directory."""
+        """Add the steps, conflicts and messages for git repositories. Each path that is removed has a step of its own."""
         self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
         for one in sorted(fitted.fits, key=lambda one: one.path):
@@ -253,7 +262,10 @@ class _Planner:
                 self.plan.steps.append(self._puts[one.path])
 
     def _make_directories(self, path: bytes) -> None:
-        """Those above *path* that the lower has not: as in the branch, or else as the directory above."""
+        """Plan the directories above *path* that the lower lacks.
+
+        Each gets the attributes that it has in the branch, or those of the directory above it if the branch has none there.
+        """
         like: Inode = self._tree.root
         for directory in _directories(path):
             found = at(self._tree, directory)
@@ -274,7 +286,7 @@ class _Planner:
             return
         displaced = pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir)
         if displaced:
-            self._displaced.add(path)  # nothing must have come into it meanwhile, not even with force
+            self._displaced.add(path)  # even with force, the writer must find no new name in it
         expected = _identity(_in_lower(pair)) if displaced or self._rule != "force" else None
         if pair.new is None:
             self.plan.steps.append(Remove(path, expected))
@@ -304,7 +316,7 @@ class _Planner:
         return LowerContent(self._tree.lower, inode.lower_path, size)
 
     def add_links(self) -> None:
-        """A file with several names is made anew under all of them, or they would part."""
+        """Plan each file with hard links under all its names. Replacing only some names would separate them from the others."""
         adjusted = {step.path: step for step in self.plan.steps if isinstance(step, Adjust)}
         for inode, paths in hard_links.names(self._tree, self._links).items():
             for path in sorted(paths):
@@ -320,7 +332,7 @@ class _Planner:
         self._note_other_names()
 
     def _note_other_names(self) -> None:
-        """What the branch reads under a name that goes is under its other names afterwards."""
+        """Note another name for each file with hard links that the branch reads under a name that is removed or replaced."""
         gone = {step.path for step in self.plan.steps if not isinstance(step, Adjust)}
         linked = (self._tree.stored(number) for number in self._tree.store.linked_inodes())
         left = [inode for inode in linked if inode is not None and inode.nlink and inode.lower_path in gone]
@@ -328,9 +340,9 @@ class _Planner:
             self.plan.same += [Same(path, inode.id, inode.lower_path) for path in sorted(paths)[:1]]
 
     def add_directories(self, differing: Container[bytes]) -> None:
-        """A directory in which names are replaced, and which is the same on both sides, keeps its times.
+        """Restore the times of each directory in which names are replaced and which is the same on both sides.
 
-        One that the branch and the lower have both made is the lower's from now on.
+        A directory that the branch and the lower have both created is merged with the lower's after the commit.
         """
         told = {step.path for step in self.plan.steps}
         above = {path.rpartition(b"/")[0] for path in told if path}
@@ -348,22 +360,25 @@ class _Planner:
 
 
 def _as_told(inode: Inode, found: Shown) -> FileAttributes:
-    """For the writer."""
+    """Return the attributes as the commit writer takes them."""
     return FileAttributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
 
 
 def _in_lower(pair: EntryPair) -> LowerIdentity:
-    """What the lower had at that path when the two were compared, a moment ago."""
+    """Return what the lower had at the path when the two trees were compared."""
     return pair.old.lower if pair.old is not None else NO_LOWER
 
 
 def _identity(found: LowerIdentity) -> Identity:
-    """For the writer."""
+    """Return the identity as the commit writer takes it."""
     return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
 
 
 def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginRow | None) -> bool:
-    """Its change time moves with what it holds, too: in doubt its attributes have moved."""
+    """Tell whether the attributes of the lower's directory have changed since the branch changed the directory.
+
+    The change time also changes when a name in the directory does. In doubt the answer is True.
+    """
     if inode.lower_path == path:
         return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
     return row is None or now[:2] != origin.identity_of(row)[:2] or now.ctime_ns >= row.since_ns

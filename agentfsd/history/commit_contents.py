@@ -1,4 +1,4 @@
-"""Where the contents that a commit writes come from; opened by the thread that writes. It must never know a path of a branch."""
+"""Sources of the contents that a commit writes. The writing thread opens them. They must never know a path of a branch."""
 
 import os
 from typing import NamedTuple

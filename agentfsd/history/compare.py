@@ -1,8 +1,8 @@
-"""Two versions of each of some files, compared by libgit2: git's own patches and counts of lines.
+"""Compares two versions of files with libgit2: patches in git's format, and counts of lines.
 
-Runs as a process of its own unless there is little to do, since libgit2 holds the interpreter for as long as it compares (a
-second for a megabyte of shuffled lines) and everybody in the mount would wait. It must never know trees: it gets the bytes
-of both sides.
+The daemon runs it as a process of its own unless the files are small. libgit2 holds the interpreter lock while it compares (a
+second for a megabyte of shuffled lines), and all requests to the mount would wait. It must never know trees: it gets the
+bytes of both sides.
 """
 
 import os
@@ -13,12 +13,12 @@ from pygit2.enums import DiffFind, DiffOption, FileMode
 
 from agentfsd.history.objects import Objects
 
-MAX_PATCH_BYTES = 1 << 29  # all patches of one answer: what fits a reply, in JSON too
-_UNCHANGED = b"the same on both sides\n"  # stands for what need not be read
+MAX_PATCH_BYTES = 1 << 29  # all patches of one comparison together: what fits into a reply, also as JSON
+_UNCHANGED = b"the same on both sides\n"  # stands for content that is the same on both sides and was not read
 
 
 class Content(msgspec.Struct, frozen=True):
-    """One side of a file: git's mode, and where its bytes are in the spool; ``offset`` -1 when both sides are the same."""
+    """One side of a file: git's mode, and where its bytes are in the spool. ``offset`` is -1 if both sides are the same."""
 
     mode: int
     offset: int
@@ -26,10 +26,10 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One changed path. A side without content is missing there, or is nothing that git knows.
+    """One changed path. ``old`` or ``new`` is None if that side has no such file, or one that git does not track.
 
-    ``old_path`` is ``path`` unless it was renamed. Sizes in bytes, -1 on a side that has no such file, 0 for what is no
-    regular file. ``note``: what git's format has no word for.
+    ``old_path`` equals ``path`` unless the file was renamed. Sizes are in bytes: -1 on a side that has no such file, 0 if it is
+    no regular file. ``note`` says in words what git's format cannot express.
     """
 
     status: str
@@ -51,12 +51,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Of all contents together."""
+        """Size of all contents together."""
         return sum(side.size for pair in self.pairs for side in (pair.old, pair.new) if side is not None)
 
 
 class PairPatch(msgspec.Struct, frozen=True):
-    """``added`` and ``removed`` count lines, -1 for what is binary or too large; ``patch`` is empty if only counts were asked."""
+    """``added`` and ``removed`` count lines: -1 for a binary or too large file. ``patch`` is empty if only counts were wanted."""
 
     pair: Pair
     added: int
@@ -66,14 +66,14 @@ class PairPatch(msgspec.Struct, frozen=True):
 
 
 class ComparisonOutcome(msgspec.Struct, frozen=True):
-    """``too_long_at``: the path with which the patches grew beyond MAX_PATCH_BYTES; then there are none."""
+    """``too_long_at``: the path at which the patches exceeded MAX_PATCH_BYTES. ``patches`` is empty then."""
 
     patches: list[PairPatch]
     too_long_at: bytes | None = None
 
 
 def compare(job: Job, spool_fd: int) -> ComparisonOutcome:
-    """Every pair's patch, in the order of the pairs."""
+    """Return the patch of every pair, in the order of the pairs."""
     found: list[PairPatch] = []
     total = 0
     for pair in job.pairs:
@@ -99,7 +99,7 @@ def _compare(pair: Pair, job: Job, spool_fd: int) -> PairPatch:
         diff.find_similar(flags=DiffFind.FIND_RENAMES, rename_threshold=1)
     added = removed = 0
     is_binary, parts = False, []
-    for patch in diff:  # two where one file makes way for another of a different type
+    for patch in diff:  # two patches if a file was replaced by one of another type
         if patch is None:
             continue
         _, plus, minus = patch.line_stats
@@ -115,7 +115,7 @@ def _bytes(side: Content, spool_fd: int) -> bytes:
 
 
 def main() -> None:
-    """A Job from standard input, contents from the descriptor that is named, the ComparisonOutcome to standard output."""
+    """Read a Job from standard input and contents from the descriptor argv[1]; write the ComparisonOutcome to standard output."""
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
     sys.stdout.buffer.write(msgspec.msgpack.encode(compare(job, int(sys.argv[1]))))
 

@@ -1,6 +1,6 @@
-"""Which changed files run on the person's side once they are in the real directory: hooks, settings with commands, setuid files.
+"""Finds changed files that run on the user's side once they are in the real directory: hooks, commands in settings, setuid files.
 
-It knows no request. What is in a file is looked at only where its name alone does not decide: git's configuration and attributes.
+It knows no request. It reads content only where the name does not decide: git's configuration and attributes.
 """
 
 import re
@@ -27,14 +27,17 @@ _DRIVER = re.compile(rb"\s(filter|merge|diff)=(?!(union|text|binary|ours)(\s|$))
 
 
 class ExecutedFile(NamedTuple):
-    """A path, and why it runs."""
+    """A path, and the reason why a program runs the file."""
 
     path: bytes
     why: str
 
 
 def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequence[str]) -> list[ExecutedFile]:
-    """Find those of the *changed* paths that run something as they are in *new* and did not in *old*, sorted by path."""
+    """Find the *changed* paths, sorted, whose name or new content makes a program run something.
+
+    For content and attributes, only what *old* did not have already counts. *patterns* of names are as in .gitignore.
+    """
     found = []
     for path in sorted(set(changed)):
         inode = _at(new, path)
@@ -73,7 +76,7 @@ def _with_drivers(text: bytes) -> set[bytes]:
 
 
 def _with_commands(text: bytes) -> set[bytes]:
-    """The lines by which git runs something, each with its section."""
+    """Return the settings that make git run a command, or read other settings, each with its section."""
     found, section = set(), b""
     for line in text.split(b"\n"):
         header = _SECTION.match(line)
@@ -89,7 +92,7 @@ def _with_commands(text: bytes) -> set[bytes]:
 
 
 def _content(inode: Inode) -> bytes:
-    """Of a file that is too large to be one of git's, nothing is known: it counts as changed."""
+    """Return a file's content. A file above _MOST_BYTES is not read, and counts as a git configuration with an include."""
     if inode.tree.data_stat(inode).st_size > _MOST_BYTES:
         return b"[include]\npath\n"
     return content_of(inode)

@@ -1,4 +1,4 @@
-"""A git repository that lives in memory: where contents become blobs so that libgit2 can compare and merge them.
+"""A git repository in memory. Contents become blobs in it, so that libgit2 can compare and merge them.
 
 It must never know where contents come from.
 """
@@ -11,7 +11,7 @@ from pygit2.enums import FileMode, ObjectType
 
 
 class _Memory(pygit2.OdbBackend):
-    """The objects themselves, by the hexadecimal id."""
+    """Stores (type, content) of each object by its hexadecimal id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,11 +57,15 @@ class Objects:
         return self.repository.create_blob(data)
 
     def data(self, oid: pygit2.Oid) -> bytes:
-        """The content of a blob made here or by a merge; KeyError."""
+        """Return the content of a blob made here or by a merge.
+
+        Raises:
+            KeyError: There is no such blob.
+        """
         return self._memory.objects[str(oid)][1]
 
     def tree(self, files: dict[bytes, tuple[pygit2.Oid, FileMode]]) -> pygit2.Tree:
-        """The tree that holds these files and nothing else."""
+        """Create the tree that contains *files*, (blob id, mode) by path, and nothing else."""
         root: dict[bytes, Any] = {}
         for path, entry in files.items():
             directory = root

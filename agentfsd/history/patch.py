@@ -1,6 +1,6 @@
-"""The changed files of two trees, read for a comparison: both versions of each, and nothing that did not change.
+"""Reads both versions of each changed file of two trees into a spool, for a comparison.
 
-It must never compare contents: compare.py does, where nobody waits for it.
+It must never compare contents: compare.py does that, in another process if the files are large, so that no request waits for it.
 """
 
 import errno
@@ -20,8 +20,8 @@ from agentfsd.history.compare import Content, Pair
 from agentfsd.history.paths import touches
 from agentfsd.types import PathChange
 
-MAX_FILE_BYTES = 64 << 20  # of a larger file there is no patch
-_STEP_BYTES = 8 << 20  # a smaller file is read in one step: no write of anybody's falls between
+MAX_FILE_BYTES = 64 << 20  # a larger file gets no patch
+_STEP_BYTES = 8 << 20  # a smaller file is read in one step, so that no write can come in between
 
 Progress = tuple[int, int, str]  # done, of how many, what
 
@@ -33,11 +33,23 @@ _SPECIAL = {
 def read(
     old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
 ) -> Generator[Progress, None, list[Pair]]:
-    """Copies both versions of what changed to the end of an empty spool and returns what lies where, in the order of *changes*.
+    """Copy both versions of the changed files into an empty spool, in steps that yield their progress.
 
-    *changes*: all that lead from *old* to *new*; *wanted*: the paths to read of those, as paths.parse gives them. One
-    step is atomic, others may come between two. Refusal for a file above MAX_FILE_BYTES unless *stat_only*, and when a
-    tree is replaced meanwhile.
+    Each step is atomic. Other requests may run between two steps.
+
+    Args:
+        old: The old tree.
+        new: The new tree.
+        changes: All changes that lead from *old* to *new*.
+        wanted: The only paths to read, as paths.parse() returns them; empty for all.
+        spool_fd: The spool.
+        stat_only: Skip the content of files above MAX_FILE_BYTES instead of refusing.
+
+    Returns:
+        Where the contents are in the spool, in the order of *changes*.
+
+    Raises:
+        Refusal: ``too-large``, ``lost-content``, or ``replaced`` if a tree was restored or deleted meanwhile.
     """
     reader = _Reader(old, new, spool_fd, stat_only)
     pairs: list[Pair] = []
@@ -59,9 +71,9 @@ def _find(tree: Tree, path: bytes | None) -> Inode | None:
 
 
 class _Files:
-    """The paths to compare, from the changes: (index of the change, status, path in old or None, path in new or None).
+    """The paths to compare: (index of the change, status, path in old or None, path in new or None) for each.
 
-    In a change below a renamed directory, what was there before goes by the directory's new name too.
+    A change below a renamed directory names its path by the directory's new name only. The old path is derived from it.
     """
 
     def __init__(self, old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...]) -> None:
@@ -83,16 +95,16 @@ class _Files:
             yield from self._below(old_path, change.path)
 
     def _before(self, path: bytes) -> bytes:
-        """The path in the old tree: another one where a directory above was renamed."""
+        """Return the path in the old tree: it differs if a directory above was renamed."""
         above = path
         while above:
-            if above in self._moved:  # no such path is in the old tree, or it would not be a new name
+            if above in self._moved:  # a path below a new name cannot exist in the old tree
                 return self._before(self._moved[above]) + path[len(above) :]
             above = above.rpartition(b"/")[0]
         return path
 
     def _below(self, old_path: bytes, path: bytes) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-        """What moved with its directory, and has no change of its own."""
+        """Yield the paths that moved with their directory and have no change of their own."""
         directory, old_directory = _find(self._new, path), _find(self._old, old_path)
         if directory is None or not directory.is_dir or old_directory is None or not old_directory.is_dir:
             return
@@ -111,7 +123,7 @@ class _Reader:
     def pair(
         self, status: str, old_path: bytes | None, path: bytes | None, progress: Progress
     ) -> Generator[Progress, None, Pair | None]:
-        """None for what is gone by now, and for a directory about which there is nothing to say."""
+        """Copy one path's versions to the spool. Return None for a directory without a note, and for a path deleted by now."""
         one, two = _find(self._old, old_path), _find(self._new, path)
         shown = path if path is not None else old_path
         assert shown is not None
@@ -152,7 +164,7 @@ class _Reader:
         return Content(git_mode, -1, 0) if same else Content(git_mode, *(yield from self._copy(inode, progress)))
 
     def _copy(self, inode: Inode, progress: Progress) -> Generator[Progress, None, tuple[int, int]]:
-        """(where in the spool, how many bytes)."""
+        """Copy a file to the spool, and return (offset, size in bytes)."""
         start = self._end
         try:
             fd = content_fd(inode)
@@ -161,7 +173,7 @@ class _Reader:
         try:
             while count := os.sendfile(self._spool, fd, self._end - start, _STEP_BYTES):
                 self._end += count
-                if self._end - start > MAX_FILE_BYTES:  # it grew meanwhile
+                if self._end - start > MAX_FILE_BYTES:  # a process has appended to it meanwhile
                     raise _too_large(inode.path)
                 if count == _STEP_BYTES:
                     yield progress
@@ -170,12 +182,12 @@ class _Reader:
         return start, self._end - start
 
     def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
-        """What git's format cannot express of a change, in words."""
+        """Describe in words what git's format cannot express of a change."""
         if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
             found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
         elif one.id or two.id or one.lower_path != two.lower_path:
             found = self._attributes(one, two)
-        else:  # the same object of the lower, moved with its directory
+        else:  # both are the same object of the lower, which moved with its directory
             found = []
         return ", ".join(part for part in found if part)
 
@@ -208,7 +220,7 @@ def _git_mode(mode: int) -> int:
 
 
 def _same_source(one: Inode, two: Inode) -> bool:
-    """Whether two files have their data from one place, so that nothing of it need be read."""
+    """Tell whether two files have the same object or lower file as their data, so that neither needs to be read."""
     if not one.is_file or not two.is_file or one.content != two.content or one.anonymous or two.anonymous:
         return False
     return one.content != 0 or one.lower_path == two.lower_path

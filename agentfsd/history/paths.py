@@ -7,7 +7,11 @@ from agentfsd.types import PathChange
 
 
 def parse(paths: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Paths relative to the root as they are compared; Refusal for what leads out of it. None given: no filter."""
+    """Return a filter: the paths, relative to the root, in normal form. No paths make no filter.
+
+    Raises:
+        Refusal: ``bad-path`` for a path that may lead out of the root.
+    """
     return tuple(_plain(path) for path in paths)
 
 
@@ -20,14 +24,14 @@ def _plain(path: bytes) -> bytes:
 
 
 def among(changes: list[PathChange], wanted: tuple[bytes, ...]) -> list[PathChange]:
-    """The changes that a filter lets through; a rename counts by either of its names."""
+    """Return the changes that a filter selects. It selects a rename by either of its names."""
     return [change for change in changes if touches(wanted, change.path, change.old_path)] if wanted else changes
 
 
 def touches(wanted: tuple[bytes, ...], path: bytes, old_path: bytes = b"") -> bool:
-    """Whether a path (or the one that it had before) is named by the filter, or lies below what is.
+    """Tell whether a filter names *path* or *old_path*, the name before a rename, or a directory above one of them.
 
-    What is below a renamed directory has moved with it, so naming that finds the directory.
+    A filter that names a path below a renamed directory selects the directory, because the path has moved with it.
     """
     if not wanted:
         return True
@@ -37,5 +41,5 @@ def touches(wanted: tuple[bytes, ...], path: bytes, old_path: bytes = b"") -> bo
 
 
 def is_below(path: bytes, directory: bytes) -> bool:
-    """Also when both are the same; b"" is the root."""
+    """Tell whether *path* is *directory* or below it; b"" is the root."""
     return not directory or path == directory or path.startswith(directory + b"/")

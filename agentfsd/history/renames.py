@@ -1,4 +1,4 @@
-"""Which files that went are which that came: by what the overlay knows, else by how alike they are (libgit2)."""
+"""Matches removed files with added ones to find renames: by inode number, or else by similar content (libgit2)."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from agentfsd.core.tree import Inode
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.objects import Objects
 
-RENAME_LIMIT = 7000  # as git's merge: beyond, only files that are quite the same are found
+RENAME_LIMIT = 7000  # as in git's merge: among more files, only those with equal content are matched
 
 
 def find(objects: Objects, pairs: Iterable[EntryPair], blobs: dict[Inode, Oid]) -> dict[bytes, bytes]:
-    """Old path to new path of regular files. *blobs*: the id of each one's content in *objects*."""
+    """Return the new path of each renamed regular file, by old path. *blobs*: the id of each file's content in *objects*."""
     gone = {pair.path: pair.old for pair in pairs if pair.old is not None and pair.new is None and pair.old.is_file}
     came = {pair.path: pair.new for pair in pairs if pair.new is not None and pair.old is None and pair.new.is_file}
     found = _by_number(gone, came)
@@ -25,7 +25,7 @@ def find(objects: Objects, pairs: Iterable[EntryPair], blobs: dict[Inode, Oid]) 
 
 
 def _by_number(gone: dict[bytes, Inode], came: dict[bytes, Inode]) -> dict[bytes, bytes]:
-    """What was moved keeps its inode number."""
+    """Match the files whose inode number is the same: a rename does not change it."""
     there = {inode.ino: path for path, inode in sorted(came.items(), reverse=True)}
     return {path: there.pop(inode.ino) for path, inode in sorted(gone.items()) if inode.ino in there}
 

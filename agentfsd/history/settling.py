@@ -1,4 +1,4 @@
-"""What a branch is after a commit into the lower: it lets go of what the lower has now, or knows the lower anew."""
+"""Adapts a branch after its commit into the lower: the branch becomes empty, or notes what the lower has now."""
 
 import stat
 from collections.abc import Generator
@@ -17,9 +17,12 @@ from agentfsd.types import Lower
 
 
 class Same(NamedTuple):
-    """A path that the branch and the lower have the same after a commit. ``inode``: the branch's number for what it is, 0 where
-    it has none; ``source``: where in the lower its content or names came from before (None: from nowhere there);
-    ``attributes``: False where it is only the same directory, with mode, owner or times of its own."""
+    """A path that is the same in the branch and in the lower after a commit.
+
+    ``inode``: its inode id in the branch; 0 if it has none. ``source``: the path in the lower from which its content or names
+    came before the commit; None if they did not come from the lower. ``attributes``: False if both are merged as one directory,
+    but mode, owner or times differ.
+    """
 
     path: bytes
     inode: int = 0
@@ -28,7 +31,7 @@ class Same(NamedTuple):
 
 
 def rights_of(inode: Inode) -> tuple[object, ...]:
-    """Mode, owner and extended attributes."""
+    """Return mode, owner and extended attributes of an inode, for comparison."""
     found = inode.tree.attributes(inode)
     return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
 
@@ -36,10 +39,18 @@ def rights_of(inode: Inode) -> tuple[object, ...]:
 def settle(
     overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str
 ) -> Generator[tuple[int, int, str], None, None]:
-    """After the lower has it all: the branch, whose state *seen* was committed, lets go of it where nobody holds it open.
+    """Adapt a branch after the lower has all that was committed, in steps that yield (done, total, what).
 
-    *whole*: nothing was left out, and no process is in the branch. Otherwise the branch keeps its own, and knows the lower anew.
-    Between two steps anything may happen. *once* names the commit: what must not be done twice, a second call leaves out.
+    A branch that was committed as a whole, has not changed since and has no open file becomes empty. Otherwise the branch keeps
+    its rows, and they note what the lower has now. Other requests may run between two steps.
+
+    Args:
+        overlay: The overlay.
+        branch_id: The branch.
+        seen: The layer that was committed.
+        same: The paths that are the same in the branch and in the lower now.
+        whole: Whether everything was committed, and no process is in the branch.
+        once: Id of the commit. A second call with it skips what must be done only once.
     """
     if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
         overlay.lower_changes.moved(moved, once)
@@ -52,7 +63,7 @@ def settle(
     with overlay.store.transaction() as tx:
         _join_directories(tx, tree, same)
     for done, one in enumerate(sorted(same)):
-        if tree.detached:  # another state was put in its place
+        if tree.detached:  # another state has replaced it
             return
         with overlay.store.transaction() as tx:
             _know_anew(tx, tree, one)
@@ -60,7 +71,7 @@ def settle(
 
 
 def settle_root(overlay: Overlay, branch_id: str) -> None:
-    """At the very end: the change time of the lower's root has moved with what came and went in it."""
+    """Note the change time of the lower's root, which the commit has changed. Call it at the very end of a commit."""
     root = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None
     if root is not None and root.id and rights_of(overlay.trees.side(None).root) == rights_of(root):
         with overlay.store.transaction() as tx:
@@ -69,9 +80,9 @@ def settle_root(overlay: Overlay, branch_id: str) -> None:
 
 
 def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
-    """A directory that the branch had made is the lower's of that path from now on.
+    """Merge each directory that the branch had created with the lower's directory at the same path.
 
-    What the lower has there and the branch never saw stays hidden, as it was; what it removed stays removed.
+    Names there that the branch has removed, or has never seen, stay hidden.
     """
     seen = SeenNames(tree)
     for one in sorted(same):
@@ -121,7 +132,7 @@ def _at(tree: Tree, path: bytes) -> Inode | None:
 
 
 def _where(tree: Tree, path: bytes, inode_id: int) -> Inode | None:
-    """The inode of that number, which was at *path* a while ago."""
+    """Find the inode of that id, which was at *path* when the commit was planned; None if it has no name now."""
     for place in (path, *hard_links.stored(tree, inode_id)):
         inode = _at(tree, place)
         if inode is not None and inode.id == inode_id:

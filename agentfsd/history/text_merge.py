@@ -6,16 +6,16 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 
 from agentfsd.history.objects import Objects
 
-TEXT_BYTES = 4 << 20  # larger files are not merged by lines: libgit2 would make everybody wait
-_SHOWN = 80  # characters of a line that an excerpt has
+TEXT_BYTES = 4 << 20  # larger texts are not merged: all requests would wait while libgit2 does it
+_SHOWN = 80  # characters of a line in an excerpt
 
 _FAVORS = {"": MergeFavor.NORMAL, "ours": MergeFavor.OURS, "theirs": MergeFavor.THEIRS, "union": MergeFavor.UNION}
 
-Sides = tuple[bytes | None, bytes | None, bytes | None]  # base, ours, theirs; None where there is none
+Sides = tuple[bytes | None, bytes | None, bytes | None]  # base, ours, theirs; None for a side that does not exist
 
 
 def is_text(*sides: bytes | None) -> bool:
-    """Whether all of them can be merged by lines, as git judges it."""
+    """Tell whether all sides can be merged by lines: none has a NUL in its first 8000 bytes, as in git, or is too large."""
     return not any(b"\0" in (side or b"")[:8000] or len(side or b"") > TEXT_BYTES for side in sides)
 
 
@@ -26,18 +26,18 @@ def merge_texts(base: bytes | None, ours: bytes, theirs: bytes, favor: str) -> b
         favor: Which side wins where both changed the same lines: ours, theirs, union (both), or "" for neither.
 
     Returns:
-        The merged text; None for what is no text, or where neither side wins.
+        The merged text; None if a side is no text, or if neither side wins where both changed the same lines.
     """
     return merge_lines(Objects(), (base, ours, theirs), favor) if is_text(base, ours, theirs) else None
 
 
 def merge_lines(objects: Objects, sides: Sides, favor: str) -> bytes | None:
-    """Merge texts, likewise; *objects* may be used again."""
+    """Merge texts as merge_texts() does, without its check. *objects* may be used again."""
     return _merge(objects, sides, favor, "file", MergeFileFlag.DEFAULT)
 
 
 def merge_with_markers(objects: Objects, sides: Sides, names: tuple[str, str]) -> bytes:
-    """Merge texts; lines that both changed stand between markers with the *names* of our side and theirs."""
+    """Merge texts. Lines that both sides changed are put between markers with the *names* of ours and theirs."""
     merged, token = _with_token(objects, sides)
     ours, theirs = (name.encode() for name in names)
     return merged.replace(b"<<<<<<< " + token, b"<<<<<<< " + ours).replace(b">>>>>>> " + token, b">>>>>>> " + theirs)
@@ -55,7 +55,7 @@ def first_clash(objects: Objects, sides: Sides) -> tuple[str, str]:
 
 
 def _with_token(objects: Objects, sides: Sides) -> tuple[bytes, bytes]:
-    """The merged text with a word in its markers that is in no text."""
+    """Return the text merged with markers, and the random word in its markers, which is in none of the texts."""
     token = secrets.token_hex(16)
     merged = _merge(objects, sides, "", token, MergeFileFlag.ACCEPT_CONFLICTS)
     assert merged is not None

@@ -27,7 +27,7 @@ async def bind_process(services: Services, request: wire.BranchBind, context: Re
     if request.pid == services.info.pid:
         raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
     try:
-        services.bindings.on_bind(row.id)  # before anybody sees another branch, the kernel has forgotten what all saw
+        services.bindings.on_bind(row.id)  # the kernel must drop what it cached before the process sees another branch
         await services.settle()
         services.bindings.bind(request.pid, row.id)
         if request.descendants and context.caller.pid:
@@ -49,7 +49,7 @@ async def open_view(services: Services, request: wire.ViewOpen, context: Request
     view = await services.open_view(row.id, request.io)
     context.peer.at_end.append(view.leave)
     context.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
-    await services.settle()  # what the mount had cached of the branch
+    await services.settle()  # wait until the kernel has dropped what the mount cached of the branch
     return wire.ViewReply(io=view.io, joined=view.joined)
 
 

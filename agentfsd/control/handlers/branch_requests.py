@@ -1,4 +1,4 @@
-"""Requests about branches: made, listed, renamed, deleted, discarded."""
+"""Requests that create, list, rename, delete and discard branches."""
 
 import errno
 
@@ -71,7 +71,7 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
 
 
 def _unused(services: Services, ref: str) -> BranchRow:
-    """Find a branch in which no process is. Refusal where there is one."""
+    """Find a branch by its ref. Refuse with ``branch-in-use`` if processes are in it."""
     row = services.overlay.refs.branch(ref)
     pids = [binding.pid for binding in services.bindings.bindings() if binding.branch_id == row.id]
     if pids:

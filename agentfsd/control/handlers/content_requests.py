@@ -1,6 +1,7 @@
 """Requests that read and write the content of files, for clients that see no mount.
 
-Nobody ever sees half-written content.
+A written file gets its new content at once, so a reader never sees half of it. There are two exceptions, which are written
+step by step: an append, and a file that has external writers.
 """
 
 import errno
@@ -125,14 +126,13 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
     who = context.peer.credentials()
     place = _place_of(services, staged, who)
     if place.inode is not None:
-        services.overlay.events.file_changed(
-            place.inode, data=True
-        )  # what was written through a mapping comes before this, not after
+        # The kernel must write back pages changed through a mapping now: later they would overwrite the new content.
+        services.overlay.events.file_changed(place.inode, data=True)
         await services.write_back()
         place = _place_of(services, staged, who)
     while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
         await copy_up(place.inode)
-        place = _place_of(services, staged, who)  # which may be another file by now, or the branch another state
+        place = _place_of(services, staged, who)  # the path may lead to another file by now, or the branch may have another state
     if place.inode is None:
         made = staged.become(place.directory, place.name, context.peer.creator())
         tell_file(services, "created", made, context)
@@ -141,7 +141,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
     inode = place.inode
     if staged.mode == "append":
         await _pour(services, staged.append(inode, who), inode, context)
-    elif inode in inode.tree.external_writers:  # who writes it past us cannot be moved to another object
+    elif inode in inode.tree.external_writers:  # an external writer cannot be moved to another content object
         await _pour(services, staged.overwrite(inode, who), inode, context)
     else:
         staged.replace(inode, who)
@@ -151,7 +151,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
 
 
 async def _pour(services: Services, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
-    """Drive the steps. After a failure, tell of a change as well: some of it may be written."""
+    """Drive the steps. If they fail, report the file as changed too, because some of the content may be written."""
     try:
         await drive(steps, context)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Requests about the daemon itself: its greeting, contents, settings, checks, and its end."""
+"""Requests about the daemon itself: greeting, backstore, settings, checks and shutdown."""
 
 import trio
 
@@ -71,7 +71,10 @@ async def get_policy(services: Services, request: wire.PolicyGet, context: Reque
 
 @control_operation(wire.PolicySet, permission=unbound_only, note=noted_by_handler)
 async def set_policy(services: Services, request: wire.PolicySet, context: RequestContext) -> wire.PolicyReply:
-    """Change a setting and note it. If it turns the audit trail on, it is the first entry; if it turns it off, the last."""
+    """Change a setting and note the change in the audit trail.
+
+    A change that turns the trail on is the first entry in it, and one that turns it off is the last.
+    """
     services.overlay.policy.set(request.name, request.value)
     reply, is_on = wire.PolicyReply(policy=services.overlay.policy.values()), services.audit is not None and services.audit.is_on
     if not is_on:

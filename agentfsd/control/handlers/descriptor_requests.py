@@ -1,4 +1,4 @@
-"""Requests for real descriptors, which go along with the reply, and the settings for them. It never knows how they are made."""
+"""Requests for real descriptors, which are passed with the reply, and for their settings. It never knows how they are made."""
 
 import errno
 import fcntl
@@ -34,7 +34,7 @@ from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor, check_mode, declined
 
 _ASK_S = 2.0
-_LOOKERS = trio.CapacityLimiter(16)  # a file system that does not answer can block no more threads than this
+_LOOKERS = trio.CapacityLimiter(16)  # threads that a file system which does not answer can block at most
 _NEEDED = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
 
 
@@ -102,8 +102,8 @@ def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags:
 
 
 async def _empty(services: Services, inode: Inode, context: RequestContext) -> None:
-    """Do O_TRUNC, with all that a write does."""
-    services.overlay.events.file_changed(inode, data=True)  # pages that a mapping has changed come before this, not after
+    """Truncate the file for O_TRUNC, and drop its capabilities and set-id bits as a write does."""
+    services.overlay.events.file_changed(inode, data=True)  # pages changed through a mapping are written back first
     await services.write_back()
     copyup.check_writable(inode.tree)
     inode_attributes.truncate(inode, 0)
@@ -133,7 +133,9 @@ async def sync_descriptor(services: Services, request: wire.FdSync, context: Req
 
 
 async def _file_of(services: Services, forwarding: Forwarding, context: RequestContext) -> tuple[Inode, int]:
-    """Return the file that the request's descriptor has open, and its flags. A bound process may use its own branch's only.
+    """Return the file that the request's descriptor has open, and its flags.
+
+    A bound process may use only files of its branch and of snapshots in the branch's history.
 
     Raises:
         Refusal: There is no descriptor, it is of no file of this mount, or the file is another branch's.

@@ -1,4 +1,4 @@
-"""Requests about what differs between two states."""
+"""Requests for the differences between two states: of a branch, a snapshot or the real directory."""
 
 from contextlib import nullcontext
 

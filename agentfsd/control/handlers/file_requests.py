@@ -1,6 +1,6 @@
 """Requests about names and attributes of files, for clients that see no mount: a container, a sandbox.
 
-What the kernel does for a program on the mount is done here: walking the path and checking permissions.
+The handlers walk the path and check permissions, as the kernel does for a program on the mount.
 """
 
 import errno
@@ -131,7 +131,7 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
     else:
         permissions.check(new.directory, WRITE | EXECUTE, who)
     if source.is_dir and old.directory is not new.directory:
-        permissions.check(source, WRITE, who)  # its .. changes
+        permissions.check(source, WRITE, who)  # a moved directory gets another ".."
     paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
     flags = 0 if request.replace else RENAME_NOREPLACE
     directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
@@ -161,7 +161,7 @@ async def delete_file(services: Services, request: wire.FileDelete, context: Req
 def deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
     """Delete a file, or a directory with its content first, and check each permission, as `rm -r` does.
 
-    A file that somebody creates meanwhile stays, and with it the directory.
+    A file that a process creates meanwhile stays, and so does its directory.
     """
     todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
     while todo:

@@ -1,4 +1,4 @@
-"""Requests that change a branch by its history or another's: merge, restore, undo."""
+"""Requests that merge branches, restore snapshots and undo operations."""
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (

@@ -74,7 +74,10 @@ async def list_audit_entries(services: Services, request: wire.AuditList, contex
 
 
 def _asked_branch(services: Services, ref: str | None, context: RequestContext) -> tuple[str, str]:
-    """Return the branch's id, or for a deleted branch the name that it had."""
+    """Return (id, "") of the branch to report on, ("", name) for a deleted branch, or ("", "") for all branches.
+
+    A bound process gets its own branch, whatever *ref* is.
+    """
     if context.bound_to is not None:
         return context.bound_to, ""
     if ref is None:

@@ -1,4 +1,4 @@
-"""Requests about snapshots: made, listed, deleted, pruned, and the history that they form."""
+"""Requests that take, list, delete and prune snapshots, and that show the history they form."""
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (
