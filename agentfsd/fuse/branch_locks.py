@@ -7,9 +7,12 @@ runs.
 import errno
 import itertools
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
+
+import trio
 
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.branch_mounts import BranchMount
@@ -17,7 +20,9 @@ from agentfsd.fuse.lock_service import LockConflict
 
 _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
 _MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # the file was renamed while the request was on its way
-_ATTEMPTS = 100
+_ATTEMPTS_AT_ONCE = 5  # from then on with pauses of random length, so as not to keep step with a process that renames in a loop
+_PAUSE_S = 0.002
+_GIVE_UP_S = 10.0
 
 
 class BranchLocks:
@@ -46,15 +51,18 @@ class BranchLocks:
     async def _ask(
         self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int = 0, *, flock: bool = False
     ) -> LockConflict | None:
+        began = trio.current_time()
         for attempt in itertools.count(1):
             try:
                 return await self._try(do, inode, owner, start, end, kind, flock=flock)
             except OSError as exc:
                 if self._has_ended() or exc.errno in _NOT_TO_BE_OPENED:  # then nobody locks it there
                     return None
-                if exc.errno not in _MOVED or attempt == _ATTEMPTS:
+                if exc.errno not in _MOVED or trio.current_time() - began > _GIVE_UP_S:
                     reason = f"the lock cannot be taken where runs would see it: {exc.strerror}"
                     raise OSError(errno.ENOLCK, reason) from exc
+                if attempt >= _ATTEMPTS_AT_ONCE:
+                    await trio.sleep(random.uniform(0, _PAUSE_S))
         raise AssertionError
 
     async def _try(
