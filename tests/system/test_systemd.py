@@ -200,7 +200,7 @@ def test_hardening_leaves_the_daemon_what_it_needs(machine: Machine) -> None:
     assert int(re.findall(r'"forwardings": (\d+)', given)[0]) > 0
     assert '"session": "native"' in given
     work.sh("mknod null c 1 3; mkfifo pipe; cp /bin/true true; chmod u+s true; chown nobody file; setfattr -n user.a -v b file")
-    work.sh("agentfsd commit main")
+    work.sh("agentfsd commit main --hooks")
     work.systemctl("stop")
     assert work.sh("stat -c '%n %F %a %U' file null true").splitlines() == [
         "file regular file 644 nobody", "null character special file 644 root", "true regular file 4755 root",
