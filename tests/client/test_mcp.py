@@ -140,7 +140,7 @@ def _listed(process: "subprocess.Popen[bytes]") -> Any:
 def test_unknown_branch_and_missing_package_are_refused_in_a_sentence(mounted: Mounted, tmp_path: Path) -> None:
     unknown = agentfsd("mcp", "-m", str(mounted.path), "-b", "nobody", check=False)
     assert unknown.returncode == 1
-    assert "nobody" in unknown.stderr and "--new makes it" in unknown.stderr
+    assert "nobody" in unknown.stderr and "--new creates it" in unknown.stderr
 
     without = "import sys; sys.modules['mcp'] = None; import importlib.util as util; from agentfsd.cli.main import main; "
     without += "find = util.find_spec; util.find_spec = lambda name: None if name == 'mcp' else find(name); main(['mcp'])"

@@ -251,7 +251,7 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
     try:
         return daemon.show_branch(branch)
     except NotFoundError as exc:
-        raise Failure(exc.message, f"--new makes it: agentfsd run -b {branch} --new -- COMMAND") from exc
+        raise Failure(exc.message, f"--new creates it: agentfsd run -b {branch} --new -- COMMAND") from exc
 
 
 def _views(
