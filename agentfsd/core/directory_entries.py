@@ -66,6 +66,8 @@ def make(
         inode.target = target
     elif stat.S_ISDIR(mode):
         inode.nlink, inode.entries = 2, {}
+        if directory.lower_path is not None and tree.holds_objects(directory, name):
+            inode.lower_path = join(directory.lower_path, name)
     elif not stat.S_ISREG(mode):
         inode.rdev = rdev
     if stat.S_ISREG(mode):
@@ -351,6 +353,8 @@ def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     older = _older_child(tree, directory.id, name)
     if _lower_has(directory, name) if older is None else not is_whiteout(older):
         origin.note(tx, directory, name, keep=False)
+        if tree.holds_objects(directory, name):
+            origin.note_again(directory, name)
         set_entry(tx, directory, name, WHITEOUT)
         return
     tree.store.delete_dentry(directory.id, name, tree.head)
