@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentfsd.binding.table import Bindings
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
@@ -117,7 +117,7 @@ class Services:
         """
         if branch_id is None:
             return DEFAULT_BRANCH
-        return self.identify.branch_name(branch_id) or _GONE
+        return self.identify.branch_name(branch_id) or (branch_id if branch_id == IN_DOUBT else _GONE)
 
     def pin(self, ref: str | None) -> str | None:
         """Return the id that *ref* means now: what was authorized is what is done, though names may move while we wait."""
