@@ -91,7 +91,7 @@ def _confinement() -> Finding:
     missing = confinement.shortcomings()
     return Finding(
         "confinement", not missing, "; ".join(missing) or "domains, locked mounts, a filter of system calls",
-        "a command of 'run' reaches beyond its branch by that: docs/explanation/security.md", "",
+        "a command of 'run' is confined less than it could be: see docs/explanation/security.md", "",
     )  # fmt: skip
 
 
