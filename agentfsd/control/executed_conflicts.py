@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agentfsd.core import policy_settings
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.history.executed_files import find_executed
@@ -12,7 +12,7 @@ from agentfsd.history.merging import Objects
 
 def objects_to_executed(overlay: Overlay, *, allowed: bool) -> Objects:
     """Make the objection for *overlay*, with the patterns that its settings have now; one to nothing where that is *allowed*."""
-    patterns = policy_settings.read(overlay.parts.store)["executed.paths"].split()
+    patterns = declared_settings.read(overlay.parts.store)["executed.paths"].split()
 
     def conflicts(old: Tree, new: Tree, changed: Sequence[bytes]) -> list[PathConflict]:
         if allowed:

@@ -83,7 +83,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     Args:
         tx: The open transaction.
         inode: The object. One that has a row already keeps it.
-        itself: False for a directory in which only names change. It keeps mode and access list (see copyup_policy.py).
+        itself: False for a directory in which only names change. It keeps mode and access list (see copyup_settings.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
@@ -93,7 +93,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
         materialize(tx, parent, itself=False)
     load_lower_attributes(tx, inode)
     if itself:
-        _apply_policy(tx, inode)
+        _apply_settings(tx, inode)
     if parent is None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)
@@ -104,12 +104,12 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     tree.adopt(inode)
 
 
-def _apply_policy(tx: Transaction, inode: Inode) -> None:
-    """Replace the mode and xattrs read from the lower by those that the policy chooses; if they differ, set the change time."""
+def _apply_settings(tx: Transaction, inode: Inode) -> None:
+    """Replace the lower's mode and xattrs by those that the copyup.* settings choose; set the change time if they differ."""
     if not (inode.is_file or inode.is_dir):
         return
     assert inode.xattrs is not None
-    mode, xattrs = inode.tree.copyup_policy.rules.initial(inode.mode, inode.xattrs)
+    mode, xattrs = inode.tree.copyup_settings.rules.initial(inode.mode, inode.xattrs)
     if (mode, xattrs) != (inode.mode, inode.xattrs):
         tx.set(inode, mode=mode, xattrs=xattrs, ctime_ns=change_time_ns(inode))
         inode.tree.events.copied_up(inode)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
-from agentfsd.core.copyup_policy import CopyUpPolicy
+from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
@@ -22,7 +22,7 @@ class OverlayState:
     """The state that the parts of an Overlay share.
 
     Attributes:
-        parts: What all trees share: store, lower, backstore, copy-up policy, events.
+        parts: What all trees share: store, lower, backstore, copy-up settings, events.
         events: The listeners that are told of changes.
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
@@ -74,7 +74,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
     """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
     return OverlayState(
-        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store), events),
+        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events),
         events,
         {row.id: row for row in layer_rows.branches(store)},
         {row.id: row for row in layer_rows.snapshots(store)},

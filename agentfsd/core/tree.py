@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from agentfsd.core.copyup_policy import CopyUpPolicy
+from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import checksum_rows
@@ -175,7 +175,7 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
-    copyup_policy: CopyUpPolicy
+    copyup_settings: CopyUpSettings
     events: TreeEvents
 
 
@@ -183,7 +183,7 @@ class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy, self.events = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentfsd.core import policy_settings as policy
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings as interpose
@@ -77,7 +77,7 @@ def _check_of(name: str) -> Callable[[str], object]:
         return _check_level
     if name.startswith(_INTERPOSE):
         return lambda value: interpose.check(name.removeprefix(_INTERPOSE), value)
-    return lambda value: policy.check(name, value)
+    return lambda value: declared_settings.check(name, value)
 
 
 def _check_level(value: str) -> None:
@@ -92,7 +92,7 @@ def apply(found: list[SettingLine], overlay: Overlay, forwarding: Forwarding) ->
             if name.startswith(_INTERPOSE):
                 forwarding.put(tx, name.removeprefix(_INTERPOSE), value)
             elif name != _LEVEL:
-                overlay.policy.put(tx, name, value)
+                overlay.settings.put(tx, name, value)
     for name, value in found:
         if name == _LEVEL:
             logging.getLogger().setLevel(value.upper())

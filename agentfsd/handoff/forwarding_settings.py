@@ -4,7 +4,7 @@ import fnmatch
 import os
 from dataclasses import dataclass
 
-from agentfsd.core.policy_settings import Setting, bytes_of
+from agentfsd.core.declared_settings import Setting, bytes_of
 from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
