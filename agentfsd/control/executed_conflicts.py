@@ -17,6 +17,6 @@ def objects_to_executed(overlay: Overlay, *, allowed: bool) -> Objects:
     def conflicts(old: Tree, new: Tree, changed: Sequence[bytes]) -> list[PathConflict]:
         if allowed:
             return []
-        return [PathConflict(found.path, "executed", found.why) for found in find_executed(old, new, changed, patterns)]
+        return [PathConflict(file.path, "executed", file.why) for file in find_executed(old, new, changed, patterns)]
 
     return conflicts

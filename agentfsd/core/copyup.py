@@ -127,38 +127,38 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
     tree = inode.tree
     path = inode.lower_path
     assert path is not None
-    found = tree.lower_stat(inode)
-    if found.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
+    status = tree.lower_stat(inode)
+    if status.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
-        ino=inode.ino or tree.shown_ino(tree.identify(found)),
-        mode=found.st_mode,
-        uid=found.st_uid,
-        gid=found.st_gid,
-        nlink=found.st_nlink,
-        rdev=found.st_rdev,
-        atime_ns=found.st_atime_ns,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
+        ino=inode.ino or tree.shown_ino(tree.identify(status)),
+        mode=status.st_mode,
+        uid=status.st_uid,
+        gid=status.st_gid,
+        nlink=status.st_nlink,
+        rdev=status.st_rdev,
+        atime_ns=status.st_atime_ns,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
         btime_ns=now_ns(),
-        lower=tree.identify(found),
+        lower=tree.identify(status),
         xattrs=lower_xattrs(tree, path),
     )
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         inode.target = tree.lower.readlink(path)
 
 
 def lower_xattrs(tree: Tree, path: bytes) -> dict[bytes, bytes]:
     """Return the readable xattrs of an object of the lower."""
-    found = {}
+    xattrs = {}
     for name in tree.lower.listxattr(path):
         try:
-            found[name] = tree.lower.getxattr(path, name)
+            xattrs[name] = tree.lower.getxattr(path, name)
         except OSError as exc:
             if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES, errno.ENOTSUP):
                 raise
-    return found
+    return xattrs
 
 
 def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> None:
@@ -265,8 +265,8 @@ def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: in
             return
         raise
     tx.when_undone(lambda: tree.backstore.remove(number))
-    found = inode.file.stat()
-    clone.utime(found.st_atime_ns, found.st_mtime_ns)
+    status = inode.file.stat()
+    clone.utime(status.st_atime_ns, status.st_mtime_ns)
     clone.close()
     tree.store.put_object(number, sealed)
     tree.store.replace_content(inode.id, original, number)

@@ -24,9 +24,9 @@ class CopyUpRules(NamedTuple):
 
     @classmethod
     def stored(cls, store: Store) -> "CopyUpRules":
-        found = declared_settings.read(store)
-        bits = (int(found[f"copyup.{name}"], 8) for name in ("umask", "file_mode", "dir_mode"))
-        return cls(found["copyup.mode_strategy"], found["copyup.acl_strategy"], *bits)
+        values = declared_settings.read(store)
+        bits = (int(values[f"copyup.{name}"], 8) for name in ("umask", "file_mode", "dir_mode"))
+        return cls(values["copyup.mode_strategy"], values["copyup.acl_strategy"], *bits)
 
     def mode_of(self, mode: int) -> int:
         """Apply the mode strategy to a mode, without regard to the access list.

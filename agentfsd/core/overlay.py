@@ -40,7 +40,7 @@ class Overlay:
         retention: Deletes snapshots that the retention settings no longer keep.
         undo_log: The operations that can be undone.
         branches: Makes, lists, replaces and deletes branches.
-        temporary: The branches and snapshots that are removed with the connection that made them.
+        temporary: The branches and snapshots that are removed with the conversation that made them.
         comparison: Finds the differences between two refs.
         settings: The settings that are stored in the database.
         lower_changes: Updates inodes after a commit has changed the lower.

@@ -27,7 +27,7 @@ class OverlayState:
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
         undo_rows: The undo log, by number of the entry.
-        temporary: Ids of the branches and snapshots that are removed with the connection that made them.
+        temporary: Ids of the branches and snapshots that are removed with the conversation that made them.
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
         replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
         pins: Layers that running work needs, with the number of users.
