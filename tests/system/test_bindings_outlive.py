@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.facts import IN_DOUBT
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces
 
 # Goes on writing lines to a file of the mount, by its full path; a line of its own file says how each went.
@@ -88,7 +89,7 @@ def test_whoever_may_have_escaped_while_the_daemon_was_dead_is_refused(project: 
     gate.touch()
     wait_for(told.exists, "the orphan writes")
     project.mount()
-    orphan = next(found["pid"] for found in project.json("bindings") if found["branch"] == "in-doubt")
+    orphan = next(found["pid"] for found in project.json("bindings") if found["branch"] == IN_DOUBT)
     try:
         wait_for(lambda: last_line(told) == "13", "EACCES")
         assert not (project.path / "log").exists()
