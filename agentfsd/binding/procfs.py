@@ -1,5 +1,6 @@
 """Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
+import os
 from typing import NamedTuple
 
 from agentfsd.linux import process_syscalls

@@ -156,6 +156,7 @@ class Bindings:
         if self._records is None or not self._records.found:
             return 0
         self._watch_forks()  # first: from here on no fork is missed
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         for record in self._records.found:
             process = procfs.read(record.pid)
             if process is None or not record.is_of(process):
@@ -170,6 +171,7 @@ class Bindings:
         if any(record.branch_id or record.children_branch_id for record in self._records.found):
             self._search(self._records.gap_began_ns)
         self._write_records()
+        self._set_current(now_ns)
         return len(self._unseen) + sum(known.branch_id is not None for known in self._processes.values())
 
     def _revive(self, record: Record, process: procfs.Process) -> None:
