@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentfsd.binding.table import Bindings
+from agentfs_client import facts
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
@@ -84,7 +85,7 @@ class Services:
         traffic: Counters of requests.
         identify: Command and user of a process.
         audit: The audit trail; None: there is none.
-        follow_policy: Applies a setting that has changed.
+        apply_settings: Applies a setting that has changed.
         forwarding: Gives out real descriptors; None: this daemon does not.
         interpose_path: The socket of the preloaded library; "" for none.
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
@@ -104,7 +105,7 @@ class Services:
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier
     audit: AuditTrail | None = None
-    follow_policy: Callable[[], None] = lambda: None
+    apply_settings: Callable[[], None] = lambda: None
     forwarding: Forwarding | None = None
     interpose_path: str = ""
     descriptor_ioctl: int = 0
@@ -117,6 +118,8 @@ class Services:
         """
         if branch_id is None:
             return DEFAULT_BRANCH
+        if branch_id == IN_DOUBT:
+            return facts.IN_DOUBT
         return self.identify.branch_name(branch_id) or _GONE
 
     def pin(self, ref: str | None) -> str | None:
