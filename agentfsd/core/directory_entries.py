@@ -29,7 +29,7 @@ from agentfsd.core.entry_rows import (
     touch,
 )
 from agentfsd.core.inode import NEW_INO_BASE
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import ContentFile
