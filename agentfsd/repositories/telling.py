@@ -61,7 +61,7 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
     directories = {path.rpartition(b"/")[0] for path in changed} - {b""}
     databases = sorted({member.database for directory in directories if (member := finder.member(directory))})
     yield 0, 0, "looking for repositories"
-    found = []
+    repositories = []
     for database in databases:
         sides: list[GitDatabase] = []
         for tree in (old, new):
@@ -73,8 +73,8 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
         if sides[1].head and not sides[1].reftable:
             told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
             if told is not None:
-                found.append(told)
-    return found
+                repositories.append(told)
+    return repositories
 
 
 def _tell(
