@@ -26,6 +26,7 @@ from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttrib
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.joining import Manner
 from agentfsd.repositories.reading import at
 
@@ -76,7 +77,8 @@ def plan(
         manner = LOWER_MANNERS[rule](name, as_branches)
         moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
         sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
-        fitted = yield from fit(overlay.parts, sides, moved, pairs, manner, always=True)
+        with Workshops(overlay.parts) as workshops:
+            fitted = yield from fit(workshops, overlay.parts, sides, moved, pairs, manner, always=True)
         planner.add_fits(fitted)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
