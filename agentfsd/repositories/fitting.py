@@ -6,7 +6,7 @@ It decides and changes nothing. Whatever it decides, the plain merge of files le
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ from agentfsd.repositories import gathering, logs_of_refs, reading
 from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
 Changes = Mapping[bytes, EntryPair]
@@ -223,10 +223,11 @@ class _Fitter:
         """The object files that we lack."""
         found = set()
         for name in inside:
-            new = self._his[join(self._path, name)].new
-            if kind_of(name) == "object" and new is not None and new.is_file and not gathering.is_passing_object(name):
-                if not reading.has(self._sides.ours, join(self._path, name)):
-                    found.add(name)
+            path = join(self._path, name)
+            new = self._his[path].new
+            is_object = kind_of(name) == "object" and new is not None and new.is_file
+            if is_object and not gathering.is_passing_object(name) and not reading.has(self._sides.ours, path):
+                found.add(name)
         return found
 
     # -- what becomes of files
@@ -246,7 +247,7 @@ class _Fitter:
         if joined.pack is not None:
             packed = joined.pack.objects
             self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
-            self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.index, stat.S_IFREG | 0o444)
+            self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
         for name in sorted(self._coming(inside)):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue

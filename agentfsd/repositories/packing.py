@@ -16,12 +16,14 @@ _KINDS = {b"commit": 1, b"tree": 2, b"blob": 3, b"tag": 4}
 
 
 class Pack(NamedTuple):
-    """A pack and its index. ``name``: its path below the objects directory, without a suffix; ``objects``: the paths there of the
-    loose objects that it holds."""
+    """A pack. ``name``: its path below the objects directory, without a suffix.
+
+    ``directory``: what git calls its index; ``objects``: the paths below the objects directory of what it holds.
+    """
 
     name: bytes
     data: bytes
-    index: bytes
+    directory: bytes
     objects: frozenset[bytes]
 
 

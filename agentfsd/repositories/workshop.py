@@ -53,7 +53,9 @@ class Workshop:
     made in it, are seen in a later one only if the later one's trees have them.
     """
 
-    def __init__(self, place: str, form: str, bundle: Bundle | None = None, lowers: Sequence[tuple[HostLower, bytes]] = ()) -> None:
+    def __init__(
+        self, place: str, form: str, bundle: Bundle | None = None, lowers: Sequence[tuple[HostLower, bytes]] = ()
+    ) -> None:
         """*form*: git's object format. With *bundle*, begin() is called."""
         self._held: list[int] = []
         self._cat: subprocess.Popen[bytes] | None = None
@@ -164,7 +166,7 @@ class Workshop:
         for made in (self.pack, other):
             if made is not None:
                 self._write(have, made.name + b".pack", made.data)
-                self._write(have, made.name + b".idx", made.index)
+                self._write(have, made.name + b".idx", made.directory)
         directories = {b"pack"}
         for name, data in rest.items():
             if other is None or name not in other.objects:
