@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd.cli.sandbox import confinement, enclosing, namespace_trial
+from agentfsd.cli.sandbox import confinement, enclosing
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
 from agentfsd.cli.sandbox.view import View
 from agentfsd.domain_errors import Refusal
+from agentfsd.linux import process_syscalls
 
 EXIT_CANNOT_EXECUTE = 126
 EXIT_NOT_FOUND = 127
@@ -74,7 +75,7 @@ def run(command: Command) -> Ended:
     Refusal when the working directory does not exist in that view; NamespaceError when ``view`` cannot be shown.
     """
     before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
-    namespace_trial.become_subreaper()
+    process_syscalls.become_subreaper()
     caught = _PASSED | {signal.SIGCHLD}
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     try:
