@@ -26,14 +26,14 @@ def mounted_beneath(directory_fd: int) -> list[bytes]:
     """Return the mount points beneath a directory, seen from that directory's mount, as paths relative to it."""
     held = mount_id(directory_fd)
     prefix = os.readlink(f"/proc/self/fd/{directory_fd}").rstrip("/") + "/"
-    found = []
+    points = []
     with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
             fields = line.split(maxsplit=5)
             mountpoint = unescape(fields[4])
             if int(fields[1]) == held and mountpoint.startswith(prefix) and mountpoint != prefix:
-                found.append(os.fsencode(mountpoint[len(prefix) :]))
-    return found
+                points.append(os.fsencode(mountpoint[len(prefix) :]))
+    return points
 
 
 def mount_id(fd: int) -> int:

@@ -57,13 +57,13 @@ def bundle_of(trees: Iterable[Tree], path: bytes, known: Container[bytes] = ()) 
     bundle, steps = Bundle({}, {}, set()), 0
     try:
         for tree in trees:
-            for found in reading.own_files(tree, join(path, b"objects")):
+            for file in reading.own_files(tree, join(path, b"objects")):
                 steps += 1
                 if steps % 20 == 0:
                     yield steps, 0, "reading objects"
-                if found is None or found[0] in bundle.seen or is_passing_object(found[0]) or found[0].startswith(b"info/"):
+                if file is None or file[0] in bundle.seen or is_passing_object(file[0]) or file[0].startswith(b"info/"):
                     continue
-                name, inode = found
+                name, inode = file
                 bundle.seen.add(name)
                 if name in known:
                     continue
@@ -81,7 +81,7 @@ def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tupl
     """The object directories of the lower that trees see beneath their own."""
     if not isinstance(parts.lower, HostLower):
         return []
-    found = {}
+    places = {}
     for tree in trees:
         node = reading.at(tree, join(path, b"objects"))
         if node is not None and node.is_dir and node.lower_path is not None:
@@ -89,8 +89,8 @@ def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tupl
                 parts.lower.stat(node.lower_path)
             except OSError:
                 continue
-            found[node.lower_path] = parts.lower
-    return [(lower, name) for name, lower in found.items()]
+            places[node.lower_path] = parts.lower
+    return [(lower, name) for name, lower in places.items()]
 
 
 def workplace(parts: Parts) -> str:

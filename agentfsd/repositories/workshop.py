@@ -305,14 +305,14 @@ class Workshop:
 
     def made(self) -> dict[bytes, bytes]:
         """The object files that git made in this merge, by their path below the objects directory."""
-        found: dict[bytes, bytes] = {}
+        made: dict[bytes, bytes] = {}
         for directory, _, names in os.walk(os.fsencode(self.objects)):
             for name in names:
                 path = os.path.join(directory, name)
                 with open(path, "rb") as file:
-                    found[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
-        self.known |= {path: self.objects for path in found if path not in self.known}
-        return found
+                    made[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
+        self.known |= {path: self.objects for path in made if path not in self.known}
+        return made
 
 
 def _directory(place: str) -> str:

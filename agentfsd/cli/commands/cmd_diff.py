@@ -71,23 +71,23 @@ def diff(
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
         with progress_bar.of_daemon() as told:
-            found = daemon.patches(
+            patches = daemon.patches(
                 new, old, wanted, stat_only=form == "stat", context_lines=lines, internal=everything, on_progress=told
             )
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(patches))
         return
     show = diff_views.show_stat if form == "stat" else diff_views.show_patches
-    show(found, colour=diff_views.wants_colour(colour), paged=not no_pager)
+    show(patches, colour=diff_views.wants_colour(colour), paged=not no_pager)
 
 
-def _show_changes(found: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
+def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
     if as_json:
-        printing.as_json(plain(found.changes))
+        printing.as_json(plain(reply.changes))
     else:
-        for repository in found.repositories:
+        for repository in reply.repositories:
             printing.note(printing.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found.changes)
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 
 

@@ -306,9 +306,9 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     if not wanted:
         return
     try:
-        found = daemon.changes(b=branch.id, own=True)
-        if found.changes or found.repositories:
-            _show_changes(branch, found, daemon.policy().get("executed.paths", "").split())
+        reply = daemon.changes(b=branch.id, own=True)
+        if reply.changes or reply.repositories:
+            _show_changes(branch, reply, daemon.policy().get("executed.paths", "").split())
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
             daemon.discard(branch.id, keep=False)  # without undo: all that it can hold are changes that were taken back
             printing.note(f"nothing changed; branch {branch.name} is gone again")
@@ -323,17 +323,17 @@ def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
 
 
 def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
-    found = reply.changes
-    printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
-    executed = {change.path_bytes: why for change in found if (why := _why_executed(change, patterns))}
+    changes = reply.changes
+    printing.note(f"{printing.plural(len(changes), 'change')} in branch {branch.name}; the real files are as they were")
+    executed = {change.path_bytes: why for change in changes if (why := _why_executed(change, patterns))}
     for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
         printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
     for repository in reply.repositories:
         printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
-    for change in found[: printing.SHOWN_PATHS]:
+    for change in changes[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
-    if len(found) > printing.SHOWN_PATHS:
-        click.echo(f"  ... and {len(found) - printing.SHOWN_PATHS} more", err=True)
+    if len(changes) > printing.SHOWN_PATHS:
+        click.echo(f"  ... and {len(changes) - printing.SHOWN_PATHS} more", err=True)
     since = f"{branch.base} " if branch.base else ""  # without it, the changes of the base would be shown as well
     click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)

@@ -11,8 +11,8 @@ def would_bar(path: str) -> bool:
     In a file system that is mounted there the kernel lets nobody write to what belongs to a user or group that is not mapped,
     whatever the mode says. One that was mounted outside is not concerned.
     """
-    found = os.stat(path)
-    return os.geteuid() != 0 and (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid())
+    status = os.stat(path)
+    return os.geteuid() != 0 and (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid())
 
 
 def probe_error() -> str:

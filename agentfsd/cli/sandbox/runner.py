@@ -168,10 +168,10 @@ def _exec(command: Command) -> None:
     try:
         os.execvpe(command.argv[0], list(command.argv), env)
     except OSError as exc:
-        found = shutil.which(command.argv[0], path=env.get("PATH"))
-        if exc.errno != errno.ENOEXEC or found is None:
+        program = shutil.which(command.argv[0], path=env.get("PATH"))
+        if exc.errno != errno.ENOEXEC or program is None:
             raise
-        os.execve("/bin/sh", ["sh", found, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
+        os.execve("/bin/sh", ["sh", program, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
 
 
 def _expect(line: bytes, stage: str, command: Command) -> tuple[str, ...]:
@@ -254,13 +254,13 @@ def descendants(root: int, without: Collection[int] = ()) -> list[int]:
             state, parent = _stat_of(int(name))
             if state not in ("", "Z", "X"):
                 children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     pending = [root]
     while pending:
         below = [pid for pid in children.get(pending.pop(), []) if pid not in without]
-        found += below
+        pids += below
         pending += below
-    return found
+    return pids
 
 
 def _state_of(pid: int) -> str:
