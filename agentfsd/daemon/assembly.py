@@ -44,7 +44,7 @@ from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.row_store import unreadable
+from agentfsd.metadata.database_refusals import unreadable
 from agentfsd.process import descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager

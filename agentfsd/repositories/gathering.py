@@ -3,6 +3,7 @@
 import os
 from collections.abc import Container, Generator, Iterable
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.lower.host_lower import HostLower
@@ -67,7 +68,7 @@ def bundle_of(trees: Iterable[Tree], path: bytes, known: Container[bytes] = ()) 
                 bundle.seen.add(name)
                 if name in known:
                     continue
-                if tree.data_stat(inode).st_size > reading.INLINE_BYTES:
+                if inode_stat.data_stat(inode).st_size > reading.INLINE_BYTES:
                     bundle.descriptors[name] = content_fd(inode)
                 else:
                     bundle.contents[name] = reading.content(inode)
