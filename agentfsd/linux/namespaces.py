@@ -59,6 +59,13 @@ def enter_mounts_beside(user_namespace: int | None) -> None:
     _make_private()
 
 
+def enter_copy_of_mounts(user_namespace: int, mount_namespace: int) -> None:
+    """Enter a private copy of another mount namespace, which belongs to *user_namespace*. Both are descriptors."""
+    _check(_libc.setns(user_namespace, _CLONE_NEWUSER), "setns")
+    _check(_libc.setns(mount_namespace, _CLONE_NEWNS), "setns")
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+
+
 def _make_private() -> None:
     _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
 

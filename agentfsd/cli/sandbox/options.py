@@ -14,8 +14,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--confine", "profile", type=click.Choice(PROFILES), help="How far to confine it; else as `policy` says."),
     click.option(
-        "--home", type=click.Choice(["ro", "hide", "rw"]),
-        help="The home directory: read-only; an empty one; as it is.",
+        "--home", type=click.Choice(["overlay", "ro", "hide", "rw"]),
+        help="The home directory: changes belong to the branch (diff --home shows them); read-only; an empty one; as it is.",
     ),
     click.option("--rest", type=click.Choice(["ro", "rw"]), help="Everything else."),
     click.option("--tmp", type=click.Choice(["private", "shared"]), help="/tmp, /var/tmp: empty ones of its own; everybody's."),
