@@ -171,8 +171,8 @@ class Daemon:
 
     def close(self) -> None:
         mounted = mount_table.mount_at(self.config.mountpoint)
-        self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.homes.close()
+        self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.observation.close()
         self.doorway.close()
         self.views.close()

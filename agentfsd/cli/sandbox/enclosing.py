@@ -175,8 +175,15 @@ class _Enclosure:
         namespaces.move_mount(copy.fd, path)
 
     def _bind(self, source: str, target: str) -> None:
+        """Show *source* at *target*; nothing if the branch has deleted it."""
         self._make_way(target)
-        namespaces.bind_over(source, target)
+        if os.path.lexists(source):
+            namespaces.bind_over(source, target)
+        elif os.path.isdir(target):
+            namespaces.mount_tmpfs(target, "mode=700,size=64k")
+            self._sealed.append(target)
+        else:
+            namespaces.bind_over(os.devnull, target)
 
     def _make_way(self, directory: str) -> None:
         """Make a directory, but only in a place that is empty in this run: nothing is made in the real file system."""
