@@ -1,17 +1,15 @@
 """Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
-import ctypes
 import os
 from typing import NamedTuple
 
-_SYS_PIDFD_OPEN = 434
-_PIDFD_THREAD = os.O_EXCL  # Linux 6.9
+from agentfsd.linux import process_syscalls
 
 _F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
 _COMMAND = 2  # fields of /proc/TID/syscall: number, fd, command
 _LOOKS = 5
 
-_libc = ctypes.CDLL(None, use_errno=True)
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
@@ -48,10 +46,42 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), command)
 
 
+def ticks_to_ns(ticks: int) -> int:
+    """Return a start time in nanoseconds since boot (CLOCK_BOOTTIME)."""
+    return ticks * TICK_NS
+
+
+def numbers() -> list[int]:
+    """Return the numbers of all processes that we may see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def has_filter(pid: int) -> bool:
+    """Return whether a process runs under a seccomp filter, which all its descendants inherit and none can take off."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
+            text = status.read(4096)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    at = text.find(b"\nSeccomp:")
+    return at >= 0 and text[at + 9 : text.index(b"\n", at + 9)].strip() == b"2"
+
+
+def has_children(pid: int) -> bool:
+    """Return whether a process has children; True if the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as children:
+            return children.read(16) != b""
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return True
+
+
 def pidfd(tid: int, *, thread: bool) -> int:
     """Return a descriptor that becomes readable when the process (or thread) ends; -1 if the kernel gives none."""
-    fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
-    return fd
+    try:
+        return process_syscalls.pidfd_open(tid, thread=thread)
+    except OSError:
+        return -1
 
 
 def owner(pid: int) -> int | None:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentfsd.binding.table import Bindings
+from agentfs_client import facts
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
+from agentfsd.control.change_counts import ChangeCounts
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
@@ -95,11 +97,12 @@ class Services:
         traffic: Counters of requests.
         identify: Command and user of a process.
         audit: The audit trail; None: there is none.
-        follow_policy: Applies a setting that has changed.
+        apply_settings: Applies a setting that has changed.
         forwarding: Gives out real descriptors; None: this daemon does not.
         interpose_path: The socket of the preloaded library; "" for none.
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
         commit_turn: Who may commit into the real directory now.
+        counts: How much each branch has changed.
     """
 
     overlay: Overlay
@@ -116,11 +119,12 @@ class Services:
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier
     audit: AuditTrail | None = None
-    follow_policy: Callable[[], None] = lambda: None
+    apply_settings: Callable[[], None] = lambda: None
     forwarding: Forwarding | None = None
     interpose_path: str = ""
     descriptor_ioctl: int = 0
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
 
     def branch_name(self, branch_id: str | None) -> str:
         """Name a branch by its id; None is the default branch.
@@ -129,6 +133,8 @@ class Services:
         """
         if branch_id is None:
             return DEFAULT_BRANCH
+        if branch_id == IN_DOUBT:
+            return facts.IN_DOUBT
         return self.identify.branch_name(branch_id) or _GONE
 
     def pin(self, ref: str | None) -> str | None:

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from agentfsd.core import copyup, inode_attributes
+from agentfsd.core import copyup, inode_attributes, inode_stat
 from agentfsd.core.tree import Inode
 from agentfsd.types import ContentFile
 
@@ -61,8 +61,8 @@ def note_access(inode: Inode, flags: int) -> bool:
         return False
     if inode.tree.read_only or not (inode.has_live_times and copyup.is_owned(inode)):
         return False
-    found = inode.file.stat()
-    if found.st_atime_ns > max(found.st_mtime_ns, found.st_ctime_ns) > copyup.now_ns() - _DAY_NS:
+    status = inode.file.stat()
+    if status.st_atime_ns > max(status.st_mtime_ns, status.st_ctime_ns) > copyup.now_ns() - _DAY_NS:
         return False
     return inode.file.touch_atime()
 
@@ -152,12 +152,12 @@ def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, l
 
 def changed_since(inode: Inode, time_ns: int) -> bool:
     """Return whether a file's data was modified at *time_ns* (since the epoch) or later, by its modification time."""
-    return inode.tree.data_stat(inode).st_mtime_ns >= time_ns
+    return inode_stat.data_stat(inode).st_mtime_ns >= time_ns
 
 
 def copy_size(inode: Inode) -> int:
     """Return the size in bytes of what the next write would copy first; 0 if it can write in place."""
-    return 0 if copyup.is_owned(inode) else inode.tree.data_stat(inode).st_size
+    return 0 if copyup.is_owned(inode) else inode_stat.data_stat(inode).st_size
 
 
 def sync(inode: Inode, *, data_only: bool) -> None:

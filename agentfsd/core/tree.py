@@ -1,4 +1,4 @@
-"""The namespace of one branch or snapshot, and its inodes: look-ups and attributes. Other modules change them.
+"""The namespace of one branch or snapshot, and its inodes. Other modules change them; inode_stat.py says what stat(2) shows.
 
 A look-up takes one step however long the history is, because a directory's names are merged from all layers once, when they
 are first needed.
@@ -13,10 +13,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from agentfsd.core.copyup_policy import CopyUpPolicy
-from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
-from agentfsd.domain_errors import DamagedContent
-from agentfsd.metadata import checksum_rows
+from agentfsd.core.copyup_settings import CopyUpSettings
+from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, LowerIdentity
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
@@ -175,7 +173,7 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
-    copyup_policy: CopyUpPolicy
+    copyup_settings: CopyUpSettings
     events: TreeEvents
 
 
@@ -183,7 +181,7 @@ class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy, self.events = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
@@ -205,40 +203,32 @@ class Tree:
             root.load(row, 0)
         else:
             root.lower_path = b""
-            found = self.lower.stat(b"")
-            root.mode, root.lower = found.st_mode, self.identify(found)
+            status = self.lower.stat(b"")
+            root.mode, root.lower = status.st_mode, self.identify(status)
             root.entries = {}
         self._by_id[ROOT_ID] = root
         return root
 
     # -- finding
 
-    def look(self, directory: Inode, name: bytes) -> tuple[Inode, Attributes] | None:
-        """Find the inode of *name* and its attributes; None if there is no such name.
+    def find(self, directory: Inode, name: bytes) -> Inode | None:
+        """Find the inode of *name*; None if there is no such name.
 
         Raises:
             NotADirectoryError: *directory* is none.
             OSError: ENAMETOOLONG.
         """
-        found = self._search(directory, name)
-        if found is None:
-            return None
-        inode, lower = found
-        return inode, self.attributes(inode) if lower is None or inode.id else self._as_in_lower(inode, lower)
-
-    def find(self, directory: Inode, name: bytes) -> Inode | None:
-        """Find the inode of *name*; None if there is no such name. Raises as look() does."""
-        found = self._search(directory, name)
-        return found[0] if found is not None else None
+        entry = self.search(directory, name)
+        return entry[0] if entry is not None else None
 
     def lookup(self, directory: Inode, name: bytes) -> Inode:
         """Find the inode of *name* as find() does, but raise FileNotFoundError if there is no such name."""
-        found = self._search(directory, name)
-        if found is None:
+        entry = self.search(directory, name)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
-        return found[0]
+        return entry[0]
 
-    def _search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
+    def search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
         """Find the inode of *name*, and the stat result of the lower object if the search needed it."""
         if len(name) > NAME_MAX:
             raise OSError(errno.ENAMETOOLONG, "name too long")
@@ -250,10 +240,10 @@ class Tree:
             return None
         path = join(directory.lower_path, name)
         try:
-            found = self.lower.stat(path)
+            status = self.lower.stat(path)
         except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a program has changed the lower meanwhile
             return None
-        return self._lower_inode(directory, name, path, found), found
+        return self._lower_inode(directory, name, path, status), status
 
     def walk(self, path: bytes) -> Inode:
         """Find the inode at a path relative to the root, without following symlinks. Raises as lookup() does."""
@@ -396,20 +386,20 @@ class Tree:
 
     # -- unmodified lower objects
 
-    def _lower_inode(self, parent: Inode, name: bytes, path: bytes, found: os.stat_result) -> Inode:
+    def _lower_inode(self, parent: Inode, name: bytes, path: bytes, status: os.stat_result) -> Inode:
         """Return the inode of the lower's *path*: the same Inode as long as the lower has the same object there."""
-        identity = self.identify(found)
-        linked = found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+        identity = self.identify(status)
+        linked = status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode)
         key: object = (identity.ino, identity.dev) if linked else path
         known = self._by_lower.get(key)
         if known is None and linked:
             known = self._linked_inode(identity, parent, name)
-        if known is not None and self._still_same(known, identity, found.st_mode):
+        if known is not None and self._still_same(known, identity, status.st_mode):
             if not known.is_dir or known.parent is None:
                 known.parent, known.name = parent, name
             return known
         inode = Inode(self, parent, name)
-        inode.mode, inode.ino = found.st_mode, self.shown_ino(identity)
+        inode.mode, inode.ino = status.st_mode, self.shown_ino(identity)
         inode.lower_path, inode.lower, inode.linked = path, identity, linked
         self._by_lower[key] = inode
         return inode
@@ -434,9 +424,9 @@ class Tree:
                 return self.inode(version.id, parent, name)
         return None
 
-    def identify(self, found: os.stat_result) -> LowerIdentity:
-        dev = 0 if found.st_dev == self.root_dev else found.st_dev
-        return LowerIdentity(found.st_ino, dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def identify(self, status: os.stat_result) -> LowerIdentity:
+        dev = 0 if status.st_dev == self.root_dev else status.st_dev
+        return LowerIdentity(status.st_ino, dev, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @staticmethod
     def shown_ino(identity: LowerIdentity) -> int:
@@ -444,76 +434,7 @@ class Tree:
             return identity.ino
         return _FOREIGN_INO_BASE | (hash((identity.ino, identity.dev)) & (_FOREIGN_INO_BASE - 1))
 
-    # -- attributes
-
-    def attributes(self, inode: Inode) -> Attributes:
-        """Return what stat(2) shows of an inode.
-
-        Raises:
-            OSError: ESTALE if the lower object that it is read from was removed or replaced.
-        """
-        if not inode.id and inode.nlink:
-            return self._lower_attributes(inode)
-        mode = inode.mode
-        if not stat.S_ISREG(mode):
-            is_dir = stat.S_ISDIR(mode)
-            return self._stored(inode, 4096 if is_dir else len(inode.target or b""), 8 if is_dir else 0)
-        found = self.data_stat(inode)
-        if not inode.has_live_times:
-            return self._stored(inode, found.st_size, found.st_blocks)
-        return Attributes(
-            inode.ino, mode, inode.nlink, inode.uid, inode.gid, inode.rdev, found.st_size, found.st_blocks,
-            found.st_atime_ns, found.st_mtime_ns, max(found.st_ctime_ns, inode.ctime_ns), inode.btime_ns,
-        )  # fmt: skip
-
-    @staticmethod
-    def _stored(inode: Inode, size: int, blocks: int) -> Attributes:
-        return Attributes(
-            inode.ino, inode.mode, inode.nlink, inode.uid, inode.gid, inode.rdev, size, blocks,
-            inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.btime_ns,
-        )  # fmt: skip
-
-    def _lower_attributes(self, inode: Inode) -> Attributes:
-        return self._as_in_lower(inode, self.lower_stat(inode))
-
-    def _as_in_lower(self, inode: Inode, found: os.stat_result) -> Attributes:
-        return Attributes(
-            inode.ino or self.shown_ino(self.identify(found)), found.st_mode, found.st_nlink, found.st_uid, found.st_gid,
-            found.st_rdev, found.st_size, found.st_blocks,
-            found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns, 0,
-        )  # fmt: skip
-
-    def lower_stat(self, inode: Inode) -> os.stat_result:
-        """Return the present stat result of the lower object that an inode is read from. Raises as attributes() does."""
-        if inode.lower_fd >= 0:
-            return os.fstat(inode.lower_fd)
-        assert inode.lower_path is not None
-        try:
-            found = self.lower.stat(inode.lower_path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise OSError(errno.ESTALE, "the lower file has gone") from None
-        if stat.S_IFMT(found.st_mode) != stat.S_IFMT(inode.mode):
-            raise OSError(errno.ESTALE, "the lower file has been replaced")
-        return found
-
-    def data_stat(self, inode: Inode) -> os.stat_result:
-        """Return the stat result of the content object or lower file that holds a regular file's data."""
-        if inode.file is not None:
-            return inode.file.stat()
-        if inode.content:
-            try:
-                return self.backstore.stat(inode.content)
-            except DamagedContent:
-                return self._damaged_stat(inode)
-        return self.lower_stat(inode)
-
-    def _damaged_stat(self, inode: Inode) -> os.stat_result:
-        """Return a stat result for a file whose content is lost. Its size is above 0, so that a reader reads it and gets EIO."""
-        size = max(checksum_rows.size_of(self.store, inode.content), 1)
-        ns = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
-        seconds = [time_ns // 1_000_000_000 for time_ns in ns]
-        named = dict(zip(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), ns, strict=True)) | {"st_blocks": 0}
-        return os.stat_result((inode.mode, 0, 0, 1, inode.uid, inode.gid, size, *seconds), named)
+    # -- symlinks and numbers
 
     def readlink(self, inode: Inode) -> bytes:
         """Return a symlink's target.

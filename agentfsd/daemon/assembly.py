@@ -21,6 +21,7 @@ from agentfs_client import registry
 from agentfs_client.control import ControlClient
 from agentfs_host import mount_table, syncing
 from agentfsd import __version__
+from agentfsd.binding.binding_records import BindingRecords
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.control_socket import ControlSocketServer, listen
@@ -45,7 +46,7 @@ from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.row_store import unreadable
+from agentfsd.metadata.database_refusals import unreadable
 from agentfsd.process import descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
@@ -78,7 +79,7 @@ class Daemon:
             self.overlay = Overlay(held.store, self.lower, held.backstore)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
-        self.bindings = Bindings()
+        self.bindings = Bindings(BindingRecords(self.state.bindings))
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
         self.manager = ServiceManager(awaited=config.foreground)
@@ -153,9 +154,12 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
         self.homes.prepare()
+        taken = self.bindings.take_over()
+        if taken:
+            log.info("%d processes have the branches that they had with the daemon before", taken)
         self.mount.mount()
         self.held.in_use = True
-        self.observation.follow_policy()
+        self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
 
     def _remember(self, number: int, _: object) -> None:
@@ -289,7 +293,7 @@ class Daemon:
             log.error("the settings stay as they were: %s", why)
             status += f"; the settings stay as they were: {why}"
         else:
-            self.observation.follow_policy()
+            self.observation.apply_settings()
             self.observation.note_settings(self.config.settings)
             log.info("settings read: %s", self.config.settings or "there is no file of them")
         self.manager.ready(status)
@@ -348,7 +352,7 @@ class Daemon:
                         log.warning("no room is left in %s: writes fail with ENOSPC; nothing acknowledged is lost", place)
                     else:
                         log.info("there is room again in %s", place)
-                        self.observation.follow_policy()  # there may be an audit trail now
+                        self.observation.apply_settings()  # there may be an audit trail now
                     self.manager.status(self._status())
             await trio.sleep(_LOOK_AT_ROOM_S)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentfsd.core import hard_links, origin, tree_diff
+from agentfsd.core import hard_links, inode_stat, origin, tree_diff
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
@@ -98,11 +98,11 @@ def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) 
     moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
     while True:
         reached = {name for path in needed for name in (path, *_directories(path))}
-        found = {move for move in moves if not reached.isdisjoint(move)}
-        if not found:
+        moved = {move for move in moves if not reached.isdisjoint(move)}
+        if not moved:
             break
-        moves -= found
-        places = {place for move in found for place in move}
+        moves -= moved
+        places = {place for move in moved for place in move}
         needed.update(path for path in pairs if not places.isdisjoint((path, *_directories(path))))
     for path in list(needed):
         if pairs[path].new is not None:
@@ -268,10 +268,10 @@ class _Planner:
         """
         like: Inode = self._tree.root
         for directory in _directories(path):
-            found = at(self._tree, directory)
-            like = found if found is not None and found.is_dir else like
+            inode = at(self._tree, directory)
+            like = inode if inode is not None and inode.is_dir else like
             if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
-                self._note(directory, found)
+                self._note(directory, inode)
                 self._put(directory, like, ABSENT, None)
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
@@ -293,13 +293,13 @@ class _Planner:
         elif _is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content, pair.shown)
         else:
-            attributes = _as_told(pair.new, self._tree.attributes(pair.new))
+            attributes = _as_told(pair.new, inode_stat.attributes(pair.new))
             self.plan.steps.append(Adjust(path, attributes, expected if not pair.new.is_dir else None))
 
     def _put(
         self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None, shown: Shown | None = None
     ) -> None:  # fmt: skip
-        attributes = shown or self._tree.attributes(inode)
+        attributes = shown or inode_stat.attributes(inode)
         link = self._links.setdefault(inode, len(self._links) + 1) if not inode.is_dir and attributes.nlink > 1 else 0
         source: ContentSource | None = None
         if inode.is_file:
@@ -349,7 +349,7 @@ class _Planner:
         for path in sorted(above - told):
             node = at(self._tree, path) if path not in differing else None
             if node is not None and node.is_dir:
-                self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
+                self.plan.steps.append(Adjust(path, _as_told(node, inode_stat.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
         for directory in sorted({directory for path in told for directory in _directories(path)} - known):
@@ -359,9 +359,10 @@ class _Planner:
         self.plan.steps.sort(key=lambda step: step.path)
 
 
-def _as_told(inode: Inode, found: Shown) -> FileAttributes:
+def _as_told(inode: Inode, shown: Shown) -> FileAttributes:
     """Return the attributes as the commit writer takes them."""
-    return FileAttributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
+    xattrs = dict(all_xattrs(inode.tree, inode))
+    return FileAttributes(shown.mode, shown.uid, shown.gid, shown.atime_ns, shown.mtime_ns, xattrs)
 
 
 def _in_lower(pair: EntryPair) -> LowerIdentity:
@@ -369,9 +370,9 @@ def _in_lower(pair: EntryPair) -> LowerIdentity:
     return pair.old.lower if pair.old is not None else NO_LOWER
 
 
-def _identity(found: LowerIdentity) -> Identity:
+def _identity(identity: LowerIdentity) -> Identity:
     """Return the identity as the commit writer takes it."""
-    return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
+    return ABSENT if identity == NO_LOWER else Identity(identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
 
 
 def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginRow | None) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 import msgspec
 from pygit2.enums import FileMode
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree, join
@@ -146,14 +147,14 @@ class _Reader:
     def _size(tree: Tree, inode: Inode | None) -> int:
         if inode is None:
             return -1
-        return tree.data_stat(inode).st_size if inode.is_file else 0
+        return inode_stat.data_stat(inode).st_size if inode.is_file else 0
 
     def _content(
         self, tree: Tree, inode: Inode | None, same: bool, progress: Progress
     ) -> Generator[Progress, None, Content | None]:
         if inode is None:
             return None
-        mode = tree.attributes(inode).mode
+        mode = inode_stat.attributes(inode).mode
         if stat.S_ISLNK(mode):
             start = self._end
             self._end += os.write(self._spool, tree.readlink(inode))
@@ -184,26 +185,26 @@ class _Reader:
     def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
         """Describe in words what git's format cannot express of a change."""
         if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
-            found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
+            notes = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
         elif one.id or two.id or one.lower_path != two.lower_path:
-            found = self._attributes(one, two)
+            notes = self._attributes(one, two)
         else:  # both are the same object of the lower, which moved with its directory
-            found = []
-        return ", ".join(part for part in found if part)
+            notes = []
+        return ", ".join(part for part in notes if part)
 
     def _attributes(self, one: Inode, two: Inode) -> list[str]:
-        old, new = self._old.attributes(one), self._new.attributes(two)
+        old, new = inode_stat.attributes(one), inode_stat.attributes(two)
         old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
-        found = []
+        notes = []
         if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):
-            found.append(f"mode {old_mode:04o} -> {new_mode:04o}")
+            notes.append(f"mode {old_mode:04o} -> {new_mode:04o}")
         if (old.uid, old.gid) != (new.uid, new.gid):
-            found.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
+            notes.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
         if all_xattrs(self._old, one) != all_xattrs(self._new, two):
-            found.append("extended attributes")
+            notes.append("extended attributes")
         if old.rdev != new.rdev:
-            found.append("another device")
-        return found
+            notes.append("another device")
+        return notes
 
 
 def _whole(tree: Tree, inode: Inode | None, what: str) -> str:

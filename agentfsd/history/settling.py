@@ -4,7 +4,7 @@ import stat
 from collections.abc import Generator
 from typing import NamedTuple
 
-from agentfsd.core import copyup, hard_links, origin
+from agentfsd.core import copyup, hard_links, inode_stat, origin
 from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -32,8 +32,8 @@ class Same(NamedTuple):
 
 def rights_of(inode: Inode) -> tuple[object, ...]:
     """Return mode, owner and extended attributes of an inode, for comparison."""
-    found = inode.tree.attributes(inode)
-    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
+    attributes = inode_stat.attributes(inode)
+    return attributes.mode, attributes.uid, attributes.gid, all_xattrs(inode.tree, inode)
 
 
 def settle(

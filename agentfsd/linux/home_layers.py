@@ -10,11 +10,11 @@ Each function enters namespaces: call them in a single-threaded process that doe
 overlayfs.rst of the kernel, mount_namespaces(7).
 """
 
-import ctypes
 import errno
 import os
 import socket
 
+from agentfs_host import syscalls
 from agentfsd.linux import namespaces
 
 MERGED = "/merged"
@@ -22,8 +22,6 @@ MERGED = "/merged"
 _HOME, _LAYERS, _INNER, _EMPTY = "/home", "/layers", "/inner", "/empty"
 _RDONLY, _NOSUID, _NODEV = 1, 2, 4  # mount(2)
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"  # a layer that a walk over its files can read
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prepare(home: str, layers: str) -> None:
@@ -117,10 +115,7 @@ def _is_in_user_namespace() -> bool:
 
 
 def _mount(source: str, target: str, flags: int, data: str) -> None:
-    flags |= _NOSUID | _NODEV
-    if _libc.mount(source.encode(), target.encode(), b"overlay", ctypes.c_ulong(flags), data.encode()) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), target)
+    syscalls.mount(source.encode(), target.encode(), b"overlay", flags | _NOSUID | _NODEV, data.encode())
 
 
 def is_mounted_anywhere(source: str) -> bool:

@@ -104,8 +104,9 @@ class DaemonOperations:
         return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
 
     @operation
-    def list_branches(self) -> Question[list[wire.Branch]]:
-        return ask(wire.BranchList(), wire.BranchesReply, lambda reply: reply.branches)
+    def list_branches(self, *, count: bool = True) -> Question[list[wire.Branch]]:
+        """Return all branches, oldest first. Without *count* their changes are not counted. See wire.BranchList."""
+        return ask(wire.BranchList(count=count), wire.BranchesReply, lambda reply: reply.branches)
 
     @operation
     def show_branch(self, ref: str | None = None) -> Question[wire.Branch]:
@@ -251,7 +252,7 @@ class DaemonOperations:
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
     ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
-        """Delete snapshots that exceed a maximum count or age, and return them. A limit of None means the one of the policy."""
+        """Delete snapshots beyond a maximum count or age, and return them. None means the limit in the retention settings."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
         )
@@ -318,6 +319,7 @@ class DaemonOperations:
         *,
         stat_only: bool = False,
         context_lines: int = 3,
+        own: bool = False,
         internal: bool = True,
         on_progress: OnProgress | None = None,
     ) -> Question[list[wire.FilePatch]]:
@@ -334,6 +336,7 @@ class DaemonOperations:
             stat_only=stat_only,
             context_lines=context_lines,
             progress=progress,
+            own=own,
             internal=internal,
         )
         return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""diff."""
+"""The command `diff`, which shows what changed between two states."""
 
 import click
 
@@ -8,6 +8,7 @@ from agentfsd.cli.command_base import Failure, WithPaths, converse, json_option,
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.connect.home_layer import HomeLayer, wire_changes
 from agentfsd.cli.output import diff_views, pager, printing, progress_bar
+from agentfsd.control import status_text
 from agentfsd.history.home_changes import HomeChange
 
 _CONTEXT_LINES = 3
@@ -16,16 +17,25 @@ _CONTEXT_LINES = 3
 @click.command(cls=WithPaths)
 @click.argument("a", required=False, shell_complete=shell_completion.refs)
 @click.argument("b", required=False, shell_complete=shell_completion.refs)
-@click.option("--name-status", "form", flag_value="name-status", help="A letter and a path for each change (the default).")
-@click.option("--stat", "form", flag_value="stat", help="Lines added and removed in each file, and a sum.")
-@click.option("-p", "--patch", "form", flag_value="patch", help="Patches in git's format, for people and for `git apply`.")
+@click.option("--name-status", "form", flag_value="name-status", help="Show a letter and a path for each change (the default).")
+@click.option("--stat", "form", flag_value="stat", help="Show how many lines each file gained and lost.")
+@click.option("-p", "--patch", "form", flag_value="patch", help="Show patches in git's format, which `git apply` takes.")
 @click.option(
-    "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="N lines of context; implies --patch."
+    "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
 )
-@click.option("--home", is_flag=True, help="The branch's changes to the home directory instead: see `run --home overlay`.")
-@click.option("--all", "everything", is_flag=True, help="Also the files of git's databases (.git/objects and the like).")
-@click.option("--color", "colour", type=click.Choice(["auto", "always", "never"]), default="auto", help="auto: on a terminal.")
-@click.option("--no-pager", is_flag=True, help="Never through $AGENTFS_PAGER, $PAGER or less.")
+@click.option("--home", is_flag=True, help="Show the branch's changes to the home directory: see `run --home overlay`.")
+@click.option(
+    "--own", is_flag=True, help="Show what the branch A changed since it was made, not what its base had changed before."
+)
+@click.option("--all", "everything", is_flag=True, help="Include git's own files (.git/objects and the like).")
+@click.option(
+    "--color",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour the output; auto: only on a terminal.",
+)
+@click.option("--no-pager", is_flag=True, help="Do not start a pager ($AGENTFS_PAGER, $PAGER or less).")
 @mount_option
 @json_option
 @click.pass_obj
@@ -35,6 +45,7 @@ def diff(
     b: str | None,
     form: str | None,
     context_lines: int | None,
+    own: bool,
     home: bool,
     everything: bool,
     colour: str,
@@ -42,12 +53,15 @@ def diff(
     named: str | None,
     as_json: bool,
 ) -> None:
-    """What a branch or snapshot changed in the lower; with two refs, what leads from A to B. PATHs are files, or directories
-    with all below them.
+    """Show what changed in a branch, or between two refs.
 
-    Of a git repository it says which commits are new, and how many changed files are in none.
+    Without A, it compares the branch that you are in with the real directory; with A, that branch or snapshot. With A and B, it
+    shows the changes that lead from A to B. With PATHs, it shows only these files, and directories with everything
+    below them.
 
-    A added, M modified, D deleted, R renamed, T another type, m only mode or owner, x only extended attributes.
+    The letters mean: A added, M modified, D deleted, R renamed, T type changed, m only mode or owner changed, x only extended
+    attributes changed. For each git repository that changed, it also names the new commits and counts uncommitted
+    files. `agentfsd status` and `agentfsd branch list` count the lines of `diff --own`.
 
     \b
     Example:
@@ -58,6 +72,8 @@ def diff(
       agentfsd diff --home fix-1
     """
     form = form or ("patch" if context_lines is not None else "name-status")
+    if own and b is not None:
+        raise click.UsageError("--own compares one branch with what it was made from: leave out B")
     old, new = (a, b) if b is not None else (None, a)
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     if home:
@@ -70,18 +86,19 @@ def diff(
     with daemon:
         wanted = [mount_finder.in_workspace(mount, path) for path in paths]
         if form == "name-status":
-            _show_changes(daemon.changes(new, old, wanted, internal=everything), as_json, paged=not no_pager)
+            _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
         with progress_bar.of_daemon() as told:
-            found = daemon.patches(
-                new, old, wanted, stat_only=form == "stat", context_lines=lines, internal=everything, on_progress=told
-            )
+            patches = daemon.patches(
+                new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
+                internal=everything, on_progress=told,
+            )  # fmt: skip
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(patches))
         return
     show = diff_views.show_stat if form == "stat" else diff_views.show_patches
-    show(found, colour=diff_views.wants_colour(colour), paged=not no_pager)
+    show(patches, colour=diff_views.wants_colour(colour), paged=not no_pager)
 
 
 def _show_home(
@@ -99,13 +116,13 @@ def _show_home(
     show(found, colour=diff_views.wants_colour(colour), paged=paged)
 
 
-def _show_changes(found: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
+def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
     if as_json:
-        printing.as_json(plain(found.changes))
+        printing.as_json(plain(reply))
     else:
-        for repository in found.repositories:
-            printing.note(printing.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found.changes)
+        for repository in reply.repositories:
+            printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 
 
