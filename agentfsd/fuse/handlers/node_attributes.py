@@ -31,6 +31,8 @@ def setattr_(
     if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
         return AttributesReply(conn.replies.virtual_attributes(node), NOW_S)
     inode = conn.access.open_inode(node_id, ctx) if by_handle else conn.access.inode(node_id, ctx)
+    if not by_handle or not inode.opens:
+        conn.guard.check_change(ctx, inode)
     inode_attributes.setattr_(inode.tree, inode, new, privileged=keeps_setid)
     conn.changes.tell("attributes" if new.size is None else "modified", inode, ctx.pid)
     reply = conn.replies.shown(node, inode)
@@ -48,6 +50,7 @@ def file_to_resize(conn: Connection, node_id: int, by_handle: bool, ctx: CallCon
 def readlink(conn: Connection, node_id: int, ctx: CallContext) -> bytes:
     """Answer READLINK."""
     inode = conn.access.inode(node_id, ctx)
+    conn.guard.check_open(ctx, inode, writes=False)
     return inode.tree.readlink(inode)
 
 
