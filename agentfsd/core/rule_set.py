@@ -52,12 +52,11 @@ def parse_rule(text: str) -> PathRule:
     verb, _, pattern = text.strip("\t\n\r ").partition(" ")
     pattern = pattern.lstrip()
     if verb not in VERBS or not pattern:
-        raise invalid(
-            f"{text!r} is no rule", f"write VERB PATTERN with {', '.join(VERBS)}, such as 'deny secrets/**'", "bad-rule"
-        )
+        verbs = ", ".join(VERBS)
+        raise invalid(f"{text!r} is no rule", f"write VERB PATTERN, such as 'deny secrets/**'; verbs are {verbs}", "bad-rule")
     if pattern.startswith("!"):
-        raise invalid(f"{text!r} begins its pattern with '!'", "write 'allow PATTERN' after the rule that it is an exception of",
-                      "bad-rule")  # fmt: skip
+        hint = "write 'allow PATTERN' after the rule that it is an exception of"
+        raise invalid(f"{text!r} begins its pattern with '!'", hint, "bad-rule")
     rule = PathRule(verb, pattern)
     if not rule.is_outside:
         parse_pattern(pattern.encode("utf-8", "surrogateescape"))

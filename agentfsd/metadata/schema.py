@@ -196,7 +196,7 @@ INSERT OR IGNORE INTO fact SELECT 'policy.retention.keep_named', 'no' FROM fact
 """,
     # An older daemon would not enforce rules: it must refuse the state.
     5: """
-CREATE TABLE rule (
+CREATE TABLE IF NOT EXISTS rule (
     scope TEXT NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (scope, position)
 ) WITHOUT ROWID;
 """,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentfsd.core.rule_set import ALLOW, DENY, PathRule, RuleSet, parse_rule
+from agentfsd.core.rule_set import ALLOW, DENY, HIDE, RO, PathRule, RuleSet, parse_rule
 from agentfsd.domain_errors import Refusal
 
 _NAMES = ["a", "b", "ab", ".env", "x.key", "a-b"]
@@ -20,7 +20,8 @@ _PATTERNS = st.builds(
 )  # fmt: skip
 _RULES = st.lists(st.tuples(st.booleans(), _PATTERNS), min_size=1, max_size=6)
 _PATHS = ["/".join(path) for path in [
-    ("a",), ("b",), (".env",), ("x.key",), ("ab",), ("a-b",), ("a", "b"), ("a", "a"), ("a", ".env"), ("b", "x.key"), ("a", "b", "a"),
+    ("a",), ("b",), (".env",), ("x.key",), ("ab",), ("a-b",), ("a", "b"), ("a", "a"), ("a", ".env"), ("b", "x.key"),
+    ("a", "b", "a"),
     ("a", "b", "x.key"), ("ab", "a", "b"), ("b", "b", "b", "b"), ("a-b", "a", "b", "ab"), ("b", "a", "a", ".env"),
 ]]  # fmt: skip
 
@@ -32,7 +33,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rules=_RULES)
 def test_patterns_match_what_git_ignores(repository: Path, rules: list[tuple[bool, str]]) -> None:
     (repository / ".gitignore").write_text("".join(f"{'!' if allow else ''}{pattern}\n" for allow, pattern in rules))
@@ -47,12 +48,7 @@ def test_patterns_match_what_git_ignores(repository: Path, rules: list[tuple[boo
 
 def test_the_stricter_rule_of_directory_and_file_holds() -> None:
     rules = RuleSet(map(parse_rule, ["ro vendor/", "hide .env*", "allow vendor/free"]))
-    assert (
-        rules.verdict_of_path(b"vendor/lib.c")
-        == rules.verdict_of_path(b"vendor/free")
-        == rules.verdict_of_path(b"vendor", is_dir=True)
-    )
-    assert rules.verdict_of_path(b"vendor/.env") > rules.verdict_of_path(b"vendor/lib.c") > ALLOW
+    assert [rules.verdict_of_path(path) for path in (b"vendor/lib.c", b"vendor/free", b"vendor/.env")] == [RO, RO, HIDE]
 
 
 def test_an_exception_opens_what_a_pattern_of_contents_covers() -> None:
