@@ -117,6 +117,10 @@ class Branches:
         self._state.unmark_temporary(tx, row.id)
         self._layers.release(tx, row.head, row.base_layer)
 
+    def ids(self) -> list[str]:
+        """Return the id of every branch, oldest first."""
+        return [row.id for row in sorted(self._state.branches.values())]
+
     def ids_in_use(self) -> set[str]:
         """Return the id of every branch that exists, that a snapshot is of, or that undo may bring back."""
         state = self._state

@@ -68,38 +68,28 @@ class OverlayRules:
 
     # -- changing them
 
-    def add(self, scope: str, texts: Iterable[str]) -> list[PathRule]:
-        """Add rules at the end of a scope. One that is there already moves to the end. Return the added ones.
+    def change(self, scope: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> list[PathRule]:
+        """Remove rules from a scope and add others at its end. One that is there already moves to the end.
+
+        Returns:
+            The rules that were removed or added.
 
         Raises:
-            Refusal: ``bad-rule``, ``bad-pattern``; nothing was added.
+            Refusal: ``bad-rule``, ``bad-pattern``, or ``no-such-rule`` for one that cannot be removed; nothing was changed.
         """
-        added = _parsed(texts)
-        self._put(scope, [*(rule for rule in self.of(scope) if rule not in added), *added])
-        return added
-
-    def remove(self, scope: str, texts: Iterable[str]) -> list[PathRule]:
-        """Remove rules from a scope; return them.
-
-        Raises:
-            Refusal: ``no-such-rule``; nothing was removed.
-        """
-        known, wanted = self.of(scope), list(texts)
-        removed = [rule for rule in _parsed(wanted) if rule in known]
-        missing = next((rule for rule in _parsed(text for text in wanted if text != SECRETS) if rule not in known), None)
-        if missing is not None or not removed:
-            shown = missing.text if missing is not None else SECRETS
+        known, added, texts = self.of(scope), _parsed(add), list(remove)
+        missing = [rule for rule in _parsed(text for text in texts if text.strip() != SECRETS) if rule not in known]
+        removed = [rule for rule in _parsed(texts) if rule in known]
+        if missing or (texts and not removed):
+            shown = missing[0].text if missing else SECRETS
             raise Refusal(errno.ENOENT, "no-such-rule", f"there is no rule {shown!r} here", "`agentfsd rules` lists them")
-        self._put(scope, [rule for rule in known if rule not in removed])
-        return removed
-
-    def _put(self, scope: str, rules: list[PathRule]) -> None:
-        with self._store.transaction() as tx:
-            rule_rows.replace(self._store, scope, [rule.text for rule in rules])
-            tx.when_undone(self._load)
+        kept = [rule for rule in known if rule not in removed and rule not in added]
+        with self._store.transaction():
+            rule_rows.replace(self._store, scope, [rule.text for rule in (*kept, *added)])
         self._load()
         for listener in self.on_changed:
             listener()
+        return [*removed, *added]
 
     def branch_made(self, tx: Transaction, branch_id: str, source_id: str) -> None:
         """Give a new branch the rules of the branch that it is made from, in the open transaction."""
