@@ -64,6 +64,7 @@ def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bo
       agentfsd rules
     """
     if ctx.invoked_subcommand is not None:
+        ctx.obj = named  # given before the word `add`, say
         return
     with client(named) as daemon:
         found = daemon.list_rules(branch)
@@ -92,7 +93,7 @@ def add(texts: tuple[str, ...], branch: str | None, everybody: bool, named: str 
       agentfsd rules add deny 'secrets/**' '*.key'
       agentfsd rules add -b fix-1 'ro .git/hooks/**' 'ask deploy/**' 'allow deploy/README'
     """
-    with client(named) as daemon:
+    with client(named or click.get_current_context().obj) as daemon:
         _say("added", daemon.add_rules(_rules(texts), branch, everybody=everybody))
 
 
@@ -108,7 +109,7 @@ def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: s
       agentfsd rules remove 'hide .env*'
       agentfsd rules remove secrets
     """
-    with client(named) as daemon:
+    with client(named or click.get_current_context().obj) as daemon:
         _say("removed", daemon.remove_rules(_rules(texts), branch, everybody=everybody))
 
 
@@ -126,7 +127,7 @@ def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json:
     Example:
       agentfsd rules test .env deploy/key secrets/
     """
-    with client(named) as daemon:
+    with client(named or click.get_current_context().obj) as daemon:
         verdicts = daemon.test_rules(paths, branch)
     if as_json:
         printing.as_json(plain(verdicts))
