@@ -1,7 +1,7 @@
 """Requests about rules by path. A bound process may look at the rules that hold for it, and change none."""
 
 from agentfs_client import wire
-from agentfsd.control.audit_notes import AuditNote, changes_nothing
+from agentfsd.control.audit_notes import changes_nothing, noted_rules
 from agentfsd.control.authorization import own_branch, unbound_only
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
@@ -9,12 +9,6 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay_rules import ALL_BRANCHES, MOUNT
 from agentfsd.core.rule_set import VERB_NAMES, PathRule, RuleSet
 from agentfsd.domain_errors import invalid
-
-
-def _noted_rules(request: wire.RulesChange, reply: wire.RulesReply) -> AuditNote:
-    added, removed = len(request.add), len(request.remove)
-    texts = [*(f"+ {text}" for text in request.add), *(f"- {text}" for text in request.remove)]
-    return AuditNote("rules", ", ".join(texts[:5]) + (" ..." if added + removed > 5 else ""), request.branch)
 
 
 @control_operation(wire.RulesList, permission=own_branch("branch"), note=changes_nothing)
@@ -29,7 +23,7 @@ async def list_rules(services: Services, request: wire.RulesList, context: Reque
     )
 
 
-@control_operation(wire.RulesChange, permission=unbound_only, note=_noted_rules)
+@control_operation(wire.RulesChange, permission=unbound_only, note=noted_rules)
 async def change_rules(services: Services, request: wire.RulesChange, context: RequestContext) -> wire.RulesReply:
     if request.everybody and request.branch is not None:
         raise invalid("a rule is either a branch's or everybody's", "name a branch, or say everybody")
