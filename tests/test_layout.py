@@ -3,6 +3,7 @@
 import ast
 import collections
 import graphlib
+import inspect
 import os
 import re
 import shutil
@@ -103,6 +104,14 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     command = commands(main)[name]
     assert command.help
     assert "Example:" in command.help
+    assert len(command.get_short_help_str(limit=1000)) <= 60  # a line of the group's help
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_stands_in_a_file_named_after_it(name: str) -> None:
+    command = main.commands[name]
+    callback = inspect.unwrap(command.callback or pytest.fail(f"{name} has no function"))
+    assert callback.__module__ == f"agentfsd.cli.commands.cmd_{name}"
 
 
 def test_wheel_holds_the_packages_and_what_belongs_to_them(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ _LOOK_EVERY_S = 0.5
 _ROOMY_BYTES = 8 << 20  # a full disk counts as full until so much is free, so that the state does not flap
 
 
-def is_full(found: os.statvfs_result) -> bool:
+def is_full(status: os.statvfs_result) -> bool:
     """Return whether there is no room, or none for one more file."""
-    return free_bytes(found) < _FULL_BYTES or (found.f_files > 0 and found.f_ffree == 0)
+    return free_bytes(status) < _FULL_BYTES or (status.f_files > 0 and status.f_ffree == 0)
 
 
-def free_bytes(found: os.statvfs_result) -> int:
+def free_bytes(status: os.statvfs_result) -> int:
     """Return the bytes free for us: a part may be reserved for root."""
-    return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
+    return (status.f_bfree if os.geteuid() == 0 else status.f_bavail) * status.f_frsize
 
 
 def wait_for_room(path: str, limit_s: float) -> None:
@@ -39,6 +39,7 @@ class FreeSpace:
         """Check again, and return whether the state has changed. OSError."""
         if not self._backstore.persistent:
             return False
-        found, before = self._backstore.statvfs(), self.is_full
-        self.is_full = is_full(found) or (before and free_bytes(found) < min(_ROOMY_BYTES, found.f_blocks * found.f_frsize // 8))
+        status, before = self._backstore.statvfs(), self.is_full
+        roomy_bytes = min(_ROOMY_BYTES, status.f_blocks * status.f_frsize // 8)
+        self.is_full = is_full(status) or (before and free_bytes(status) < roomy_bytes)
         return self.is_full != before

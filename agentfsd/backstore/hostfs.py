@@ -145,14 +145,14 @@ class HostBackstore:
         return HostFile(self, name, self._open(name, _OPEN))
 
     def _checked(self, name: str, fd: int) -> int:
-        found = os.fstat(fd)
-        if stat.S_ISREG(found.st_mode) and found.st_uid in self._owners:
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_uid in self._owners:
             return fd
         os.close(fd)
-        raise self._odd(name, found)
+        raise self._odd(name, status)
 
-    def _odd(self, name: str, found: os.stat_result) -> DamagedContent:
-        what = f"belongs to user {found.st_uid}" if stat.S_ISREG(found.st_mode) else "is no regular file"
+    def _odd(self, name: str, status: os.stat_result) -> DamagedContent:
+        what = f"belongs to user {status.st_uid}" if stat.S_ISREG(status.st_mode) else "is no regular file"
         return DamagedContent(f"{self.place}/{name} {what}")
 
     def _damaged(self, name: str, exc: OSError) -> OSError:
@@ -162,12 +162,12 @@ class HostBackstore:
     def stat(self, object_id: int) -> os.stat_result:
         name = _name(object_id)
         try:
-            found = os.stat(name, dir_fd=self._root, follow_symlinks=False)
+            status = os.stat(name, dir_fd=self._root, follow_symlinks=False)
         except OSError as exc:
             raise self._damaged(name, exc) from None
-        if stat.S_ISREG(found.st_mode) and found.st_uid in self._owners:
-            return found
-        raise self._odd(name, found)
+        if stat.S_ISREG(status.st_mode) and status.st_uid in self._owners:
+            return status
+        raise self._odd(name, status)
 
     def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """The object gets its name when it is complete; a daemon killed before leaves nothing.
@@ -296,12 +296,12 @@ class HostBackstore:
             os.rename(_name(object_id), f"{SET_ASIDE}/{name}", src_dir_fd=self._root, dst_dir_fd=self._root)
 
     def aside(self) -> list[Aside]:
-        found = []
+        set_aside = []
         for name, _ in self._list(SET_ASIDE):
             there = os.stat(f"{SET_ASIDE}/{name}", dir_fd=self._root, follow_symlinks=False)
             number = int(name.partition(".")[0], 16)
-            found.append(Aside(f"{self.place}/{SET_ASIDE}/{name}", number, there.st_size, there.st_mtime_ns))
-        return sorted(found)
+            set_aside.append(Aside(f"{self.place}/{SET_ASIDE}/{name}", number, there.st_size, there.st_mtime_ns))
+        return sorted(set_aside)
 
     def take_back(self, object_id: int) -> bool:
         kept = [name for name, is_regular in self._list(SET_ASIDE) if is_regular]

@@ -296,8 +296,8 @@ class MemoryBackstore:
         fd = self._unnamed_file()
         try:
             copy(held.fd, fd)
-            found = os.fstat(held.fd)
-            os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+            status = os.fstat(held.fd)
+            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
         except BaseException:
             os.close(fd)
             raise

@@ -82,8 +82,8 @@ def _remove_mountpoint(place: str) -> None:
 def _available_bytes() -> int:
     """Return the available memory and swap, by the kernel's own estimate."""
     with open("/proc/meminfo") as file:
-        found = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in file)}
-    return found["MemAvailable"] + found.get("SwapFree", 0)
+        fields = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in file)}
+    return fields["MemAvailable"] + fields.get("SwapFree", 0)
 
 
 def _opened(options: BackstoreOptions) -> HostBackstore:

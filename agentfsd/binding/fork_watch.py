@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = _CN_VAL_PROC = 1
-_LISTEN, _IGNORE = 1, 2
+_LISTEN = 1
 _FORK, _EXIT, _ACK = 0x1, 0x80000000, 0x0
 _NLMSG_DONE = 3
 

@@ -1,17 +1,12 @@
 """Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
-import ctypes
-import os
 from typing import NamedTuple
 
-_SYS_PIDFD_OPEN = 434
-_PIDFD_THREAD = os.O_EXCL  # Linux 6.9
+from agentfsd.linux import process_syscalls
 
 _F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
 _COMMAND = 2  # fields of /proc/TID/syscall: number, fd, command
 _LOOKS = 5
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
@@ -50,8 +45,10 @@ def read(pid: int) -> Process | None:
 
 def pidfd(tid: int, *, thread: bool) -> int:
     """Return a descriptor that becomes readable when the process (or thread) ends; -1 if the kernel gives none."""
-    fd: int = _libc.syscall(_SYS_PIDFD_OPEN, tid, _PIDFD_THREAD if thread else 0)
-    return fd
+    try:
+        return process_syscalls.pidfd_open(tid, thread=thread)
+    except OSError:
+        return -1
 
 
 def owner(pid: int) -> int | None:

@@ -8,12 +8,16 @@ from agentfsd.cli.commands import (
     cmd_audit,
     cmd_backstore,
     cmd_bind,
+    cmd_bindings,
     cmd_branch,
+    cmd_commit,
     cmd_completion,
     cmd_diff,
+    cmd_discard,
     cmd_doctor,
     cmd_export,
     cmd_fsck,
+    cmd_gc,
     cmd_import,
     cmd_interpose,
     cmd_log,
@@ -25,23 +29,26 @@ from agentfsd.cli.commands import (
     cmd_restore,
     cmd_rules,
     cmd_run,
+    cmd_shell,
     cmd_snapshot,
     cmd_status,
     cmd_top,
     cmd_ui,
     cmd_umount,
+    cmd_unbind,
+    cmd_undo,
     cmd_watch,
 )
 
 _SECTIONS = (  # as `agentfsd --help` shows them
-    HelpSection("Start", (cmd_run.run, cmd_run.shell, cmd_mount.mount, cmd_umount.umount, cmd_doctor.doctor)),
+    HelpSection("Start", (cmd_run.run, cmd_shell.shell, cmd_mount.mount, cmd_umount.umount, cmd_doctor.doctor)),
     HelpSection("Branches", (
-        cmd_branch.branch, cmd_bind.bind, cmd_bind.unbind, cmd_bind.bindings, cmd_merge.merge, cmd_merge.commit,
+        cmd_branch.branch, cmd_bind.bind, cmd_unbind.unbind, cmd_bindings.bindings, cmd_merge.merge, cmd_commit.commit,
         cmd_export.export, cmd_import.import_,
     )),
     HelpSection("History", (
-        cmd_snapshot.snapshot, cmd_log.log, cmd_restore.restore, cmd_restore.undo, cmd_restore.discard, cmd_prune.prune,
-        cmd_prune.gc,
+        cmd_snapshot.snapshot, cmd_log.log, cmd_restore.restore, cmd_undo.undo, cmd_discard.discard, cmd_prune.prune,
+        cmd_gc.gc,
     )),
     HelpSection("Looking", (cmd_status.status, cmd_diff.diff, cmd_watch.watch, cmd_top.top, cmd_audit.audit, cmd_ui.ui)),
     HelpSection("Service", (
@@ -54,12 +61,14 @@ _SECTIONS = (  # as `agentfsd --help` shows them
 @click.group(cls=Group, sections=_SECTIONS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="agentfsd")
 def main() -> None:
-    """Run several agents on one workspace, each in a branch of its own, at the same path.
+    """Run several agents on one workspace, each in its own branch.
+
+    Every agent sees its branch at the workspace's own path. The real files stay as they are until you commit.
 
     \b
     Start here:
-      cd project && agentfsd run -- make      one command in a fresh branch; the real files stay as they are
-      agentfsd mount project work             an overlay that stays; then: run, branch, snapshot, diff, restore
+      cd project && agentfsd run -- make      one command in a new branch; the real files stay as they are
+      agentfsd mount project work             a lasting overlay; then: run, branch, snapshot, diff, restore
       agentfsd doctor                         what this machine can do
     """
 

@@ -46,9 +46,9 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
 def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
     if not result.conflicts:
         return
-    rows = [(found.kind, printing.quoted(found.path_bytes), found.message) for found in result.conflicts]
+    rows = [(conflict.kind, printing.quoted(conflict.path_bytes), conflict.message) for conflict in result.conflicts]
     if len(result.left) > 1 or result.merged:
-        sides = [(found.source, ", ".join(found.against)) for found in result.conflicts]
+        sides = [(conflict.source, ", ".join(conflict.against)) for conflict in result.conflicts]
         printing.table(
             ("branch", "conflict", "path", "with", "why"),
             [(one, kind, path, others, why) for (one, others), (kind, path, why) in zip(sides, rows, strict=True)],
@@ -63,18 +63,18 @@ def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
 def _show_decisions(decided: list[wire.Decision]) -> None:
     by_winner = sorted(decided, key=lambda one: (one.kind == "markers", one.winner, one.path))
     for (marked, winner), group in groupby(by_winner, key=lambda one: (one.kind == "markers", one.winner)):
-        found = list(group)
-        count = printing.plural(len(found), "file" if marked else "conflict")
+        decisions = list(group)
+        count = printing.plural(len(decisions), "file" if marked else "conflict")
         if marked:
-            printing.note(f"conflict markers were left in {count}: {_paths(found)}")
+            printing.note(f"conflict markers were left in {count}: {_paths(decisions)}")
         elif winner:
-            printing.note(f"{count} decided for {winner}: {_paths(found)}")
+            printing.note(f"{count} decided for {winner}: {_paths(decisions)}")
         else:
-            printing.note(f"{count} decided by keeping both: {_paths(found)}")
+            printing.note(f"{count} decided by keeping both: {_paths(decisions)}")
 
 
-def _paths(found: Iterable[wire.PathName]) -> str:
-    names = list(dict.fromkeys(printing.quoted(one.path_bytes) for one in found))
+def _paths(decisions: Iterable[wire.PathName]) -> str:
+    names = list(dict.fromkeys(printing.quoted(one.path_bytes) for one in decisions))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

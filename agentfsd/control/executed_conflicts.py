@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agentfsd.core import policy_settings
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.history.executed_files import find_executed
@@ -12,11 +12,11 @@ from agentfsd.history.merging import Objects
 
 def objects_to_executed(overlay: Overlay, *, allowed: bool) -> Objects:
     """Make the objection for *overlay*, with the patterns that its settings have now; one to nothing where that is *allowed*."""
-    patterns = policy_settings.read(overlay.parts.store)["executed.paths"].split()
+    patterns = declared_settings.read(overlay.parts.store)["executed.paths"].split()
 
     def conflicts(old: Tree, new: Tree, changed: Sequence[bytes]) -> list[PathConflict]:
         if allowed:
             return []
-        return [PathConflict(found.path, "executed", found.why) for found in find_executed(old, new, changed, patterns)]
+        return [PathConflict(file.path, "executed", file.why) for file in find_executed(old, new, changed, patterns)]
 
     return conflicts

@@ -84,7 +84,7 @@ class Services:
         traffic: Counters of requests.
         identify: Command and user of a process.
         audit: The audit trail; None: there is none.
-        follow_policy: Applies a setting that has changed.
+        apply_settings: Applies a setting that has changed.
         forwarding: Gives out real descriptors; None: this daemon does not.
         interpose_path: The socket of the preloaded library; "" for none.
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
@@ -104,7 +104,7 @@ class Services:
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier
     audit: AuditTrail | None = None
-    follow_policy: Callable[[], None] = lambda: None
+    apply_settings: Callable[[], None] = lambda: None
     forwarding: Forwarding | None = None
     interpose_path: str = ""
     descriptor_ioctl: int = 0

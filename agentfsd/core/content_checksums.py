@@ -20,12 +20,12 @@ _DIGEST_BYTES = 16
 
 def digesting(content: ContentFile) -> Generator[int, None, tuple[int, bytes]]:
     """Compute the digest of a content. Yield the size of each part in bytes; return (size in bytes, digest)."""
-    found, at = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
+    digest, at = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
     while data := content.pread(_CHUNK_BYTES, at):
-        found.update(data)
+        digest.update(data)
         at += len(data)
         yield len(data)
-    return at, found.digest()
+    return at, digest.digest()
 
 
 def make(backstore: Backstore, wanted: list[tuple[int, int]], rest: Callable[[int], object]) -> list[ObjectChecksum]:

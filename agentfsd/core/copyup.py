@@ -83,7 +83,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     Args:
         tx: The open transaction.
         inode: The object. One that has a row already keeps it.
-        itself: False for a directory in which only names change. It keeps mode and access list (see copyup_policy.py).
+        itself: False for a directory in which only names change. It keeps mode and access list (see copyup_settings.py).
     """
     if inode.row_layer:
         _settle_times(tx, inode)
@@ -93,7 +93,7 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
         materialize(tx, parent, itself=False)
     load_lower_attributes(tx, inode)
     if itself:
-        _apply_policy(tx, inode)
+        _apply_settings(tx, inode)
     if parent is None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)
@@ -104,12 +104,12 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
     tree.adopt(inode)
 
 
-def _apply_policy(tx: Transaction, inode: Inode) -> None:
-    """Replace the mode and xattrs read from the lower by those that the policy chooses; if they differ, set the change time."""
+def _apply_settings(tx: Transaction, inode: Inode) -> None:
+    """Replace the lower's mode and xattrs by those that the copyup.* settings choose; set the change time if they differ."""
     if not (inode.is_file or inode.is_dir):
         return
     assert inode.xattrs is not None
-    mode, xattrs = inode.tree.copyup_policy.rules.initial(inode.mode, inode.xattrs)
+    mode, xattrs = inode.tree.copyup_settings.rules.initial(inode.mode, inode.xattrs)
     if (mode, xattrs) != (inode.mode, inode.xattrs):
         tx.set(inode, mode=mode, xattrs=xattrs, ctime_ns=change_time_ns(inode))
         inode.tree.events.copied_up(inode)
@@ -127,38 +127,38 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
     tree = inode.tree
     path = inode.lower_path
     assert path is not None
-    found = tree.lower_stat(inode)
-    if found.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
+    status = tree.lower_stat(inode)
+    if status.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
-        ino=inode.ino or tree.shown_ino(tree.identify(found)),
-        mode=found.st_mode,
-        uid=found.st_uid,
-        gid=found.st_gid,
-        nlink=found.st_nlink,
-        rdev=found.st_rdev,
-        atime_ns=found.st_atime_ns,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
+        ino=inode.ino or tree.shown_ino(tree.identify(status)),
+        mode=status.st_mode,
+        uid=status.st_uid,
+        gid=status.st_gid,
+        nlink=status.st_nlink,
+        rdev=status.st_rdev,
+        atime_ns=status.st_atime_ns,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
         btime_ns=now_ns(),
-        lower=tree.identify(found),
+        lower=tree.identify(status),
         xattrs=lower_xattrs(tree, path),
     )
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         inode.target = tree.lower.readlink(path)
 
 
 def lower_xattrs(tree: Tree, path: bytes) -> dict[bytes, bytes]:
     """Return the readable xattrs of an object of the lower."""
-    found = {}
+    xattrs = {}
     for name in tree.lower.listxattr(path):
         try:
-            found[name] = tree.lower.getxattr(path, name)
+            xattrs[name] = tree.lower.getxattr(path, name)
         except OSError as exc:
             if exc.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES, errno.ENOTSUP):
                 raise
-    return found
+    return xattrs
 
 
 def set_entry(tx: Transaction, directory: Inode, name: bytes, child: int) -> None:
@@ -265,8 +265,8 @@ def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: in
             return
         raise
     tx.when_undone(lambda: tree.backstore.remove(number))
-    found = inode.file.stat()
-    clone.utime(found.st_atime_ns, found.st_mtime_ns)
+    status = inode.file.stat()
+    clone.utime(status.st_atime_ns, status.st_mtime_ns)
     clone.close()
     tree.store.put_object(number, sealed)
     tree.store.replace_content(inode.id, original, number)

@@ -61,8 +61,8 @@ def note_access(inode: Inode, flags: int) -> bool:
         return False
     if inode.tree.read_only or not (inode.has_live_times and copyup.is_owned(inode)):
         return False
-    found = inode.file.stat()
-    if found.st_atime_ns > max(found.st_mtime_ns, found.st_ctime_ns) > copyup.now_ns() - _DAY_NS:
+    status = inode.file.stat()
+    if status.st_atime_ns > max(status.st_mtime_ns, status.st_ctime_ns) > copyup.now_ns() - _DAY_NS:
         return False
     return inode.file.touch_atime()
 

@@ -43,15 +43,15 @@ def left_over(trees: OpenTrees) -> Iterator[Inode]:
     for branch_id in trees.branch_ids():
         if not store.value(_key(branch_id)):
             continue
-        tree, found = trees.of_branch(branch_id), False
+        tree, any_left = trees.of_branch(branch_id), False
         for inode_id, number in layer_rows.contents_of(store, tree.head):
             if not _is_open(tree, number):
                 continue
             inode = tree.find_stored(inode_id)
             if inode is not None and inode.content == number:
-                found = True
+                any_left = True
                 yield inode
-        if not found:
+        if not any_left:
             with store.transaction():
                 store.put_value(_key(branch_id), "")
 

@@ -166,30 +166,30 @@ class LockTable:
         return list(self._files)
 
     def held(self, file: Hashable) -> list[Lock]:
-        found = self._files.get(file)
-        return found.held() if found is not None else []
+        locks = self._files.get(file)
+        return locks.held() if locks is not None else []
 
     def has_ranges(self, file: Hashable) -> bool:
         """Return whether a file has a POSIX or open file description lock."""
-        found = self._files.get(file)
-        return found is not None and bool(found.posix)
+        locks = self._files.get(file)
+        return locks is not None and bool(locks.posix)
 
     def test(self, file: Hashable, wanted: LockRequest) -> Lock | None:
         """Return the first lock of another owner that conflicts with *wanted*, which F_GETLK reports; None without one."""
-        found = self._files.get(file)
-        return next(found.conflicts(wanted), None) if found is not None else None
+        locks = self._files.get(file)
+        return next(locks.conflicts(wanted), None) if locks is not None else None
 
     def apply(self, file: Hashable, wanted: LockRequest) -> Lock | None:
         """Grant, change or (UNLOCK) remove a lock. If another lock conflicts, return that lock and change nothing."""
-        found = self._files.get(file)
-        if found is None:
+        locks = self._files.get(file)
+        if locks is None:
             if wanted.kind == UNLOCK:
                 return None
-            found = self._files[file] = _FileLocks()
-        refused = next(found.conflicts(wanted), None)
+            locks = self._files[file] = _FileLocks()
+        refused = next(locks.conflicts(wanted), None)
         if refused is None:
-            found.put(wanted)
-        self._tidy(file, found)
+            locks.put(wanted)
+        self._tidy(file, locks)
         return refused
 
     def lose_flock(self, file: Hashable, wanted: LockRequest) -> list[Lock]:
@@ -197,23 +197,23 @@ class LockTable:
 
         The kernel, too, removes the old flock before it tries to grant the new one.
         """
-        found = self._files.get(file)
-        if found is None or not wanted.flock:
+        locks = self._files.get(file)
+        if locks is None or not wanted.flock:
             return []
-        mine = found.flocks.get(wanted.owner)
+        mine = locks.flocks.get(wanted.owner)
         return self.drop(file, lambda lock: lock is mine) if mine is not None and mine.kind != wanted.kind else []
 
     def drop(self, file: Hashable, chosen: Callable[[Lock], bool]) -> list[Lock]:
         """Remove the locks of a file for which *chosen* returns True, and return them."""
-        found = self._files.get(file)
-        if found is None:
+        locks = self._files.get(file)
+        if locks is None:
             return []
-        gone = found.drop(chosen)
-        self._tidy(file, found)
+        gone = locks.drop(chosen)
+        self._tidy(file, locks)
         return gone
 
-    def _tidy(self, file: Hashable, found: _FileLocks) -> None:
-        if not found.posix and not found.flocks and not found.waiters:
+    def _tidy(self, file: Hashable, locks: _FileLocks) -> None:
+        if not locks.posix and not locks.flocks and not locks.waiters:
             del self._files[file]
 
     # -- waiting
@@ -224,15 +224,15 @@ class LockTable:
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a waiter from its file's queue, if it is there."""
-        found = self._files.get(waiter.file)
-        if found is not None and waiter in found.waiters:
-            found.waiters.remove(waiter)
-            self._tidy(waiter.file, found)
+        locks = self._files.get(waiter.file)
+        if locks is not None and waiter in locks.waiters:
+            locks.waiters.remove(waiter)
+            self._tidy(waiter.file, locks)
 
     def waiters(self, file: Hashable) -> list[Waiter]:
         """Return the waiters of a file in the order in which they came."""
-        found = self._files.get(file)
-        return list(found.waiters) if found is not None else []
+        locks = self._files.get(file)
+        return list(locks.waiters) if locks is not None else []
 
     def would_deadlock(self, file: Hashable, wanted: LockRequest) -> bool:
         """Return whether waiting for *wanted* would be a deadlock: a conflicting owner waits, directly or not, for its owner.
@@ -255,15 +255,15 @@ class LockTable:
         return False
 
     def _conflicts(self, file: Hashable, wanted: LockRequest) -> Iterator[Lock]:
-        found = self._files.get(file)
-        return found.conflicts(wanted) if found is not None else iter(())
+        locks = self._files.get(file)
+        return locks.conflicts(wanted) if locks is not None else iter(())
 
     def _waiting_for(self) -> dict[int, set[int]]:
         """Return, for each owner that waits for a lock other than a flock, the owners that it waits for."""
-        found: dict[int, set[int]] = {}
+        owners: dict[int, set[int]] = {}
         for locks in self._files.values():
             for waiter in locks.waiters:
                 if not waiter.wanted.flock:
                     holders = {lock.owner for lock in locks.conflicts(waiter.wanted)}
-                    found.setdefault(waiter.wanted.owner, set()).update(holders)
-        return found
+                    owners.setdefault(waiter.wanted.owner, set()).update(holders)
+        return owners

@@ -13,14 +13,14 @@ def names(tree: Tree, inodes: Iterable[Inode]) -> dict[Inode, set[bytes]]:
 
     Walks the whole lower once if an inode has names there that no row holds.
     """
-    found = {inode: {path for path in stored(tree, inode.id) if _leads_to(tree, path, inode)} for inode in inodes}
-    linked = [inode for inode in found if inode.linked]
+    paths_of = {inode: {path for path in stored(tree, inode.id) if _leads_to(tree, path, inode)} for inode in inodes}
+    linked = [inode for inode in paths_of if inode.linked]
     counts = {inode: inode.nlink if inode.id else tree.attributes(inode).nlink for inode in linked}
-    hidden = {inode.lower.ino: inode for inode in linked if len(found[inode]) < counts[inode]}
+    hidden = {inode.lower.ino: inode for inode in linked if len(paths_of[inode]) < counts[inode]}
     for number, path in _in_lower(tree.lower, hidden.keys()) if hidden else ():
-        if path not in found[hidden[number]] and _leads_to(tree, path, hidden[number]):
-            found[hidden[number]].add(path)
-    return found
+        if path not in paths_of[hidden[number]] and _leads_to(tree, path, hidden[number]):
+            paths_of[hidden[number]].add(path)
+    return paths_of
 
 
 def stored(tree: Tree, inode_id: int) -> Iterator[bytes]:

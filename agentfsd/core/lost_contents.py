@@ -17,24 +17,24 @@ Users = dict[bytes, list[str]]  # who has a content, by its path there
 
 def naming(trees: OpenTrees, problems: list[str], total: int) -> Generator[tuple[int, int, str], None, list[str]]:
     """Return *problems*; each that is about an object also names the files that use it, and what the user can do."""
-    found: dict[int, Users] = {int(match[1]): {} for match in map(_OBJECT.match, problems) if match}
-    for label, tree in trees.named() if found else ():
+    users: dict[int, Users] = {int(match[1]): {} for match in map(_OBJECT.match, problems) if match}
+    for label, tree in trees.named() if users else ():
         yield total, total, label
         if not tree.detached:
-            _look(trees.parts.store, tree, label, found)
-    return [_say(problem, found) for problem in problems]
+            _look(trees.parts.store, tree, label, users)
+    return [_say(problem, users) for problem in problems]
 
 
-def _look(store: Store, tree: Tree, label: str, found: dict[int, Users]) -> None:
+def _look(store: Store, tree: Tree, label: str, users: dict[int, Users]) -> None:
     inodes = newest_inodes(store, tree)
-    rows = [row for row in inodes.values() if row.content in found and row.nlink]
+    rows = [row for row in inodes.values() if row.content in users and row.nlink]
     if not rows:
         return
     names = {
         child: key for key, child in newest_names(store, tree).items() if not is_whiteout(child) and _is_there(inodes, key[0])
     }
     for row in rows:
-        found[row.content].setdefault(_path(row, inodes, names), []).append(label)
+        users[row.content].setdefault(_path(row, inodes, names), []).append(label)
 
 
 def _is_there(inodes: dict[int, InodeRow], directory: int) -> bool:

@@ -27,9 +27,9 @@ def carry_over(old: Tree, new: Tree) -> None:
 def _twin(inode: Inode, new: Tree) -> Inode | None:
     """Find the same file in *new*: by its path, or else by its stored inode id."""
     try:
-        found = new.walk(inode.path)
+        twin = new.walk(inode.path)
     except OSError:
-        found = None
-    if found is not None and found.ino == inode.ino and stat.S_IFMT(found.mode) == stat.S_IFMT(inode.mode):
-        return found
+        twin = None
+    if twin is not None and twin.ino == inode.ino and stat.S_IFMT(twin.mode) == stat.S_IFMT(inode.mode):
+        return twin
     return new.find_stored(inode.id) if inode.id else None

@@ -39,10 +39,10 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     if old is not None and (old.base or not keep) and not shows_lower:
         return
     try:
-        found = tree.lower.stat(path)
+        status = tree.lower.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return
-    identity = tree.identify(found)
+    identity = tree.identify(status)
     if old is not None and identity_of(old) != identity:
         if not shows_lower:
             return
@@ -52,7 +52,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
         return
     if old is None and not shows_lower and not _comes_from(directory, name, path, identity):
         return
-    base = _keep_content(tx, tree, path, found) if keep else 0
+    base = _keep_content(tx, tree, path, status) if keep else 0
     if old is None:
         since_ns = min(time.clock_gettime_ns(_COARSE), _first_change(directory, name))
         old = OriginRow(directory.id, name, tree.head, *identity, since_ns, base)
@@ -162,13 +162,13 @@ def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
     tree.store.put_inode(inode.row(tree.head))
 
 
-def _keep_content(tx: Transaction, tree: Tree, path: bytes, found: os.stat_result) -> int:
+def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_result) -> int:
     """Keep the content of a file of the lower in an object.
 
     Returns:
         The object's number; 0 if the file is not kept (see note()), cannot be read, or there is no room.
     """
-    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= BASE_BYTES:
+    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= BASE_BYTES:
         return 0
     number = tree.store.next_id("object")
     try:

@@ -13,8 +13,8 @@ from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.lower_changes import LowerChanges
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_branches import Branches
-from agentfsd.core.overlay_policy import OverlayPolicy
 from agentfsd.core.overlay_rules import OverlayRules
+from agentfsd.core.overlay_settings import OverlaySettings
 from agentfsd.core.overlay_snapshots import Snapshots
 from agentfsd.core.overlay_state import load_state
 from agentfsd.core.overlay_temporary import TemporaryRefs
@@ -32,7 +32,7 @@ class Overlay:
     Attributes:
         store: The metadata.
         backstore: The contents of changed files.
-        parts: What all trees share: store, lower, backstore, copy-up policy, events.
+        parts: What all trees share: store, lower, backstore, copy-up settings, events.
         events: The listeners that are told of changes.
         refs: Finds branches and snapshots by name or id.
         layers: Seals and frees layers.
@@ -41,9 +41,9 @@ class Overlay:
         retention: Deletes snapshots that the retention settings no longer keep.
         undo_log: The operations that can be undone.
         branches: Makes, lists, replaces and deletes branches.
-        temporary: The branches and snapshots that are removed with the connection that made them.
+        temporary: The branches and snapshots that are removed with the conversation that made them.
         comparison: Finds the differences between two refs.
-        policy: The settings that are stored in the database.
+        settings: The settings that are stored in the database.
         rules: The rules by path.
         lower_changes: Updates inodes after a commit has changed the lower.
         default_id: Id of the default branch.
@@ -66,7 +66,7 @@ class Overlay:
         )  # fmt: skip
         self.temporary = TemporaryRefs(state, self.branches, self.snapshots)
         self.comparison = BranchComparison(self.refs, self.trees)
-        self.policy = OverlayPolicy(state.parts)
+        self.settings = OverlaySettings(state.parts)
         self.lower_changes = LowerChanges(state)
         self.default_id = self.branches.default_id
         self.layers.drop_unfinished()

@@ -49,7 +49,7 @@ class Branches:
         Args:
             name: Name of the new branch.
             source: A branch or snapshot; None for the default branch.
-            temporary: Whether it is removed with the connection that made it, unless it is renamed: see TemporaryRefs.
+            temporary: Whether it is removed with the conversation that made it, unless it is renamed: see TemporaryRefs.
 
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.

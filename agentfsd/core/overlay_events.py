@@ -92,7 +92,7 @@ class OverlayEvents:
             listener(inode, data)
 
     def copied_up(self, inode: Inode) -> None:
-        """Report that copy-up, by the policy, gave an inode another mode or access list than the lower's object has."""
+        """Report that copy-up, by its settings, gave an inode another mode or access list than the lower's object has."""
         for listener in self.on_copied_up:
             listener(inode)
 

@@ -44,7 +44,7 @@ class Snapshots:
             author_pid: The process that asks; 0 for unknown.
             author: The command of that process.
             kind: See SnapshotSummary.
-            temporary: Whether it is removed with the connection that made it: see TemporaryRefs.
+            temporary: Whether it is removed with the conversation that made it: see TemporaryRefs.
 
         Raises:
             Refusal: ``bad-name``, ``snapshot-exists``, or as Refs.branch().

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
-from agentfsd.core.copyup_policy import CopyUpPolicy
+from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
@@ -22,12 +22,12 @@ class OverlayState:
     """The state that the parts of an Overlay share.
 
     Attributes:
-        parts: What all trees share: store, lower, backstore, copy-up policy, events.
+        parts: What all trees share: store, lower, backstore, copy-up settings, events.
         events: The listeners that are told of changes.
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
         undo_rows: The undo log, by number of the entry.
-        temporary: Ids of the branches and snapshots that are removed with the connection that made them.
+        temporary: Ids of the branches and snapshots that are removed with the conversation that made them.
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
         replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
         pins: Layers that running work needs, with the number of users.
@@ -74,7 +74,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
     """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
     return OverlayState(
-        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpPolicy(store), events),
+        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events),
         events,
         {row.id: row for row in layer_rows.branches(store)},
         {row.id: row for row in layer_rows.snapshots(store)},

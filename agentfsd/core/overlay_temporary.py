@@ -1,4 +1,4 @@
-"""Temporary branches and snapshots: removed with the connection that made them, or at the next start."""
+"""Temporary branches and snapshots: removed with the conversation that made them, or at the next start."""
 
 from collections.abc import Iterable
 

@@ -98,11 +98,11 @@ def _check(path: bytes) -> None:
 
 def _directory(here: ResolvedPath, who: Credentials) -> Inode:
     """Return the directory in which the next name is looked up, after checking that the caller may search it."""
-    found = existing(here)
-    if not found.is_dir:
+    inode = existing(here)
+    if not inode.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-    permissions.check(found, permissions.EXECUTE, who)
-    return found
+    permissions.check(inode, permissions.EXECUTE, who)
+    return inode
 
 
 def _step(directory: Inode, name: bytes, who: Credentials) -> ResolvedPath:

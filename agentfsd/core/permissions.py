@@ -41,19 +41,19 @@ def allows(inode: Inode, wanted: int, who: Credentials) -> bool:
     """Return whether *who* has all the permissions *wanted* (a sum of READ, WRITE, EXECUTE) on an inode."""
     if who.privileged and (inode.is_dir or not wanted & EXECUTE):
         return True
-    found = inode.tree.attributes(inode)
-    if who.privileged and found.mode & 0o111:
+    attributes = inode.tree.attributes(inode)
+    if who.privileged and attributes.mode & 0o111:
         return True
-    return wanted & ~_granted(inode, found, wanted, who) == 0
+    return wanted & ~_granted(inode, attributes, wanted, who) == 0
 
 
-def _granted(inode: Inode, found: Attributes, wanted: int, who: Credentials) -> int:
-    if who.uid == found.uid:
-        return found.mode >> 6 & 7
-    entries = _access_list(inode) if found.mode & 0o070 else None  # with an ACL, these bits are its mask
+def _granted(inode: Inode, attributes: Attributes, wanted: int, who: Credentials) -> int:
+    if who.uid == attributes.uid:
+        return attributes.mode >> 6 & 7
+    entries = _access_list(inode) if attributes.mode & 0o070 else None  # with an ACL, these bits are its mask
     if entries is not None:
-        return acl.granted(entries, wanted, who.uid, who.groups, found.gid)
-    return (found.mode >> 3 if found.gid in who.groups else found.mode) & 7
+        return acl.granted(entries, wanted, who.uid, who.groups, attributes.gid)
+    return (attributes.mode >> 3 if attributes.gid in who.groups else attributes.mode) & 7
 
 
 def _access_list(inode: Inode) -> acl.Entries | None:

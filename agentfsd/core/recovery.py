@@ -38,19 +38,19 @@ def recover(store: Store, backstore: Backstore) -> Recovered:
 
     An object store in memory has nothing to compare.
     """
-    found = Recovered(list(store.findings.notes))
+    recovered = Recovered(list(store.findings.notes))
     if not backstore.persistent:
-        return found
+        return recovered
     rows = check_rows.object_layers(store)
     if store.findings.is_proven and store.findings.ended_cleanly and len(rows) > _MOST_OBJECTS:
-        return found
+        return recovered
     held = set(backstore.ids())
-    _settle_strays(store, backstore, held.difference(rows), found)
+    _settle_strays(store, backstore, held.difference(rows), recovered)
     dead = {*layer_rows.dead(store), GARBAGE}
-    _settle_missing(store, backstore, {number for number, layer in rows.items() if layer not in dead} - held, found)
-    for note in found.notes:
+    _settle_missing(store, backstore, {number for number, layer in rows.items() if layer not in dead} - held, recovered)
+    for note in recovered.notes:
         log.warning("%s", note)
-    return found
+    return recovered
 
 
 def _settle_strays(store: Store, backstore: Backstore, strays: set[int], found: Recovered) -> None:
@@ -77,19 +77,22 @@ def _may_go(store: Store, backstore: Backstore, number: int) -> bool:
         return False
 
 
-def _settle_missing(store: Store, backstore: Backstore, missing: set[int], found: Recovered) -> None:
+def _settle_missing(store: Store, backstore: Backstore, missing: set[int], recovered: Recovered) -> None:
     """Report the missing objects as lost, or make an empty one where a loss of power explains it."""
     emptied = 0
     for number in sorted(missing):
         if not store.findings.power_failed or number < store.first_object or not _is_absent(backstore, number):
-            found.lost.add(number)
+            recovered.lost.add(number)
         else:
             backstore.create(number).close()
             emptied += 1
     if emptied:
-        found.notes.append(f"the content of {_files(emptied)} was never synced, and the power failed: {_they(emptied)} empty now")
-    if found.lost:
-        found.notes.append(f"the content of {_files(len(found.lost))} is missing: reading {_it(len(found.lost))} fails with EIO")
+        recovered.notes.append(
+            f"the content of {_files(emptied)} was never synced, and the power failed: {_they(emptied)} empty now"
+        )
+    if recovered.lost:
+        lost = len(recovered.lost)
+        recovered.notes.append(f"the content of {_files(lost)} is missing: reading {_it(lost)} fails with EIO")
 
 
 def _is_absent(backstore: Backstore, number: int) -> bool:

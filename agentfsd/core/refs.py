@@ -26,10 +26,10 @@ class Refs:
         Raises:
             Refusal: ``no-such-branch``; ``ambiguous`` if several ids begin with *ref*.
         """
-        found = self.branch_named(ref) or _by_id(self._state.branches, ref)
-        if found is None:
+        row = self.branch_named(ref) or _by_id(self._state.branches, ref)
+        if row is None:
             raise not_found("branch", ref, "`agentfsd branch list` shows them")
-        return found
+        return row
 
     def snapshot(self, ref: str) -> SnapshotRow:
         """Find a snapshot by name, id or unique prefix of its id.
@@ -38,10 +38,10 @@ class Refs:
             Refusal: ``no-such-snapshot``; ``ambiguous`` if several ids begin with *ref*.
         """
         rows = self._state.snapshots
-        found = next((row for row in rows.values() if row.name == ref), None) or _by_id(rows, ref)
-        if found is None:
+        snapshot = next((row for row in rows.values() if row.name == ref), None) or _by_id(rows, ref)
+        if snapshot is None:
             raise not_found("snapshot", ref, "`agentfsd snapshot list` shows them")
-        return found
+        return snapshot
 
     def find(self, ref: str) -> BranchRow | SnapshotRow:
         """Find the branch or snapshot that a ref names. If both match, the branch is returned.

@@ -1,10 +1,10 @@
-"""How long snapshots are kept: the policy's retention.* settings, and pruning by them."""
+"""How long snapshots are kept: the retention.* settings, and pruning by them."""
 
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentfsd.core import policy_settings
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
@@ -41,10 +41,10 @@ class Retention:
 
 def stored_retention(store: Store) -> Retention:
     """Read the retention.* settings."""
-    values = policy_settings.read(store)
+    values = declared_settings.read(store)
     return Retention(
         int(values["retention.max_count"]),
-        policy_settings.parse_age(values["retention.max_age"]),
+        declared_settings.parse_age(values["retention.max_age"]),
         values["retention.keep_tagged"] == "yes",
         values["retention.keep_named"] == "yes",
     )
@@ -85,7 +85,7 @@ class SnapshotRetention:
         return infos
 
     def apply(self, branch_id: str) -> None:
-        """Delete the branch's snapshots that the policy does not keep. Call it after taking a snapshot."""
+        """Delete the branch's snapshots that the retention settings do not keep. Call it after taking a snapshot."""
         self.drop_automatic(branch_id)
         retention = stored_retention(self._state.store)
         if retention.max_count or retention.max_age_s:

@@ -40,8 +40,8 @@ class SeenNames:
             row = self._rows.get(above)
             if row is not None and origin.identity_of(row) == NO_LOWER:
                 return None  # a commit removed the directory that the branch knew; the lower's is another
-        found = self._rows.get(path)
-        return found if found is not None or self._is_recorded(path) else self._guess(path)
+        stored = self._rows.get(path)
+        return stored if stored is not None or self._is_recorded(path) else self._guess(path)
 
     def was_removed(self, path: bytes) -> bool:
         """Tell whether the tree removed or moved away the lower's *path*, which it does not show there."""
@@ -100,12 +100,12 @@ class SeenNames:
             if row is None:
                 continue
             try:
-                found = self._tree.lower.stat(path)
+                status = self._tree.lower.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            if found.st_ctime_ns >= row.since_ns:
+            if status.st_ctime_ns >= row.since_ns:
                 return None
-            return OriginRow(row.dir, row.name, row.layer, *self._tree.identify(found), row.since_ns, 0)
+            return OriginRow(row.dir, row.name, row.layer, *self._tree.identify(status), row.since_ns, 0)
         return None
 
 
@@ -114,12 +114,12 @@ def _directories(tree: Tree) -> dict[bytes, tuple[int, bool]]:
 
     If several have one path, one that has a name counts before one that has none, and then the newest.
     """
-    found = {b"": (ROOT_ID, True)}
+    directories = {b"": (ROOT_ID, True)}
     for number, nlink, path in origin_rows.directories(tree.store, tree.chain):
-        known = found.get(path)
+        known = directories.get(path)
         if known is None or (nlink > 0, number) > (known[1], known[0]):
-            found[path] = number, nlink > 0
-    return found
+            directories[path] = number, nlink > 0
+    return directories
 
 
 class Removals:

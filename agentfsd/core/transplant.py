@@ -24,8 +24,8 @@ class WantedAttributes(NamedTuple):
 
 
 def attributes_of(inode: Inode) -> WantedAttributes:
-    found = inode.tree.attributes(inode)
-    return WantedAttributes(found.mode, found.uid, found.gid, dict(all_xattrs(inode.tree, inode)), found.atime_ns, found.mtime_ns)
+    shown, xattrs = inode.tree.attributes(inode), dict(all_xattrs(inode.tree, inode))
+    return WantedAttributes(shown.mode, shown.uid, shown.gid, xattrs, shown.atime_ns, shown.mtime_ns)
 
 
 class Transplant:
@@ -41,27 +41,27 @@ class Transplant:
         With *only_empty*, a directory that holds names stays.
         """
         directory, name = self._place(path)
-        found = self._tree.find(directory, name) if directory is not None else None
-        if directory is None or found is None:
+        inode = self._tree.find(directory, name) if directory is not None else None
+        if directory is None or inode is None:
             return
-        if not found.is_dir:
+        if not inode.is_dir:
             directory_entries.unlink(self._tree, directory, name)
             return
         if not only_empty:
-            self._empty(found)
-        if self._tree.is_empty(found):
+            self._empty(inode)
+        if self._tree.is_empty(inode):
             directory_entries.rmdir(self._tree, directory, name)
 
     def _empty(self, directory: Inode) -> None:
-        found = [directory]
-        for node in found:
+        pending = [directory]
+        for node in pending:
             for name in self._tree.names(node):
                 child = self._tree.lookup(node, name)
                 if child.is_dir:
-                    found.append(child)
+                    pending.append(child)
                 else:
                     directory_entries.unlink(self._tree, node, name)
-        for node in found[:0:-1]:
+        for node in pending[:0:-1]:
             assert node.parent is not None
             directory_entries.rmdir(self._tree, node.parent, node.name)
 
@@ -97,33 +97,33 @@ class Transplant:
         """Return the directory above *path*. Missing directories are created with the attributes of those above *source*."""
         node, above = self._tree.root, _directories_above(source)
         for depth, name in enumerate(path.split(b"/")[:-1]):
-            found = self._tree.find(node, name)
-            if found is not None and not found.is_dir:
+            child = self._tree.find(node, name)
+            if child is not None and not child.is_dir:
                 directory_entries.unlink(self._tree, node, name)
-                found = None
-            if found is None:
+                child = None
+            if child is None:
                 like = above[depth] if depth < len(above) else node
                 look = attributes_of(like)
-                found = directory_entries.make(
+                child = directory_entries.make(
                     self._tree, node, name, stat.S_IFDIR | stat.S_IMODE(look.mode), Owner(look.uid, look.gid)
                 )
-                self._settle(found, look)
-            node = found
+                self._settle(child, look)
+            node = child
         return node
 
     def _fitting(
         self, path: bytes, directory: Inode, name: bytes, source: Inode, look: WantedAttributes, content: bytes | None
     ) -> Inode:  # fmt: skip
         """Return the inode for *path* with the type and content of *source*: the present inode if it fits, else a new one."""
-        tree, found = self._tree, self._tree.find(directory, name)
-        if found is not None:
-            same_type = stat.S_IFMT(found.mode) == stat.S_IFMT(look.mode)
-            has_other_names = not found.is_dir and tree.attributes(found).nlink > source.tree.attributes(source).nlink
-            if same_type and found.is_dir:
-                return found
-            if same_type and found.is_file and not has_other_names:
-                copyup.replace_content(found, *self._object(source, content))
-                return found
+        tree, existing = self._tree, self._tree.find(directory, name)
+        if existing is not None:
+            same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(look.mode)
+            has_other_names = not existing.is_dir and tree.attributes(existing).nlink > source.tree.attributes(source).nlink
+            if same_type and existing.is_dir:
+                return existing
+            if same_type and existing.is_file and not has_other_names:
+                copyup.replace_content(existing, *self._object(source, content))
+                return existing
             self.remove(path)
         target = source.tree.readlink(source) if stat.S_ISLNK(look.mode) else b""
         rdev = source.tree.attributes(source).rdev
@@ -164,9 +164,9 @@ class Transplant:
 
 def _directories_above(inode: Inode) -> list[Inode]:
     """Return the directories above *inode*, from the first below the root down to its parent."""
-    found: list[Inode] = []
+    directories: list[Inode] = []
     node = inode.parent
     while node is not None and node.parent is not None:
-        found.append(node)
+        directories.append(node)
         node = node.parent
-    return found[::-1]
+    return directories[::-1]

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from agentfsd.core.copyup_policy import CopyUpPolicy
+from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import checksum_rows
@@ -177,7 +177,7 @@ class Parts(NamedTuple):
     lower: Lower
     backstore: Backstore
     root_dev: int
-    copyup_policy: CopyUpPolicy
+    copyup_settings: CopyUpSettings
     events: TreeEvents
 
 
@@ -185,7 +185,7 @@ class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.copyup_policy, self.events = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
@@ -207,8 +207,8 @@ class Tree:
             root.load(row, 0)
         else:
             root.lower_path = b""
-            found = self.lower.stat(b"")
-            root.mode, root.lower = found.st_mode, self.identify(found)
+            status = self.lower.stat(b"")
+            root.mode, root.lower = status.st_mode, self.identify(status)
             root.entries = {}
         self._by_id[ROOT_ID] = root
         return root
@@ -222,23 +222,23 @@ class Tree:
             NotADirectoryError: *directory* is none.
             OSError: ENAMETOOLONG.
         """
-        found = self._search(directory, name)
-        if found is None:
+        entry = self._search(directory, name)
+        if entry is None:
             return None
-        inode, lower = found
+        inode, lower = entry
         return inode, self.attributes(inode) if lower is None or inode.id else self._as_in_lower(inode, lower)
 
     def find(self, directory: Inode, name: bytes) -> Inode | None:
         """Find the inode of *name*; None if there is no such name. Raises as look() does."""
-        found = self._search(directory, name)
-        return found[0] if found is not None else None
+        entry = self._search(directory, name)
+        return entry[0] if entry is not None else None
 
     def lookup(self, directory: Inode, name: bytes) -> Inode:
         """Find the inode of *name* as find() does, but raise FileNotFoundError if there is no such name."""
-        found = self._search(directory, name)
-        if found is None:
+        entry = self._search(directory, name)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
-        return found[0]
+        return entry[0]
 
     def _search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
         """Find the inode of *name*, and the stat result of the lower object if the search needed it."""
@@ -252,10 +252,10 @@ class Tree:
             return None
         path = join(directory.lower_path, name)
         try:
-            found = self.lower.stat(path)
+            status = self.lower.stat(path)
         except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a program has changed the lower meanwhile
             return None
-        return self._lower_inode(directory, name, path, found), found
+        return self._lower_inode(directory, name, path, status), status
 
     def walk(self, path: bytes) -> Inode:
         """Find the inode at a path relative to the root, without following symlinks. Raises as lookup() does."""
@@ -398,20 +398,20 @@ class Tree:
 
     # -- unmodified lower objects
 
-    def _lower_inode(self, parent: Inode, name: bytes, path: bytes, found: os.stat_result) -> Inode:
+    def _lower_inode(self, parent: Inode, name: bytes, path: bytes, status: os.stat_result) -> Inode:
         """Return the inode of the lower's *path*: the same Inode as long as the lower has the same object there."""
-        identity = self.identify(found)
-        linked = found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+        identity = self.identify(status)
+        linked = status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode)
         key: object = (identity.ino, identity.dev) if linked else path
         known = self._by_lower.get(key)
         if known is None and linked:
             known = self._linked_inode(identity, parent, name)
-        if known is not None and self._still_same(known, identity, found.st_mode):
+        if known is not None and self._still_same(known, identity, status.st_mode):
             if not known.is_dir or known.parent is None:
                 known.parent, known.name = parent, name
             return known
         inode = Inode(self, parent, name)
-        inode.mode, inode.ino = found.st_mode, self.shown_ino(identity)
+        inode.mode, inode.ino = status.st_mode, self.shown_ino(identity)
         inode.lower_path, inode.lower, inode.linked = path, identity, linked
         self._by_lower[key] = inode
         return inode
@@ -436,9 +436,9 @@ class Tree:
                 return self.inode(version.id, parent, name)
         return None
 
-    def identify(self, found: os.stat_result) -> LowerIdentity:
-        dev = 0 if found.st_dev == self.root_dev else found.st_dev
-        return LowerIdentity(found.st_ino, dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def identify(self, status: os.stat_result) -> LowerIdentity:
+        dev = 0 if status.st_dev == self.root_dev else status.st_dev
+        return LowerIdentity(status.st_ino, dev, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @staticmethod
     def shown_ino(identity: LowerIdentity) -> int:
@@ -460,12 +460,12 @@ class Tree:
         if not stat.S_ISREG(mode):
             is_dir = stat.S_ISDIR(mode)
             return self._stored(inode, 4096 if is_dir else len(inode.target or b""), 8 if is_dir else 0)
-        found = self.data_stat(inode)
+        status = self.data_stat(inode)
         if not inode.has_live_times:
-            return self._stored(inode, found.st_size, found.st_blocks)
+            return self._stored(inode, status.st_size, status.st_blocks)
         return Attributes(
-            inode.ino, mode, inode.nlink, inode.uid, inode.gid, inode.rdev, found.st_size, found.st_blocks,
-            found.st_atime_ns, found.st_mtime_ns, max(found.st_ctime_ns, inode.ctime_ns), inode.btime_ns,
+            inode.ino, mode, inode.nlink, inode.uid, inode.gid, inode.rdev, status.st_size, status.st_blocks,
+            status.st_atime_ns, status.st_mtime_ns, max(status.st_ctime_ns, inode.ctime_ns), inode.btime_ns,
         )  # fmt: skip
 
     @staticmethod
@@ -478,11 +478,11 @@ class Tree:
     def _lower_attributes(self, inode: Inode) -> Attributes:
         return self._as_in_lower(inode, self.lower_stat(inode))
 
-    def _as_in_lower(self, inode: Inode, found: os.stat_result) -> Attributes:
+    def _as_in_lower(self, inode: Inode, status: os.stat_result) -> Attributes:
         return Attributes(
-            inode.ino or self.shown_ino(self.identify(found)), found.st_mode, found.st_nlink, found.st_uid, found.st_gid,
-            found.st_rdev, found.st_size, found.st_blocks,
-            found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns, 0,
+            inode.ino or self.shown_ino(self.identify(status)), status.st_mode, status.st_nlink, status.st_uid, status.st_gid,
+            status.st_rdev, status.st_size, status.st_blocks,
+            status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, 0,
         )  # fmt: skip
 
     def lower_stat(self, inode: Inode) -> os.stat_result:
@@ -491,12 +491,12 @@ class Tree:
             return os.fstat(inode.lower_fd)
         assert inode.lower_path is not None
         try:
-            found = self.lower.stat(inode.lower_path)
+            status = self.lower.stat(inode.lower_path)
         except (FileNotFoundError, NotADirectoryError):
             raise OSError(errno.ESTALE, "the lower file has gone") from None
-        if stat.S_IFMT(found.st_mode) != stat.S_IFMT(inode.mode):
+        if stat.S_IFMT(status.st_mode) != stat.S_IFMT(inode.mode):
             raise OSError(errno.ESTALE, "the lower file has been replaced")
-        return found
+        return status
 
     def data_stat(self, inode: Inode) -> os.stat_result:
         """Return the stat result of the content object or lower file that holds a regular file's data."""

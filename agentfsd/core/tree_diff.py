@@ -188,11 +188,11 @@ class _Walker:
             yield EntryPair(path, old, new, what)
         under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
         while under_way:
-            found = next(under_way[-1], None)
-            if found is None:
+            changed = next(under_way[-1], None)
+            if changed is None:
                 under_way.pop()
                 continue
-            pair, further = found
+            pair, further = changed
             if pair is not None:
                 yield pair
             if further is not None:
@@ -316,17 +316,17 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
 
 
 def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    found, touched = list[PathChange](), walker.touched
+    changes, touched = list[PathChange](), walker.touched
     try:
         for _ in touched.reading(parts.store):
             yield 0, 0, "comparing"
         for one in _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True))):
             if one is not None:
-                found.append(_change(walker, *one))
-            yield len(found), 0, "comparing"
+                changes.append(_change(walker, *one))
+            yield len(changes), 0, "comparing"
     finally:
         touched.forget()
-    return sorted(found, key=lambda change: change.path)
+    return sorted(changes, key=lambda change: change.path)
 
 
 def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:

@@ -13,6 +13,8 @@ from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
 
+_WHAT_CAN_BE_UNDONE = "a restore, merge, discard, or commit into a branch can be undone; a commit into the real directory cannot"
+
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
@@ -62,7 +64,7 @@ class UndoLog:
         """
         state = self._state
         if not state.undo_rows:
-            raise Refusal(errno.ENOENT, "nothing-to-undo", "there is no restore, merge or discard that could be undone")
+            raise Refusal(errno.ENOENT, "nothing-to-undo", "there is nothing to undo", _WHAT_CAN_BE_UNDONE)
         row = max(state.undo_rows.values())
         snapshot = state.snapshots[row.snapshot]
         branch = state.branches.get(row.branch_id)

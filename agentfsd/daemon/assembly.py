@@ -149,7 +149,7 @@ class Daemon:
             signal.signal(number, self._remember)
         self.mount.mount()
         self.held.in_use = True
-        self.observation.follow_policy()
+        self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
 
     def _remember(self, number: int, _: object) -> None:
@@ -282,7 +282,7 @@ class Daemon:
             log.error("the settings stay as they were: %s", why)
             status += f"; the settings stay as they were: {why}"
         else:
-            self.observation.follow_policy()
+            self.observation.apply_settings()
             self.observation.note_settings(self.config.settings)
             log.info("settings read: %s", self.config.settings or "there is no file of them")
         self.manager.ready(status)
@@ -335,7 +335,7 @@ class Daemon:
                         log.warning("no room is left in %s: writes fail with ENOSPC; nothing acknowledged is lost", place)
                     else:
                         log.info("there is room again in %s", place)
-                        self.observation.follow_policy()  # there may be an audit trail now
+                        self.observation.apply_settings()  # there may be an audit trail now
                     self.manager.status(self._status())
             await trio.sleep(_LOOK_AT_ROOM_S)
 

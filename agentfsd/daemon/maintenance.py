@@ -99,15 +99,15 @@ class Maintenance:
 
         *work* checks _ends after each part, and changes nothing permanent once it is set.
         """
-        found, done, token = Future[_T](), trio.Event(), trio.lowlevel.current_trio_token()
+        outcome, done, token = Future[_T](), trio.Event(), trio.lowlevel.current_trio_token()
 
         def run() -> None:
             with contextlib.suppress(PermissionError):  # a service manager's filter of system calls
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
             try:
-                found.set_result(work())
+                outcome.set_result(work())
             except BaseException as exc:  # noqa: BLE001 - whoever waits is told
-                found.set_exception(exc)
+                outcome.set_exception(exc)
             with contextlib.suppress(trio.RunFinishedError):  # the daemon has not waited
                 token.run_sync_soon(done.set)
 
@@ -119,4 +119,4 @@ class Maintenance:
             with trio.move_on_after(_END_S, shield=True):
                 await done.wait()
             raise
-        return found.result()
+        return outcome.result()

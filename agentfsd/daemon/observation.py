@@ -11,8 +11,8 @@ import trio
 from agentfsd import __version__
 from agentfsd.binding.table import Bindings
 from agentfsd.control.service import ControlService
+from agentfsd.core.declared_settings import parse_bytes
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.policy_settings import parse_bytes
 from agentfsd.fuse.mount import FuseMount
 from agentfsd.state import daemon_config
 from agentfsd.telemetry.audit_trail import AuditTrail
@@ -46,17 +46,17 @@ class Observation:
             traffic=self.traffic,
             identify=mount.connections.identify,
             connections=mount.sessions,
-            follow_policy=self.follow_policy,
+            apply_settings=self.apply_settings,
             audit=self.audit,
         )
         self._served: MetricsServer | None = None
 
-    def follow_policy(self) -> None:
-        """Apply the policy's settings, at the start and after each change. What cannot be observed does not stop the daemon."""
-        policy = self._overlay.policy.values()
-        self.traffic.slow.set_limit(int(policy["log.slow_ms"]))
+    def apply_settings(self) -> None:
+        """Apply the overlay's settings, at the start and after each change. What cannot be observed does not stop the daemon."""
+        settings = self._overlay.settings.values()
+        self.traffic.slow.set_limit(int(settings["log.slow_ms"]))
         try:
-            self.audit.set(enabled=policy["audit.enabled"] == "yes", max_bytes=parse_bytes(policy["audit.max_bytes"]))
+            self.audit.set(enabled=settings["audit.enabled"] == "yes", max_bytes=parse_bytes(settings["audit.max_bytes"]))
         except OSError as exc:
             log.warning("no audit trail is written: %s", exc.strerror)
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentfsd.core import policy_settings as policy
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.handoff import forwarding_settings as interpose
@@ -42,12 +42,12 @@ def read(path: str) -> list[SettingLine]:
     except (OSError, UnicodeDecodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
         raise Refusal(errno.EINVAL, "bad-settings", f"cannot read the settings in {path}: {why}") from None
-    found = []
+    settings = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if text:
-            found.append(_checked(text, f"{path}:{number}"))
-    return found
+            settings.append(_checked(text, f"{path}:{number}"))
+    return settings
 
 
 def _text(path: str) -> str:
@@ -77,7 +77,7 @@ def _check_of(name: str) -> Callable[[str], object]:
         return _check_level
     if name.startswith(_INTERPOSE):
         return lambda value: interpose.check(name.removeprefix(_INTERPOSE), value)
-    return lambda value: policy.check(name, value)
+    return lambda value: declared_settings.check(name, value)
 
 
 def _check_level(value: str) -> None:
@@ -85,14 +85,14 @@ def _check_level(value: str) -> None:
         raise invalid(f"{value!r} is no level of a log", f"give one of {', '.join(LEVELS)}")
 
 
-def apply(found: list[SettingLine], overlay: Overlay, forwarding: Forwarding) -> None:
+def apply(lines: list[SettingLine], overlay: Overlay, forwarding: Forwarding) -> None:
     """Apply all settings or none, and store those that belong to the overlay. OSError when that fails."""
     with overlay.store.transaction() as tx:
-        for name, value in found:
+        for name, value in lines:
             if name.startswith(_INTERPOSE):
                 forwarding.put(tx, name.removeprefix(_INTERPOSE), value)
             elif name != _LEVEL:
-                overlay.policy.put(tx, name, value)
-    for name, value in found:
+                overlay.settings.put(tx, name, value)
+    for name, value in lines:
         if name == _LEVEL:
             logging.getLogger().setLevel(value.upper())

@@ -63,17 +63,17 @@ def opened(config: DaemonConfig, state: StateDirectory) -> Iterator[StateContent
         Refusal: They cannot be opened.
     """
     kind, why, is_new = _provide(config, state)
-    found = None
+    contents = None
     try:
-        found = _open(config, state, kind, why)
-        yield found
+        contents = _open(config, state, kind, why)
+        yield contents
     except BaseException:
-        if found is not None:
-            _close(found)
-        if kind.volume is not None and is_new and (found is None or not found.in_use):
+        if contents is not None:
+            _close(contents)
+        if kind.volume is not None and is_new and (contents is None or not contents.in_use):
             kind.volume.take_away(_place(state, kind).path)
         raise
-    _close(found)
+    _close(contents)
     if kind.volume is not None:
         kind.volume.take_away(_place(state, kind).path)
 
@@ -138,21 +138,21 @@ def _open_store(config: DaemonConfig, place: StateDirectory, backstore: Backstor
 def inspect(place: StateDirectory) -> Findings:
     """Check an unused state directory before anything in it is opened. Nothing is changed."""
     path = place.metadata
-    found = inspection.inspect(path)
-    if not found.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
+    findings = inspection.inspect(path)
+    if not findings.damage and inspection.is_blank(path) and os.path.isdir(place.objects):
         backstore = HostBackstore(place.objects, native_snapshots=False)  # to find out whether it has some, it would write
         if next(backstore.ids(), None) is not None:
-            found.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
+            findings.damage.append(f"{inspection.describe_blank(path)}{_THOUGH}")
         backstore.close()
-    return found
+    return findings
 
 
-def count_lost(place: StateDirectory, found: Findings) -> int:
+def count_lost(place: StateDirectory, findings: Findings) -> int:
     """Return how many contents are missing in an unused state directory.
 
     0 after a kill: the next start first settles what is there.
     """
-    if found.damage or not found.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
+    if findings.damage or not findings.ended_cleanly or inspection.is_blank(place.metadata) or not os.path.isdir(place.objects):
         return 0
     try:
         wanted = check_rows.read_live_objects(place.metadata)

@@ -54,15 +54,15 @@ class Checkout:
         said, inner = self._said(attributes), self._inner(attributes)
         old_content, old_attributes = self._base.pop(directory.path, (None, None))
         old = (self._repository.read_tree(old_content), self._said(old_attributes), self._inner(old_attributes))
-        found = []
+        entries = []
         for name in sorted(items.keys() | said.keys() - {b""}):
             entry = self._entry(join(directory.path, name), items.get(name), said.get(name), inner.get(name))
             if entry is not None:
                 same = (items.get(name), said.get(name), inner.get(name)) == tuple(part.get(name) for part in old)
-                found.append(replace(entry, settled=same and bool(old_content) and not entry.group))
+                entries.append(replace(entry, settled=same and bool(old_content) and not entry.group))
                 if entry.is_dir and not same:
                     self._base[entry.path] = (_tree_of(old[0].get(name)), (old[2].get(name) or (0, None))[1])
-        return found
+        return entries
 
     def chunks(self, entry: TreeEntry) -> Chunks:
         data = self._repository.read_blob(self._blobs[entry.path])

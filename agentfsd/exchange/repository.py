@@ -89,10 +89,10 @@ class Repository:
     def read_tree(self, oid: pygit2.Oid | None) -> Items:
         if oid is None:
             return {}
-        found = {entry.raw_name or b"": (int(entry.filemode), entry.id) for entry in self._object(oid, pygit2.Tree)}
-        for name in found:
+        items = {entry.raw_name or b"": (int(entry.filemode), entry.id) for entry in self._object(oid, pygit2.Tree)}
+        for name in items:
             check_name(name)
-        return found
+        return items
 
     def read_blob(self, oid: pygit2.Oid) -> memoryview:
         """Return the content of a blob. libgit2 holds all of it in memory."""
@@ -103,12 +103,12 @@ class Repository:
 
     def _object(self, oid: pygit2.Oid | str, kind: type[_O]) -> _O:
         try:
-            found = self.git[oid]
+            item = self.git[oid]
         except (KeyError, pygit2.GitError) as exc:
             raise damaged(f"{self.path} lacks the object {oid}") from exc
-        if not isinstance(found, kind):
+        if not isinstance(item, kind):
             raise damaged(f"the object {oid} of {self.path} is no {kind.__name__.lower()}")
-        return found
+        return item
 
     def write_tree(self, items: Items) -> pygit2.Oid:
         """Write a tree object by hand, because pygit2 refuses names that are not UTF-8. Git sorts directories as if their names
@@ -136,29 +136,29 @@ class Repository:
 
     def snapshots(self, prefixes: tuple[str, ...]) -> dict[str, pygit2.Oid]:
         """Return the commits that are snapshots, by snapshot id."""
-        found = {}
+        commits = {}
         for commit in self.commits(prefixes):
             number = trailer(commit, SNAPSHOT)
             if number:
-                found[number] = commit.id
-        return found
+                commits[number] = commit.id
+        return commits
 
     def refs(self, prefix: str) -> dict[str, pygit2.Commit]:
         """Return the commits of all refs below *prefix*, by the rest of their names."""
-        found = {}
+        commits = {}
         for name in sorted(self.git.references):
             target = self.target(name) if name.startswith(prefix) else None
             if target is not None:
-                found[name.removeprefix(prefix)] = target
-        return found
+                commits[name.removeprefix(prefix)] = target
+        return commits
 
     def target(self, name: str) -> pygit2.Commit | None:
         """Return the commit that a ref points to, directly or through a tag; None if there is none."""
         try:
-            found = self.git.references[name].peel(pygit2.Commit)
+            commit = self.git.references[name].peel(pygit2.Commit)
         except (KeyError, pygit2.GitError):
             return None
-        return found if isinstance(found, pygit2.Commit) else None
+        return commit if isinstance(commit, pygit2.Commit) else None
 
     def has(self, oid: pygit2.Oid) -> bool:
         return oid in self.git
@@ -177,11 +177,11 @@ class Repository:
             Refusal: there is no such commit.
         """
         try:
-            found = self.git.revparse_single(ref).peel(pygit2.Commit)
+            commit = self.git.revparse_single(ref).peel(pygit2.Commit)
         except (KeyError, ValueError, pygit2.GitError) as exc:
             raise Refusal(errno.ENOENT, "no-such-ref", f"there is no {ref!r} in {self.path}", "`git log --all` shows") from exc
-        assert isinstance(found, pygit2.Commit)
-        return found
+        assert isinstance(commit, pygit2.Commit)
+        return commit
 
     # -- attributes that git cannot store
 
@@ -221,7 +221,7 @@ class Repository:
         items = self.read_tree(old.tree_id) if old is not None else {}  # keep notes that people wrote
         inner = self.write_tree({name.encode(): (_TREE_MODE, oid) for name, oid in kept.items()})
         items[_KEPT] = (_TREE_MODE, inner)
-        parents = [found.id for found in (old, other) if found is not None]
+        parents = [note.id for note in (old, other) if note is not None]
         who = pygit2.Signature("agentfsd", "agentfs@localhost")
         tree = self.write_tree(items)
         self.move(NOTES, self.git.create_commit(None, who, who, "What git cannot say\n", tree, parents[: 1 if goes_on else 2]))

@@ -58,7 +58,7 @@ def tag_ref(repository: Repository, name: str, number: str, commit: pygit2.Oid) 
     """Return the tag ref for a snapshot. If another commit has that tag, here or at the remote, append part of the id."""
     for ref in (name, f"{name}.{number[-6:]}"):
         seen = [repository.target(TAGS + ref_name(ref)), repository.target(REMOTE + "tags/" + ref_name(ref))]
-        if all(found is None or found.id == commit for found in seen):
+        if all(target is None or target.id == commit for target in seen):
             break
     return TAGS + ref_name(ref)
 

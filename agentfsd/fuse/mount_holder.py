@@ -9,7 +9,6 @@ ends when the daemon closes its socket. Its mount then goes; the mounts of runs 
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -18,12 +17,11 @@ import sys
 from typing import Any
 
 from agentfsd.fuse.held_locks import HolderLocks
-from agentfsd.linux import mounts, namespaces, process_info
+from agentfsd.linux import mounts, namespaces, process_info, process_syscalls
 
 MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
 
-_PR_SET_NAME = 15  # prctl(2)
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # we end with our socket instead
 
 
@@ -117,7 +115,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # holders are reaped by the kernel
     with contextlib.suppress(OSError):
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, b"agentfsd-mounts", 0, 0, 0)
+        process_syscalls.set_name(b"agentfsd-mounts")
     _serve(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -297,12 +297,12 @@ class Forwarding:
         """Return what fstat(2) of a descriptor shows that is given out of the file now."""
         return inode.tree.data_stat(inode)
 
-    def behind(self, found: os.stat_result) -> Inode | None:
+    def behind(self, status: os.stat_result) -> Inode | None:
         """Return the file of which a descriptor was given out; None when there is none."""
         for inode in self._loans:
             if inode.file is not None:
                 known = inode.file.stat()
-                if (known.st_dev, known.st_ino) == (found.st_dev, found.st_ino):
+                if (known.st_dev, known.st_ino) == (status.st_dev, status.st_ino):
                     return inode
         return None
 

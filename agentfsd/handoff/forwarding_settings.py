@@ -4,7 +4,7 @@ import fnmatch
 import os
 from dataclasses import dataclass
 
-from agentfsd.core.policy_settings import Setting, bytes_of
+from agentfsd.core.declared_settings import Setting, bytes_of
 from agentfsd.domain_errors import invalid
 from agentfsd.metadata.row_store import Store
 
@@ -31,10 +31,10 @@ class ForwardingSettings:
 
 
 def _switch(value: str) -> str:
-    found = {"on": "on", "yes": "on", "true": "on", "off": "off", "no": "off", "false": "off"}.get(value.lower())
-    if found is None:
+    word = {"on": "on", "yes": "on", "true": "on", "off": "off", "no": "off", "false": "off"}.get(value.lower())
+    if word is None:
         raise invalid(f"{value!r} is neither on nor off", "give on or off")
-    return found
+    return word
 
 
 def _number_of_bytes(value: str) -> str:
@@ -67,10 +67,10 @@ def texts(store: Store) -> dict[str, str]:
 
 
 def load(store: Store) -> ForwardingSettings:
-    found = texts(store)
+    values = texts(store)
     return ForwardingSettings(
-        found["enabled"] == "on", found["eager_upperization"] == "on", int(found["max_copy_bytes"]),
-        found["require_reflink"] == "on", int(found["min_read_bytes"]), tuple(found["allow"].split()),
+        values["enabled"] == "on", values["eager_upperization"] == "on", int(values["max_copy_bytes"]),
+        values["require_reflink"] == "on", int(values["min_read_bytes"]), tuple(values["allow"].split()),
     )  # fmt: skip
 
 

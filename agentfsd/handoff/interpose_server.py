@@ -48,9 +48,9 @@ class InterposeConversation:
             self._credentials = credentials_of(Caller(self.pid, self.uid, self.gid))
         return self._credentials
 
-    def push(self, ticket: int, fd: int, found: os.stat_result) -> None:
+    def push(self, ticket: int, fd: int, status: os.stat_result) -> None:
         """Send a descriptor. OSError (EAGAIN) when the process does not read what was sent before."""
-        message = PARCEL.pack(ticket, found.st_dev, found.st_ino)
+        message = PARCEL.pack(ticket, status.st_dev, status.st_ino)
         socket.send_fds(self._connection, [message], [fd], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def has_ended(self) -> bool:
@@ -88,19 +88,19 @@ class InterposeServer:
             OSError: EPROTO when the versions differ, ENOTCONN when there is no such conversation.
             PermissionError: The settings do not admit the process.
         """
-        found = self._conversations.get(pid, {}).get(cookie)
-        if found is None:
+        conversation = self._conversations.get(pid, {}).get(cookie)
+        if conversation is None:
             self._accept()
-            found = self._conversations.get(pid, {}).get(cookie)
-        if version != VERSION or (found is not None and found.version != VERSION):
+            conversation = self._conversations.get(pid, {}).get(cookie)
+        if version != VERSION or (conversation is not None and conversation.version != VERSION):
             raise OSError(errno.EPROTO, f"this daemon speaks version {VERSION} of interposition")
-        if found is None:  # perhaps it was one with an earlier daemon; the client connects again
+        if conversation is None:  # perhaps it was one with an earlier daemon; the client connects again
             raise OSError(errno.ENOTCONN, "that process has no such conversation")
-        if found.uid not in (0, self._owner_uid):
+        if conversation.uid not in (0, self._owner_uid):
             raise PermissionError(errno.EPERM, "no conversation of that process")
-        if not settings.enabled or not settings.allows(found.program):
+        if not settings.enabled or not settings.allows(conversation.program):
             raise PermissionError(errno.EPERM, "forwarding is off for that program")
-        return found
+        return conversation
 
     def _accept(self) -> None:
         """Accept all pending connections."""

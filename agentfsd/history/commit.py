@@ -98,11 +98,11 @@ def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) 
     moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
     while True:
         reached = {name for path in needed for name in (path, *_directories(path))}
-        found = {move for move in moves if not reached.isdisjoint(move)}
-        if not found:
+        moved = {move for move in moves if not reached.isdisjoint(move)}
+        if not moved:
             break
-        moves -= found
-        places = {place for move in found for place in move}
+        moves -= moved
+        places = {place for move in moved for place in move}
         needed.update(path for path in pairs if not places.isdisjoint((path, *_directories(path))))
     for path in list(needed):
         if pairs[path].new is not None:
@@ -268,10 +268,10 @@ class _Planner:
         """
         like: Inode = self._tree.root
         for directory in _directories(path):
-            found = at(self._tree, directory)
-            like = found if found is not None and found.is_dir else like
+            inode = at(self._tree, directory)
+            like = inode if inode is not None and inode.is_dir else like
             if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
-                self._note(directory, found)
+                self._note(directory, inode)
                 self._put(directory, like, ABSENT, None)
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
@@ -359,9 +359,10 @@ class _Planner:
         self.plan.steps.sort(key=lambda step: step.path)
 
 
-def _as_told(inode: Inode, found: Shown) -> FileAttributes:
+def _as_told(inode: Inode, shown: Shown) -> FileAttributes:
     """Return the attributes as the commit writer takes them."""
-    return FileAttributes(found.mode, found.uid, found.gid, found.atime_ns, found.mtime_ns, dict(all_xattrs(inode.tree, inode)))
+    xattrs = dict(all_xattrs(inode.tree, inode))
+    return FileAttributes(shown.mode, shown.uid, shown.gid, shown.atime_ns, shown.mtime_ns, xattrs)
 
 
 def _in_lower(pair: EntryPair) -> LowerIdentity:
@@ -369,9 +370,9 @@ def _in_lower(pair: EntryPair) -> LowerIdentity:
     return pair.old.lower if pair.old is not None else NO_LOWER
 
 
-def _identity(found: LowerIdentity) -> Identity:
+def _identity(identity: LowerIdentity) -> Identity:
     """Return the identity as the commit writer takes it."""
-    return ABSENT if found == NO_LOWER else Identity(found.ino, found.size, found.mtime_ns, found.ctime_ns)
+    return ABSENT if identity == NO_LOWER else Identity(identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
 
 
 def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginRow | None) -> bool:

@@ -12,11 +12,11 @@ class ObjectContent(NamedTuple):
     size: int
 
     def open(self) -> int:
-        found = self.backstore.open(self.number)
+        content = self.backstore.open(self.number)
         try:
-            return os.dup(found.fileno())
+            return os.dup(content.fileno())
         finally:
-            found.close()
+            content.close()
 
 
 class LowerContent(NamedTuple):

@@ -74,15 +74,15 @@ class ComparisonOutcome(msgspec.Struct, frozen=True):
 
 def compare(job: Job, spool_fd: int) -> ComparisonOutcome:
     """Return the patch of every pair, in the order of the pairs."""
-    found: list[PairPatch] = []
+    patches: list[PairPatch] = []
     total = 0
     for pair in job.pairs:
         made = _compare(pair, job, spool_fd)
         total += len(made.patch)
         if total > MAX_PATCH_BYTES:
             return ComparisonOutcome([], pair.path)
-        found.append(made)
-    return ComparisonOutcome(found)
+        patches.append(made)
+    return ComparisonOutcome(patches)
 
 
 def _compare(pair: Pair, job: Job, spool_fd: int) -> PairPatch:

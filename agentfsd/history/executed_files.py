@@ -38,13 +38,13 @@ def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequ
 
     For content and attributes, only what *old* did not have already counts. *patterns* of names are as in .gitignore.
     """
-    found = []
+    files = []
     for path in sorted(set(changed)):
         inode = _at(new, path)
         if inode is not None and not inode.is_dir:
             why = why_by_path(path, patterns) or _why(_at(old, path), inode, path)
-            found += [ExecutedFile(path, why)] if why else []
-    return found
+            files += [ExecutedFile(path, why)] if why else []
+    return files
 
 
 def _why(old: Inode | None, new: Inode, path: bytes) -> str:
@@ -77,7 +77,7 @@ def _with_drivers(text: bytes) -> set[bytes]:
 
 def _with_commands(text: bytes) -> set[bytes]:
     """Return the settings that make git run a command, or read other settings, each with its section."""
-    found, section = set(), b""
+    paths, section = set(), b""
     for line in text.split(b"\n"):
         header = _SECTION.match(line)
         if header:
@@ -87,8 +87,8 @@ def _with_commands(text: bytes) -> set[bytes]:
             continue
         in_section = section.partition(b".")[0] in _COMMAND_SECTIONS or (section == b"alias" and _ALIAS_COMMAND.search(line))
         if in_section or _COMMAND_KEYS.match(line):
-            found.add(section + b"\0" + setting)
-    return found
+            paths.add(section + b"\0" + setting)
+    return paths
 
 
 def _content(inode: Inode) -> bytes:

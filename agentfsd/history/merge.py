@@ -159,13 +159,13 @@ def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) 
     finder = Finder(lambda name: has(theirs, name))
     while unseen:
         path = unseen.pop()
-        found, member = _find(theirs, path), finder.member(path)
-        if found is None or not (found.id or (member is not None and member.kind == "object")):
+        entry, member = _find(theirs, path), finder.member(path)
+        if entry is None or not (entry.id or (member is not None and member.kind == "object")):
             continue
         if path not in his:
-            his[path] = EntryPair(path, None, found, ())
-        if found.is_dir:
-            unseen += [join(path, name) for name in theirs.names(found)]
+            his[path] = EntryPair(path, None, entry, ())
+        if entry.is_dir:
+            unseen += [join(path, name) for name in theirs.names(entry)]
 
 
 def _part_additions(

@@ -73,9 +73,9 @@ class Objects:
             for parent in parents:
                 directory = directory.setdefault(parent, {})
             directory[name] = entry
-        found = self.repository[self._write(root)]
-        assert isinstance(found, pygit2.Tree)
-        return found
+        item = self.repository[self._write(root)]
+        assert isinstance(item, pygit2.Tree)
+        return item
 
     def _write(self, directory: dict[bytes, Any]) -> pygit2.Oid:
         lines = []

@@ -194,26 +194,26 @@ class _Reader:
     def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
         """Describe in words what git's format cannot express of a change."""
         if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
-            found = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
+            notes = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
         elif one.id or two.id or one.lower_path != two.lower_path:
-            found = self._attributes(one, two)
+            notes = self._attributes(one, two)
         else:  # both are the same object of the lower, which moved with its directory
-            found = []
-        return ", ".join(part for part in found if part)
+            notes = []
+        return ", ".join(part for part in notes if part)
 
     def _attributes(self, one: Inode, two: Inode) -> list[str]:
         old, new = self._old.attributes(one), self._new.attributes(two)
         old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
-        found = []
+        notes = []
         if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):
-            found.append(f"mode {old_mode:04o} -> {new_mode:04o}")
+            notes.append(f"mode {old_mode:04o} -> {new_mode:04o}")
         if (old.uid, old.gid) != (new.uid, new.gid):
-            found.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
+            notes.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
         if all_xattrs(self._old, one) != all_xattrs(self._new, two):
-            found.append("extended attributes")
+            notes.append("extended attributes")
         if old.rdev != new.rdev:
-            found.append("another device")
-        return found
+            notes.append("another device")
+        return notes
 
 
 def _whole(tree: Tree, inode: Inode | None, what: str) -> str:

@@ -16,12 +16,12 @@ def find(objects: Objects, pairs: Iterable[EntryPair], blobs: dict[Inode, Oid]) 
     """Return the new path of each renamed regular file, by old path. *blobs*: the id of each file's content in *objects*."""
     gone = {pair.path: pair.old for pair in pairs if pair.old is not None and pair.new is None and pair.old.is_file}
     came = {pair.path: pair.new for pair in pairs if pair.new is not None and pair.old is None and pair.new.is_file}
-    found = _by_number(gone, came)
-    for old, new in found.items():
+    moves = _by_number(gone, came)
+    for old, new in moves.items():
         del gone[old], came[new]
     if gone and came:
-        found |= _by_likeness(objects, gone, came, blobs)
-    return found
+        moves |= _by_likeness(objects, gone, came, blobs)
+    return moves
 
 
 def _by_number(gone: dict[bytes, Inode], came: dict[bytes, Inode]) -> dict[bytes, bytes]:

@@ -32,8 +32,8 @@ class Same(NamedTuple):
 
 def rights_of(inode: Inode) -> tuple[object, ...]:
     """Return mode, owner and extended attributes of an inode, for comparison."""
-    found = inode.tree.attributes(inode)
-    return found.mode, found.uid, found.gid, all_xattrs(inode.tree, inode)
+    attributes = inode.tree.attributes(inode)
+    return attributes.mode, attributes.uid, attributes.gid, all_xattrs(inode.tree, inode)
 
 
 def settle(

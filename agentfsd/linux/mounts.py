@@ -4,21 +4,21 @@ This module never accesses files inside a mount: with a dead or hanging daemon t
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
 import subprocess
 
+from agentfs_host import syscalls
 from agentfs_host.mount_table import FSTYPE, is_dead, mount_at, resolved, unescape
 
 FUSE_DEVICE = "/dev/fuse"
 
-_MOUNT_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "sync": 16, "dirsync": 128, "noatime": 1024}  # mount(2)
-_REMOUNT = 32  # likewise
-_MNT_DETACH = 2  # umount2(2)
+_MOUNT_FLAGS = {
+    "ro": syscalls.MS_RDONLY, "nosuid": syscalls.MS_NOSUID, "nodev": syscalls.MS_NODEV, "noexec": syscalls.MS_NOEXEC,
+    "sync": syscalls.MS_SYNCHRONOUS, "dirsync": syscalls.MS_DIRSYNC, "noatime": syscalls.MS_NOATIME,
+}  # fmt: skip
 _READ_AHEAD_KIB = 1024
-_UMOUNT_NOFOLLOW = 8
 _FUSERMOUNT_TIMEOUT_S = 20
 
 
@@ -26,14 +26,14 @@ def mounted_beneath(directory_fd: int) -> list[bytes]:
     """Return the mount points beneath a directory, seen from that directory's mount, as paths relative to it."""
     held = mount_id(directory_fd)
     prefix = os.readlink(f"/proc/self/fd/{directory_fd}").rstrip("/") + "/"
-    found = []
+    points = []
     with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
             fields = line.split(maxsplit=5)
             mountpoint = unescape(fields[4])
             if int(fields[1]) == held and mountpoint.startswith(prefix) and mountpoint != prefix:
-                found.append(os.fsencode(mountpoint[len(prefix) :]))
-    return found
+                points.append(os.fsencode(mountpoint[len(prefix) :]))
+    return points
 
 
 def mount_id(fd: int) -> int:
@@ -62,15 +62,15 @@ def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
     Raises:
         OSError: EPERM without the privilege.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     fd = os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
     data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
     data += ",allow_other" if allow_other else ""
-    if libc.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode()) != 0:
-        code = ctypes.get_errno()
+    try:
+        syscalls.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode())
+    except OSError:
         os.close(fd)
-        raise OSError(code, os.strerror(code), target)
+        raise
     return fd
 
 
@@ -86,12 +86,9 @@ def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = Fals
     Raises:
         OSError: EPERM without the privilege.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = _MOUNT_FLAGS["nosuid"] | _MOUNT_FLAGS["nodev"] | (_REMOUNT if again else 0)
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | (syscalls.MS_REMOUNT if again else 0)
     data = f"size={size_bytes}" + ("" if again else ",mode=700")
-    if libc.mount(source.encode(), os.fsencode(target), b"tmpfs", ctypes.c_ulong(flags), data.encode()) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), target)
+    syscalls.mount(source.encode(), os.fsencode(target), b"tmpfs", flags, data.encode())
 
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:
@@ -102,14 +99,12 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
     Raises:
         OSError: EBUSY when it is in use (never with *lazy*), EINVAL when nothing is mounted there.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
-    if libc.umount2(os.fsencode(mountpoint), flags) == 0:
-        return
-    code = ctypes.get_errno()
-    if code != errno.EPERM:
-        raise OSError(code, os.strerror(code), mountpoint)
-    _fusermount(mountpoint, lazy)
+    try:
+        syscalls.unmount(os.fsencode(mountpoint), lazy=lazy)
+    except PermissionError as exc:
+        if exc.errno != errno.EPERM:
+            raise
+        _fusermount(mountpoint, lazy)
 
 
 def _fusermount(mountpoint: str, lazy: bool) -> None:

@@ -37,11 +37,11 @@ def users_of(device: int) -> list[int]:
     A process that cannot be inspected in time does not count: our own file system does not hang.
     """
     todo = deque(name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
-    found: list[int] = []
+    pids: list[int] = []
     deadline = time.monotonic() + _LIMIT_S
     while todo and time.monotonic() < deadline:
-        found += _look(todo, device)
-    return found
+        pids += _look(todo, device)
+    return pids
 
 
 def shown(pids: Iterable[int]) -> str:

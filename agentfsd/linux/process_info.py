@@ -9,17 +9,17 @@ from agentfs_host.mount_table import mount_table
 def mapped_for_writing(pids: Iterable[int], device: int) -> set[int]:
     """Return the inode numbers on *device* of which any of these processes has a shared, writable mapping."""
     shown = b"%02x:%02x" % (os.major(device), os.minor(device))
-    found = set()
+    numbers = set()
     for pid in pids:
         try:
             with open(f"/proc/{pid}/maps", "rb") as file:
                 for line in file:
                     _, modes, _, at, ino, *_ = line.split(maxsplit=5)
                     if modes[1:2] == b"w" and modes[3:4] == b"s" and at == shown:
-                        found.add(int(ino))
+                        numbers.add(int(ino))
         except OSError:
             continue  # it has ended, or is none of ours
-    return found
+    return numbers
 
 
 def device_at(pid: int, mountpoint: str) -> int:

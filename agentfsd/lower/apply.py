@@ -275,10 +275,10 @@ def _look(fd: int, name: bytes) -> os.stat_result | None:
         return None
 
 
-def _is_same(info: os.stat_result, found: Identity) -> bool:
+def _is_same(info: os.stat_result, expected: Identity) -> bool:
     """Compare identities. Ignore ctime of a file with several names, since our own work on another name may have changed it."""
     several = info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode)
-    return identity(info) == (found._replace(ctime_ns=info.st_ctime_ns) if several else found)
+    return identity(info) == (expected._replace(ctime_ns=info.st_ctime_ns) if several else expected)
 
 
 def _check_out(move: Move, out: os.stat_result | None) -> None:

@@ -103,25 +103,25 @@ class LowerCommit:
 
     def clean(self) -> None:
         """Remove the staging directory and the journal. This is the last phase, and the only one if staging never finished."""
-        found = self._file.journal
+        journal = self._file.journal
         done = self._file.phase == "committed"
-        times = found.control.root_after if done else found.control.root_before
+        times = journal.control.root_after if done else journal.control.root_before
         try:
-            lower_control.remove(self._lower, found.staging, found.control, times)
+            lower_control.remove(self._lower, journal.staging, journal.control, times)
         except OSError as exc:
             raise Refusal(
                 exc.errno or errno.EIO, "cleaning-failed",
-                f"the commit is {'done' if done else 'undone'}, but .agentfs/{os.fsdecode(found.staging)} of the lower could not "
-                f"be removed: {exc.strerror}", "agentfsd commit --resume tries again",
+                f"the commit is {'done' if done else 'undone'}, but .agentfs/{os.fsdecode(journal.staging)} of the lower could "
+                f"not be removed: {exc.strerror}", "agentfsd commit --resume tries again",
             ) from exc  # fmt: skip
         self._file.remove()
 
     def _forward(self, again: bool, progress: Progress | None) -> None:
-        found = self._file.journal
-        telling = _Telling(len(found.moves), progress, None)
+        journal = self._file.journal
+        telling = _Telling(len(journal.moves), progress, None)
         fd = self._open_staging()
         try:
-            Moves(self._lower, found, fd).apply(again, telling.steps)
+            Moves(self._lower, journal, fd).apply(again, telling.steps)
             syscalls.sync_filesystem(fd)
         except Drifted:
             self._back(None)
@@ -135,13 +135,13 @@ class LowerCommit:
         self._file.enter("committed")
 
     def _back(self, progress: Progress | None) -> None:
-        found = self._file.journal
-        telling = _Telling(len(found.moves), progress, None)
+        journal = self._file.journal
+        telling = _Telling(len(journal.moves), progress, None)
         fd = self._open_staging()
         try:
             if self._file.phase != "undoing":
                 self._file.enter("undoing")
-            Moves(self._lower, found, fd).undo(telling.steps)
+            Moves(self._lower, journal, fd).undo(telling.steps)
             syscalls.sync_filesystem(fd)
         finally:
             os.close(fd)
@@ -201,8 +201,8 @@ def pending(journal_directory: str) -> Pending | None:
     file = commit_journal.load(journal_directory)
     if file is None:
         return None
-    found = file.journal
-    return Pending(file.phase, found.note, found.paths, len(found.changes), found.size_bytes)
+    journal = file.journal
+    return Pending(file.phase, journal.note, journal.paths, len(journal.changes), journal.size_bytes)
 
 
 def originals(journal_directory: str) -> list[tuple[bytes, Identity]]:

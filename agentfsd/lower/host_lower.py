@@ -128,16 +128,16 @@ class HostLower:
         if not path:
             return self._root
         now = time.monotonic()
-        found = self._masks.get(path) or _Directory(self._open_beneath(path), now + CACHE_S)
+        directory = self._masks.get(path) or _Directory(self._open_beneath(path), now + CACHE_S)
         with self._lock:
             other = self._cache.get(path)
-            if other is not None and other.until > found.until:
-                found = other  # another thread opened it meanwhile, so its result is newer
-            self._cache[path] = found
+            if other is not None and other.until > directory.until:
+                directory = other  # another thread opened it meanwhile, so its result is newer
+            self._cache[path] = directory
             self._cache.move_to_end(path)
             while len(self._cache) > CACHE_SIZE or next(iter(self._cache.values())).until <= now:
                 self._cache.popitem(last=False)  # close expired directories early: an open one may keep a file system busy
-        return found
+        return directory
 
     def _open_beneath(self, path: bytes) -> int:
         if not is_plain(path):  # a masked path spelled differently would lead into the mount

@@ -116,13 +116,13 @@ def _remove_files(fd: int) -> list[bytes]:
     listed = os.open(b".", _DIRECTORY, dir_fd=fd)
     try:
         with os.scandir(listed) as entries:
-            found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+            names = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
     finally:
         os.close(listed)
-    for name, is_directory in found:
+    for name, is_directory in names:
         if not is_directory:
             os.unlink(name, dir_fd=fd)
-    return [name for name, is_directory in found if is_directory]
+    return [name for name, is_directory in names if is_directory]
 
 
 def _make_writable(fd: int, name: bytes) -> None:

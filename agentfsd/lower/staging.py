@@ -83,12 +83,12 @@ class Staging:
         fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
             with os.scandir(fd) as entries:
-                found = {os.fsencode(entry.name): entry.inode() for entry in entries}
+                numbers = {os.fsencode(entry.name): entry.inode() for entry in entries}
         finally:
             os.close(fd)
         if self._listed_numbers_count:
-            return found
-        return {name: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino for name in found}
+            return numbers
+        return {name: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino for name in numbers}
 
     def put_inside(self, puts: Iterable[Put], told: Told) -> None:
         """Create the files inside new directories.

@@ -105,11 +105,11 @@ class Survey:
         check_writable(directory.fd, b".", parent)
         self.directories.append(Times(parent, info.st_ino, info.st_atime_ns, info.st_mtime_ns))
         for step in steps:
-            found = self._found(directory.fd, step)
-            if step.expected is not None and found != step.expected:
+            identity = self._found(directory.fd, step)
+            if step.expected is not None and identity != step.expected:
                 self._drifted.append(step.path)
-            elif found != ABSENT or isinstance(step, Put):
-                self.tops.append((step, found))
+            elif identity != ABSENT or isinstance(step, Put):
+                self.tops.append((step, identity))
 
     def _found(self, directory_fd: int, step: Put | Remove) -> Identity:
         try:

@@ -76,27 +76,27 @@ class LowerWatch:
         """
         if self.fd < 0:
             return []
-        found: dict[tuple[bytes, bytes | None], bool] = {}
+        changes: dict[tuple[bytes, bytes | None], bool] = {}
         for watch, mask, name in inotify.events(self.fd):
             if mask & inotify.Q_OVERFLOW:
                 return self._lost()
             for path in tuple(self._paths.get(watch, ())):
                 if not mask & inotify.IGNORED:
                     replaced = mask & _REPLACED != 0
-                    found[path, name] = replaced or found.get((path, name), False)
+                    changes[path, name] = replaced or changes.get((path, name), False)
                     if replaced:
-                        found[path, b""] = False
-                        found.update(self._parted(path + b"/" + name if path else name))
+                        changes[path, b""] = False
+                        changes.update(self._parted(path + b"/" + name if path else name))
                 elif path:
                     above, _, last = path.rpartition(b"/")
-                    found[above, last] = True
-                    found.update(self._parted(path))
+                    changes[above, last] = True
+                    changes.update(self._parted(path))
                 else:
                     return self._lost()
-        for path, changed in found:
+        for path, changed in changes:
             if changed is None:
                 self._release(path.rpartition(b"/")[0])  # release it only now: more of its events may have been queued
-        return [LowerChange(path, name, replaced) for (path, name), replaced in found.items()]
+        return [LowerChange(path, name, replaced) for (path, name), replaced in changes.items()]
 
     def close(self) -> None:
         """Stop all watches. There are no changes to report afterwards."""

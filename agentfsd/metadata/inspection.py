@@ -66,32 +66,32 @@ def this_run(path: str) -> bytes:
 
 def inspect(path: str) -> Findings:
     """Check the database at *path*. A database that was never made is sound."""
-    found = Findings()
+    findings = Findings()
     if is_blank(path):
         if any(os.path.exists(path + part) and os.path.getsize(path + part) for part in _LATER):
-            found.damage.append(f"{describe_blank(path)}, though what was made after it is there")
-        return found
-    found.ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
+            findings.damage.append(f"{describe_blank(path)}, though what was made after it is there")
+        return findings
+    findings.ended_cleanly = not os.path.exists(path + "-wal")  # SQLite removes it on an orderly close
     try:
         sums: ChecksumFile | None = ChecksumFile(path, writes=False)
     except OSError:
         sums = None
     try:
-        version, commits = _read_facts(path, sums, found)
-        found.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and operation_journal.is_old(path + JOURNAL)
-        is_older = found.has_old_journal or (version < _SUMS_SINCE and sums is None)
+        version, commits = _read_facts(path, sums, findings)
+        findings.has_old_journal = sums is None and os.path.exists(path + JOURNAL) and operation_journal.is_old(path + JOURNAL)
+        is_older = findings.has_old_journal or (version < _SUMS_SINCE and sums is None)
         if is_older or (not commits and _was_never_ready(path, sums)):
-            found.is_proven = found.ended_cleanly
-            return found
-        _check_pages(path, sums, found)
-        if not found.damage:
-            in_use = sums.in_use if sums is not None and sums.is_sound else not found.ended_cleanly
-            _check_journal(path, commits, in_use, found)
+            findings.is_proven = findings.ended_cleanly
+            return findings
+        _check_pages(path, sums, findings)
+        if not findings.damage:
+            in_use = sums.in_use if sums is not None and sums.is_sound else not findings.ended_cleanly
+            _check_journal(path, commits, in_use, findings)
     finally:
         if sums is not None:
             sums.close()
-    found.is_proven = found.is_proven and not found.damage
-    return found
+    findings.is_proven = findings.is_proven and not findings.damage
+    return findings
 
 
 def _was_never_ready(path: str, sums: ChecksumFile | None) -> bool:
@@ -107,7 +107,7 @@ def _was_never_ready(path: str, sums: ChecksumFile | None) -> bool:
         return not any(file.read())
 
 
-def _read_facts(path: str, sums: ChecksumFile | None, found: Findings) -> tuple[int, int]:
+def _read_facts(path: str, sums: ChecksumFile | None, findings: Findings) -> tuple[int, int]:
     """(version of the schema, commits), as a daemon would find them; 99 for a version that cannot be read. Without any table it
     is 0: SQLite has made the file, and was killed before the first commit."""
     try:
@@ -116,10 +116,10 @@ def _read_facts(path: str, sums: ChecksumFile | None, found: Findings) -> tuple[
             if not version and _was_never_ready(path, sums) and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 return 0, 0
             facts = dict(db.execute("SELECT key, value FROM fact WHERE key IN ('journal', 'lower')"))
-            found.lower = facts.get("lower", "")
+            findings.lower = facts.get("lower", "")
             return version, parse_taken_over(facts.get("journal", ""))[1]
     except (sqlite3.DatabaseError, ValueError) as exc:
-        found.damage.append(f"the metadata database {path} cannot be read: {exc}")
+        findings.damage.append(f"the metadata database {path} cannot be read: {exc}")
         return 99, 0
 
 
@@ -154,12 +154,12 @@ def _open_log(path: str) -> WriteAheadLog | None:
         return None
 
 
-def _check_pages(path: str, sums: ChecksumFile | None, found: Findings) -> None:
+def _check_pages(path: str, sums: ChecksumFile | None, findings: Findings) -> None:
     name = os.path.basename(path)
     if sums is None or not sums.is_sound:
-        found.notes.append(f"the checksums of {name} were missing or damaged: only its structure could be checked")
-        found.is_proven = False
-        _check_structure(path, found)
+        findings.notes.append(f"the checksums of {name} were missing or damaged: only its structure could be checked")
+        findings.is_proven = False
+        _check_structure(path, findings)
         return
     wrong, unknown = [], 0
     held = _in_log(path)
@@ -173,12 +173,12 @@ def _check_pages(path: str, sums: ChecksumFile | None, found: Findings) -> None:
     finally:
         os.close(fd)
     if unknown:
-        found.notes.append(f"{_count(unknown, 'checksum')} of {name} were damaged, and were made anew")
-        found.is_proven = False
+        findings.notes.append(f"{_count(unknown, 'checksum')} of {name} were damaged, and were made anew")
+        findings.is_proven = False
         if not wrong:
-            _check_structure(path, found)
+            _check_structure(path, findings)
     if wrong:
-        found.damage.append(f"{describe_pages(wrong)} of {name} {'is' if len(wrong) == 1 else 'are'} not as written")
+        findings.damage.append(f"{describe_pages(wrong)} of {name} {'is' if len(wrong) == 1 else 'are'} not as written")
 
 
 def describe_pages(wrong: list[int]) -> str:
@@ -186,15 +186,15 @@ def describe_pages(wrong: list[int]) -> str:
     return f"page {some}" if len(wrong) == 1 else f"{len(wrong)} pages ({some}{', ...' if len(wrong) > _SHOWN else ''})"
 
 
-def _check_structure(path: str, found: Findings) -> None:
-    if found.damage:
+def _check_structure(path: str, findings: Findings) -> None:
+    if findings.damage:
         return
     try:
         with reading(path) as db:
             said = [row[0] for row in db.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
     except sqlite3.DatabaseError as exc:
         said = [str(exc)]
-    found.damage += [f"{os.path.basename(path)}: {plain(sentence)}" for sentence in said]
+    findings.damage += [f"{os.path.basename(path)}: {plain(sentence)}" for sentence in said]
 
 
 def plain(said: str) -> str:
@@ -214,32 +214,32 @@ def _in_log(path: str) -> set[int]:
         os.close(log.fd)
 
 
-def _check_journal(path: str, commits: int, in_use: bool, found: Findings) -> None:
+def _check_journal(path: str, commits: int, in_use: bool, findings: Findings) -> None:
     """Check that the database has every commit, and the journal every record since the last one."""
     name = os.path.basename(path) + JOURNAL
     content = b""
     if os.path.lexists(path + JOURNAL):
-        found.ended_cleanly = False
+        findings.ended_cleanly = False
         with open(path + JOURNAL, "rb") as file:
             content = file.read()
     header = operation_journal.read_header(content)
     if header is None:
         if in_use:
-            found.damage.append(
+            findings.damage.append(
                 f"{name} is {'damaged' if content else 'missing or empty'}, though the daemon did not end in order: what was "
                 "acknowledged since the last commit, half a second at most, is lost, and perhaps more"
             )
         return
-    found.power_failed = header.run != this_run(path)
-    _check_commits(path, commits, header, found)
+    findings.power_failed = header.run != this_run(path)
+    _check_commits(path, commits, header, findings)
     chain = operation_journal.read_chain(content, header.number)
-    if not chain.is_whole and not found.damage:
+    if not chain.is_whole and not findings.damage:
         last = chain.numbered[-1][0] if chain.numbered else header.number
-        _lost(found, f"{name} is damaged behind its record {last}: what was acknowledged after "
+        _lost(findings, f"{name} is damaged behind its record {last}: what was acknowledged after "
               "that, half a second at most, is lost", strictly=False)  # fmt: skip
 
 
-def _check_commits(path: str, commits: int, header: Header, found: Findings) -> None:
+def _check_commits(path: str, commits: int, header: Header, findings: Findings) -> None:
     missing = header.commits - commits
     if missing > 0:
         what = (
@@ -247,18 +247,18 @@ def _check_commits(path: str, commits: int, header: Header, found: Findings) -> 
             f"{'is' if missing == 1 else 'are'} missing (up to 500 operations each): "
             f"{os.path.basename(path)}-wal is damaged or was cut short"
         )
-        _lost(found, what, strictly=commits < header.synced)
-    elif found.power_failed:
-        found.is_proven = False
+        _lost(findings, what, strictly=commits < header.synced)
+    elif findings.power_failed:
+        findings.is_proven = False
 
 
-def _lost(found: Findings, what: str, *, strictly: bool) -> None:
+def _lost(findings: Findings, what: str, *, strictly: bool) -> None:
     """Report a loss. It counts as damage, unless the power failed and the data had never been synced."""
-    if strictly or not found.power_failed:
-        found.damage.append(what)
+    if strictly or not findings.power_failed:
+        findings.damage.append(what)
         return
-    found.is_proven = False
-    found.notes.append(f"{what}; the machine was started anew since, so this may be what was never synced")
+    findings.is_proven = False
+    findings.notes.append(f"{what}; the machine was started anew since, so this may be what was never synced")
 
 
 def _count(number: int, noun: str) -> str:

@@ -72,9 +72,9 @@ def counting_entries(store: Store, layers: list[int]) -> Iterator[int]:
 def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes, int]]]:
     """Yield (directory, name, child) of every row of a layer, in steps."""
     at = (0, b"")
-    while found := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
-        yield found
-        at = found[-1][:2]
+    while rows := store.db.execute(_SOME_NAMES, (layer, *at, _PAGE)).fetchall():
+        yield rows
+        at = rows[-1][:2]
 
 
 _SOME_INODES = (
@@ -93,11 +93,11 @@ def possible_copies(store: Store, layer: int) -> Iterator[list[tuple[int, int, i
     """
     last = 0
     while True:
-        found = store.db.execute(_SOME_COPIES, (layer, last, _PAGE)).fetchall()
-        yield [(content, size, mtime_ns) for _, is_one, content, size, mtime_ns in found if is_one]
-        if len(found) < _PAGE:
+        rows = store.db.execute(_SOME_COPIES, (layer, last, _PAGE)).fetchall()
+        yield [(content, size, mtime_ns) for _, is_one, content, size, mtime_ns in rows if is_one]
+        if len(rows) < _PAGE:
             return
-        last = found[-1][0]
+        last = rows[-1][0]
 
 
 _SOME_COPIES = (
@@ -157,10 +157,10 @@ def delete_snapshot(store: Store, snapshot_id: str, parent: str) -> None:
 
 def merges(store: Store) -> dict[int, list[int]]:
     """Return the merged sealed layers of other branches, by the layer they were merged into."""
-    found: dict[int, list[int]] = {}
+    sources: dict[int, list[int]] = {}
     for layer, other in store.db.execute("SELECT layer, other FROM merged"):
-        found.setdefault(layer, []).append(other)
-    return found
+        sources.setdefault(layer, []).append(other)
+    return sources
 
 
 def put_merge(store: Store, layer: int, other: int) -> None:

@@ -139,17 +139,17 @@ class OperationJournal:
         content = os.pread(self._fd, _ROOMS_BYTES[0], 0)
         header = read_header(content)
         chain = read_chain(content, header.number) if header is not None else Chain([], [], _START, False)
-        base, found = self.number, []
+        base, records = self.number, []
         for number, statements in chain.numbered:
             if number == self.number + 1:
-                found.append(statements)
+                records.append(statements)
                 self.number = number
         self._at = chain.at
         self._known = {text: position for position, text in enumerate(chain.texts)}
         last = chain.numbered[-1][0] if chain.numbered else header.number if header is not None else -1
         if self.number == base and last != base:  # of an earlier time: nothing can be added to it
             self._at = self._room
-        return found
+        return records
 
     def sync(self) -> None:
         os.fsync(self._fd)
@@ -170,20 +170,20 @@ def read_header(content: bytes) -> Header | None:
 def read_chain(content: bytes, number: int) -> Chain:
     """Read a chain of frames. *number*: that of the last record before it."""
     texts: list[str] = []
-    found: list[tuple[int, Record]] = []
+    records: list[tuple[int, Record]] = []
     at = _START
     while (frame := _parse(content, at)) is not None:
         tag, said_number, body = frame
         if said_number != number + (tag == _RECORD):
             break
         if tag == _END:
-            return Chain(found, texts, at, True)
+            return Chain(records, texts, at, True)
         if tag == _NEXT:
             at = _page_after(at)
             continue
-        found.append((said_number, _decode(body, texts)))
+        records.append((said_number, _decode(body, texts)))
         at, number = _next_frame(at + _HEAD_BYTES + len(body)), said_number
-    return Chain(found, texts, at, False)
+    return Chain(records, texts, at, False)
 
 
 def read_old(path: str, number: int) -> list[Record]:
@@ -192,16 +192,16 @@ def read_old(path: str, number: int) -> list[Record]:
     with open(path, "rb") as file:
         content = file.read()
     texts: list[str] = []
-    found: list[Record] = []
+    records: list[Record] = []
     at = 0
     while at + frame.size <= len(content):
         said_number, length, checksum = frame.unpack_from(content, at)
         body = content[at + frame.size : at + frame.size + length]
         if said_number != number + 1 or zlib.crc32(body) != checksum:
             break
-        found.append(_decode(body, texts))
+        records.append(_decode(body, texts))
         at, number = at + frame.size + length, number + 1
-    return found
+    return records
 
 
 def is_old(path: str) -> bool:

@@ -18,11 +18,11 @@ def find(store: Store, directory: int, name: bytes, chain: Container[int]) -> Or
 
 def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
     """Return every row that find() would return, by directory and name."""
-    found: dict[tuple[int, bytes], OriginRow] = {}
+    rows: dict[tuple[int, bytes], OriginRow] = {}
     for row in map(OriginRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM origin ORDER BY layer")):
         if row.layer in chain:
-            found[row.dir, row.name] = row
-    return found
+            rows[row.dir, row.name] = row
+    return rows
 
 
 def directories(store: Store, chain: Container[int]) -> Iterator[tuple[int, int, bytes]]:

@@ -68,8 +68,8 @@ class ChecksumFile:
 
     def put(self, page: int, content: bytes) -> None:
         """Write the checksum of a page. *page* counts from 1."""
-        found = zlib.crc32(content)
-        os.pwrite(self._fd, _ENTRY.pack(found, found ^ _OTHER_BITS), _FIRST + (page - 1) * _ENTRY.size)
+        checksum = zlib.crc32(content)
+        os.pwrite(self._fd, _ENTRY.pack(checksum, checksum ^ _OTHER_BITS), _FIRST + (page - 1) * _ENTRY.size)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -139,13 +139,13 @@ class WriteAheadLog:
         order = _WORD_ORDERS.get(head[:4])
         if len(head) < _LOG_START or order is None:
             return False
-        found = _checksum(order, head[:24], (0, 0))
-        if found != _LOG_CHECKSUM.unpack_from(head, 24):
+        checksum = _checksum(order, head[:24], (0, 0))
+        if checksum != _LOG_CHECKSUM.unpack_from(head, 24):
             return False
         size, at = _LOG_FRAME_BYTES + int.from_bytes(head[8:12], "big"), _LOG_START
         while len(frame := os.pread(self.fd, size, at)) == size and frame[8:16] == head[16:24]:
-            found = _checksum(order, frame[:8] + frame[_LOG_FRAME_BYTES:], found)
-            if found != _LOG_CHECKSUM.unpack_from(frame, 16):
+            checksum = _checksum(order, frame[:8] + frame[_LOG_FRAME_BYTES:], checksum)
+            if checksum != _LOG_CHECKSUM.unpack_from(frame, 16):
                 return False
             if frame[4:8] != bytes(4):
                 return True

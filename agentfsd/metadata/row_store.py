@@ -255,11 +255,11 @@ class Store:
 
     def size_bytes(self) -> int:
         """Return the size of the database and its log."""
-        found = 0
+        total = 0
         for path in (self._path, self._path + "-wal"):
             if os.path.exists(path):
-                found += os.path.getsize(path)
-        return found
+                total += os.path.getsize(path)
+        return total
 
     def value(self, key: str) -> str:
         row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
@@ -427,11 +427,11 @@ def _no_room(path: str) -> Refusal:
     )  # fmt: skip
 
 
-def damaged(path: str, found: list[str]) -> Refusal:
+def damaged(path: str, problems: list[str]) -> Refusal:
     """Return the refusal to start with a damaged database: what is damaged, and what to do."""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return Refusal(
-        errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {found[0]}{more}",
+        errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {problems[0]}{more}",
         f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says all, and what can be done",
     )  # fmt: skip
 

@@ -8,9 +8,9 @@ SCHEMA_VERSION = 6
 DDL = """
 -- Values of the whole state directory, by key:
 --   lower                    what the state was made for
---   policy.NAME              a setting that is not at its default
+--   policy.NAME              a setting (see `agentfsd policy`) that is not at its default
 --   interpose.NAME           likewise, for descriptors handed to the preloaded library
---   temporary                ids of branches and snapshots that go with the connection that made them, or at the next start
+--   temporary                ids of branches and snapshots that go with the conversation that made them, or at the next start
 --   journal                  number of the last journal record that this database has taken over, and its number of commits
 --   first object             the first object that this daemon may have made
 --   snapshots of BRANCH      the number of the last snapshot that got its name from the branch's

@@ -28,10 +28,10 @@ _F_ADD_SEALS, _ALL_SEALS = 1033, 15  # fcntl(2)
 def listens(fd: int) -> bool:
     """Return whether a descriptor leads to the journal, according to the service manager's environment variable."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def handler(fields: Mapping[str, str], path: str = SOCKET) -> logging.Handler:

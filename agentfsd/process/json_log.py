@@ -15,11 +15,11 @@ class JsonFormatter(Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        found: dict[str, object] = {
+        fields: dict[str, object] = {
             "time": f"{clock}.{int(record.msecs):03d}Z", "level": record.levelname, "logger": record.name,
             "message": record.getMessage(),
         }  # fmt: skip
-        found |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) not in (None, "")}
+        fields |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) not in (None, "")}
         if record.exc_info and record.exc_info[0] is not None:
-            found["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)

@@ -53,8 +53,8 @@ class OriginBefore:
         """See Before. UNKNOWN for what is not kept."""
         row, now = self._row(path), origin.now_in_lower(self._lower, path)
         if row is None:
-            found = reading.at(self._branch, path)
-            return None if found is not None and found.content else reading.text(self._lower, path, reading.REFS_BYTES)
+            inode = reading.at(self._branch, path)
+            return None if inode is not None and inode.content else reading.text(self._lower, path, reading.REFS_BYTES)
         before = origin.identity_of(row)
         if before == NO_LOWER:
             return None

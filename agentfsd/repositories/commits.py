@@ -114,7 +114,7 @@ class Commits:
         asked = [(one, two) for one, two in pairs if one != two]
         lines = b"".join(one + b" " + two + b"\n" for one, two in asked)
         said = self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines) if asked else b""
-        found: dict[tuple[bytes, bytes], dict[bytes, Difference]] = {}
+        by_pair: dict[tuple[bytes, bytes], dict[bytes, Difference]] = {}
         into: dict[bytes, Difference] = {}
         while said:
             if said.startswith(b":"):
@@ -124,8 +124,8 @@ class Commits:
             else:
                 line, _, said = said.partition(b"\n")
                 one, two = line.split()
-                into = found.setdefault((one, two), {})
-        return [found.get(pair, {}) for pair in pairs]
+                into = by_pair.setdefault((one, two), {})
+        return [by_pair.get(pair, {}) for pair in pairs]
 
     def _entry(self, mode: bytes, oid: bytes) -> Entry:
         return NOTHING if oid == self.zero else Entry(mode, oid)
@@ -200,10 +200,10 @@ class Commits:
             count = int(fields[at])
             paths, text = fields[at + 1 : at + 1 + count], fields[at + 2 + count].decode("utf-8", "backslashreplace")
             at += count + 3
-            if found := _CONFLICT.match(text):
-                kind = _KINDS.get(found[1], found[1])
+            if match := _CONFLICT.match(text):
+                kind = _KINDS.get(match[1], match[1])
                 for path in paths:
-                    told.setdefault(path, Clash(path, kind, found[2].strip()))
+                    told.setdefault(path, Clash(path, kind, match[2].strip()))
         merged.clashes = [told.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:

@@ -112,33 +112,33 @@ def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitD
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
     """The databases that *his* paths are in, and which paths inside those are."""
     finder = Finder(lambda path: reading.has(sides.theirs, path) or reading.has(sides.ours, path))
-    found: dict[bytes, set[bytes]] = {}
+    databases: dict[bytes, set[bytes]] = {}
     for done, path in enumerate(his):
         member = finder.member(path)
         if member is not None and member.inside:
-            found.setdefault(member.database, set()).add(member.inside)
+            databases.setdefault(member.database, set()).add(member.inside)
         if done % 50 == 0:
             yield done, len(his), "looking for repositories"
-    return found
+    return databases
 
 
 def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
     """What has to be settled by people or by git itself first."""
-    found = []
+    clashes = []
     for side, name in zip((ours, theirs), manner.names, strict=True):
         if side.reftable:
-            found.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
+            clashes.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
         for ref in side.broken:
             text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
-            found.append(Clash(join(side.path, ref), "repository", text))
+            clashes.append(Clash(join(side.path, ref), "repository", text))
         for lock in side.locks:
             text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
-            found.append(Clash(join(side.path, lock), "locked", text))
+            clashes.append(Clash(join(side.path, lock), "locked", text))
         if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
-            found.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
+            clashes.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
     if ours.format != theirs.format:
-        found.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return list({clash.path: clash for clash in reversed(found)}.values())  # a branch shows the lower's locks, too
+        clashes.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
+    return list({clash.path: clash for clash in reversed(clashes)}.values())  # a branch shows the lower's locks, too
 
 
 class _Fitter:
@@ -312,11 +312,11 @@ def bundle_of(trees: Iterable[Tree], path: bytes) -> Generator[Progress, None, B
     bundle = Bundle({}, {})
     try:
         for tree in trees:
-            for found in reading.own_files(tree, join(path, b"objects")):
-                if found is None or found[0] in bundle.contents or found[0] in bundle.descriptors:
+            for file in reading.own_files(tree, join(path, b"objects")):
+                if file is None or file[0] in bundle.contents or file[0] in bundle.descriptors:
                     yield 0, 0, "reading objects"
                     continue
-                name, inode = found
+                name, inode = file
                 if _is_passing_object(b"objects/" + name) or name.startswith(b"info/"):
                     continue
                 if tree.data_stat(inode).st_size > reading.INLINE_BYTES:
@@ -335,7 +335,7 @@ def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tupl
     """The object directories of the lower that trees see beneath their own."""
     if not isinstance(parts.lower, HostLower):
         return []
-    found = {}
+    places = {}
     for tree in trees:
         node = reading.at(tree, join(path, b"objects"))
         if node is not None and node.is_dir and node.lower_path is not None:
@@ -343,8 +343,8 @@ def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tupl
                 parts.lower.stat(node.lower_path)
             except OSError:
                 continue
-            found[node.lower_path] = parts.lower
-    return [(lower, name) for name, lower in found.items()]
+            places[node.lower_path] = parts.lower
+    return [(lower, name) for name, lower in places.items()]
 
 
 def workplace(parts: Parts) -> str:
@@ -359,9 +359,9 @@ def _is_passing_object(name: bytes) -> bool:
 
 def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
     """Where the files that a database tracks are, as a path of the workspace."""
-    found = work_tree_of(database)
-    if found is not None:
-        return found
+    work_tree = work_tree_of(database)
+    if work_tree is not None:
+        return work_tree
     for line in (reading.text(tree, join(database, b"config")) or b"").splitlines():
         key, _, value = line.partition(b"=")
         if key.strip().lower() == b"worktree" and not value.strip().startswith(b"/"):

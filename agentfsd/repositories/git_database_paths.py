@@ -84,17 +84,17 @@ class Finder:
     def member(self, path: bytes) -> Member | None:
         """None for what is in no database; the database's own directory has the empty path inside."""
         parts = path.split(b"/")
-        found, start, depth = b"", -1, 0
+        database, start, depth = b"", -1, 0
         while depth < len(parts):
             depth += 1
             directory = b"/".join(parts[:depth])
             if start >= 0 and parts[start] != b"modules":
                 break  # only submodules' databases are inside another one
             if self._is_database(directory):
-                found, start = directory, depth
+                database, start = directory, depth
                 if start >= len(parts):
                     break
-        return Member(found, path[len(found) + 1 :]) if found else None
+        return Member(database, path[len(database) + 1 :]) if database else None
 
     def _is_database(self, directory: bytes) -> bool:
         known = self._known.get(directory)

@@ -75,10 +75,10 @@ def content(inode: Inode) -> bytes:
 
 def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
     """A regular file's content; None where there is none, or more than *limit* bytes."""
-    found = at(tree, path)
-    if found is None or not found.is_file or tree.data_stat(found).st_size > limit:
+    inode = at(tree, path)
+    if inode is None or not inode.is_file or tree.data_stat(inode).st_size > limit:
         return None
-    return content(found)
+    return content(inode)
 
 
 def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
@@ -123,11 +123,11 @@ def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
         node = at(tree, join(path, directory))
         for name in tree.names(node) if node is not None and node.is_dir else ():
             below = directory + b"/" + name
-            found = at(tree, join(path, below))
-            if found is not None and found.is_dir:
+            inode = at(tree, join(path, below))
+            if inode is not None and inode.is_dir:
                 todo.append(below)
-            elif found is not None and found.is_file and tree.data_stat(found).st_size < 4096:
-                yield below, content(found).strip()
+            elif inode is not None and inode.is_file and tree.data_stat(inode).st_size < 4096:
+                yield below, content(inode).strip()
 
 
 def is_ref_name(name: bytes) -> bool:
@@ -146,12 +146,12 @@ def ref_value(data: bytes) -> bytes:
 
 def packed_refs(data: bytes) -> dict[bytes, bytes]:
     """The names and object ids of a packed-refs file, but for lines that git would not write. Source: git-pack-refs(1)."""
-    found = {}
+    refs = {}
     for line in data.splitlines():
         oid, space, name = line.partition(b" ")
         if space and not line.startswith((b"#", b"^")) and is_ref_name(name) and _ID.fullmatch(oid):
-            found[name] = oid
-    return found
+            refs[name] = oid
+    return refs
 
 
 def without_packed(data: bytes, gone: set[bytes]) -> bytes:

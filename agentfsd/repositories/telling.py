@@ -51,7 +51,7 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
     finder = Finder(lambda path: reading.has(new, path))
     databases = sorted({member.database for path in changed if (member := finder.member(path)) and member.inside})
     yield 0, 0, "looking for repositories"
-    found = []
+    repositories = []
     for database in databases:
         sides: list[GitDatabase] = []
         for tree in (old, new):
@@ -63,8 +63,8 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
         if sides[1].head and not sides[1].reftable:
             told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
             if told is not None:
-                found.append(told)
-    return found
+                repositories.append(told)
+    return repositories
 
 
 def _tell(

@@ -183,13 +183,13 @@ class Workshop:
 
     def made(self) -> dict[bytes, bytes]:
         """The object files that git made here, by their path below the objects directory."""
-        found: dict[bytes, bytes] = {}
+        made: dict[bytes, bytes] = {}
         for directory, _, names in os.walk(os.fsencode(self.objects)):
             for name in names:
                 path = os.path.join(directory, name)
                 with open(path, "rb") as file:
-                    found[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
-        return found
+                    made[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
+        return made
 
 
 def _directory(place: str) -> str:

@@ -1,4 +1,4 @@
-"""The configuration of a daemon, and every check of it that needs no mount and changes nothing.
+"""The config with which a daemon starts, and every check of it that needs no mount and changes nothing.
 
 It only reads paths and the mount table.
 """

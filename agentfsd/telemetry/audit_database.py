@@ -229,21 +229,21 @@ class AuditDatabase:
         if not question.kind:  # gaps are always included
             wanted += " OR kind = ? AND time_ns BETWEEN ? AND ?"
             values += [LOST, question.since_ns, question.until_ns or _EVER]
-        found: list[AuditRecord] = []
+        records: list[AuditRecord] = []
         forward, at = bool(question.after), question.after or _EVER
         query = (
             f"SELECT {_COLUMNS}, id FROM record WHERE id {'>' if forward else '<'} ? AND ({wanted})"
             f" ORDER BY id {'ASC' if forward else 'DESC'} LIMIT {_PAGE}"
         )
-        while len(found) < limit:
+        while len(records) < limit:
             with self._held():
                 page = [AuditRecord(*row) for row in self._database.execute(query, (at, *values))]
-            found += [record for record in page if record.kind == LOST or keep(record)]
+            records += [record for record in page if record.kind == LOST or keep(record)]
             if len(page) < _PAGE:
                 break
             at = page[-1].id
-        found = found[:limit]
-        return found if forward else found[::-1]
+        records = records[:limit]
+        return records if forward else records[::-1]
 
 
 def lost(what: str) -> AuditRecord:

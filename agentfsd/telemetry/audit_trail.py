@@ -178,11 +178,11 @@ class AuditTrail:
         if trail is None:
             return []
         try:
-            found = await trio.to_thread.run_sync(trail.read, question, keep, limit)
+            records = await trio.to_thread.run_sync(trail.read, question, keep, limit)
         except sqlite3.Error as exc:
             message = f"the audit trail {self._path} cannot be read: {exc}"
             hint = "a damaged one was moved aside, and the next one is written already: the daemon's log says so"
             raise Refusal(errno.EIO, "no-audit-trail", message, hint) from exc
         if self._lost and not (question.after or question.kind or question.until_ns):  # the disk is full at this moment
-            found.append(lost(str(self._lost))._replace(id=found[-1].id if found else 0))
-        return found
+            records.append(lost(str(self._lost))._replace(id=records[-1].id if records else 0))
+        return records

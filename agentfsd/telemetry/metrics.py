@@ -62,12 +62,12 @@ class _Collector:
 
     def collect(self) -> Iterable[Metric]:
         usage = self._usage()
-        found: MetricsSnapshot = trio.from_thread.run_sync(self._picture, trio_token=self._token)
-        yield InfoMetricFamily("agentfsd_build", "The daemon that serves this.", {"version": found.version})
-        yield from _requests(found.requests)
-        for name, (value, words) in found.counters.items():
+        snapshot: MetricsSnapshot = trio.from_thread.run_sync(self._picture, trio_token=self._token)
+        yield InfoMetricFamily("agentfsd_build", "The daemon that serves this.", {"version": snapshot.version})
+        yield from _requests(snapshot.requests)
+        for name, (value, words) in snapshot.counters.items():
             yield CounterMetricFamily(f"agentfsd_{name}", words, value)
-        for name, (value, words) in found.gauges.items():
+        for name, (value, words) in snapshot.gauges.items():
             yield GaugeMetricFamily(f"agentfsd_{name}", words, value)
         yield GaugeMetricFamily("agentfsd_backstore_bytes", "Allocated for contents of changed files.", usage["bytes"])
         yield GaugeMetricFamily("agentfsd_backstore_objects", "Contents of changed files.", usage["objects"])
@@ -82,12 +82,12 @@ def _requests(tallies: list[RequestMetrics]) -> Iterator[Metric]:
         "agentfsd_request_errors", "Requests answered with an error, including ENOENT and the like.", labels=labels
     )
     times = HistogramMetricFamily("agentfsd_request_seconds", "From a request's arrival to its answer.", labels=labels)
-    for found in tallies:
-        where = [found.channel, found.op]
-        total = sum(found.classes)
+    for tally in tallies:
+        where = [tally.channel, tally.op]
+        total = sum(tally.classes)
         count.add_metric(where, total)
-        errors.add_metric(where, found.errors)
-        times.add_metric(where, [*_buckets(found.classes), ("+Inf", total)], found.total_ns / 1e9)
+        errors.add_metric(where, tally.errors)
+        times.add_metric(where, [*_buckets(tally.classes), ("+Inf", total)], tally.total_ns / 1e9)
     yield from (count, errors, times)
 
 

@@ -70,10 +70,10 @@ class RequestCounters:
 
     def tally(self, channel: str, op: str) -> OperationCounter:
         """Return the counter of an operation. ``channel``: fuse or control."""
-        found = self.tallies.get((channel, op))
-        if found is None:
-            found = self.tallies[channel, op] = OperationCounter(channel, op)
-        return found
+        counter = self.tallies.get((channel, op))
+        if counter is None:
+            counter = self.tallies[channel, op] = OperationCounter(channel, op)
+        return counter
 
     def profile(self, identify: Callable[[int, str], ProcessIdentity], branch_id: str | None) -> "ActivityProfile":
         """Record each request until the profile is stopped. *branch_id*: only requests in that branch; None: all."""

@@ -23,8 +23,6 @@ from agentfsd.web.viewed_trees import LiveTree
 
 MAX_LOOKED_AT = 300  # with more changed files, it does not ask for their times to say when the branch changed
 
-ROOT = "the real directory"
-
 
 @dataclass(frozen=True)
 class BranchOverview:

@@ -199,14 +199,14 @@ class AsyncEventStream:
         try:
             with delivery():
                 reply = wire.decode_reply(await transport.further())
-            found = question.event(reply)
+            event = question.event(reply)
         except Exception:
             await self.aclose()
             raise
-        if found is None:
+        if event is None:
             await self.aclose()
             raise StopAsyncIteration
-        return found
+        return event
 
     async def _begun(self) -> AsyncTransport:
         if self._transport is None:
@@ -257,8 +257,8 @@ class AsyncControlClient(DaemonOperations):
     @classmethod
     async def find(cls, mount: str | None = None) -> "AsyncControlClient":
         """Connect to the daemon of *mount*, or of the mount that locate.find() finds."""
-        found = await anyio.to_thread.run_sync(locate.find, mount)
-        return await (cls.open_mount(found.mountpoint) if found.socket is None else cls.connect(found.socket))
+        place = await anyio.to_thread.run_sync(locate.find, mount)
+        return await (cls.open_mount(place.mountpoint) if place.socket is None else cls.connect(place.socket))
 
     async def begin(self) -> "AsyncControlClient":
         """Exchange greetings over the transport that the constructor took. connect() and open_mount() have already done this."""

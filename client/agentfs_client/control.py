@@ -34,14 +34,14 @@ class EventStream:
         try:
             with delivery():
                 reply = wire.decode_reply(self._transport.further())
-            found = question.event(reply)
+            event = question.event(reply)
         except BaseException:
             self.close()
             raise
-        if found is None:
+        if event is None:
             self.close()
             raise StopIteration
-        return found
+        return event
 
     def close(self) -> None:
         self._transport.close()

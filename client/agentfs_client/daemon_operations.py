@@ -250,7 +250,7 @@ class DaemonOperations:
         self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
         keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
     ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
-        """Delete snapshots that exceed a maximum count or age, and return them. A limit of None means the one of the policy."""
+        """Delete snapshots beyond a maximum count or age, and return them. None means the limit in the retention settings."""
         request = wire.Prune(
             branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
         )

@@ -141,12 +141,12 @@ def _record_at(mountpoint: str, live: list[DaemonRecord]) -> DaemonRecord | None
     Return None if in doubt.
     """
     exact = [record for record in live if record.mountpoint == mountpoint]
-    found = exact or [record for record in live if record.lower == mountpoint]
-    return found[0] if len(found) == 1 else None
+    records = exact or [record for record in live if record.lower == mountpoint]
+    return records[0] if len(records) == 1 else None
 
 
 def _ancestors(directory: str) -> list[str]:
-    found = [directory]
-    while found[-1] != "/":
-        found.append(os.path.dirname(found[-1]))
-    return found
+    directories = [directory]
+    while directories[-1] != "/":
+        directories.append(os.path.dirname(directories[-1]))
+    return directories

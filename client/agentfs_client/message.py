@@ -11,9 +11,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def tagged(base: type[Message]) -> tuple[type[Message], ...]:
     """Return the subclasses of *base* that have a tag, which are the messages that can be sent."""
-    found: list[type[Message]] = []
+    kinds: list[type[Message]] = []
     for one in base.__subclasses__():
         if one.__struct_config__.tag != one.__name__:
-            found.append(one)
-        found.extend(tagged(one))
-    return tuple(found)
+            kinds.append(one)
+        kinds.extend(tagged(one))
+    return tuple(kinds)

@@ -50,18 +50,18 @@ def open(
 
 def _better(fd: int, flags: int) -> int:
     """Return a real descriptor of the same file and close *fd*; else return *fd*."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         return fd
-    way = _way(found.st_dev)
-    if way.doorway is None or (flags & os.O_ACCMODE == os.O_RDONLY and found.st_size < way.min_read_bytes):
+    way = _way(status.st_dev)
+    if way.doorway is None or (flags & os.O_ACCMODE == os.O_RDONLY and status.st_size < way.min_read_bytes):
         return fd
     try:
         better = way.doorway.forward(fd)
     except OSError as exc:
         if exc.errno == errno.EPERM:  # this program gets no descriptors
             with _finding:
-                _ways[found.st_dev] = replace(way, doorway=None)  # until the state is checked again
+                _ways[status.st_dev] = replace(way, doorway=None)  # until the state is checked again
         return fd
     os.close(fd)
     return better
@@ -94,13 +94,13 @@ def _find(device: int, doorway: Doorway | None) -> _Way:
     """Look up the connection for a device. *doorway* is the previous one, which is reused if possible."""
     min_read_bytes = 0
     try:
-        found = _interpose(device)
-        if found is None or not found.possible or found.settings["enabled"] != "on":
+        way = _interpose(device)
+        if way is None or not way.possible or way.settings["enabled"] != "on":
             doorway = None
         else:
-            min_read_bytes = int(found.settings["min_read_bytes"])
+            min_read_bytes = int(way.settings["min_read_bytes"])
             if doorway is None or doorway.has_ended():
-                doorway = Doorway(found.socket)
+                doorway = Doorway(way.socket)
     except (OSError, KeyError, ValueError):  # ignore every failure: the file is already open
         doorway = None
     return _Way(doorway, min_read_bytes, time.monotonic() + _LOOK_AGAIN_S)

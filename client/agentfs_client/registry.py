@@ -58,7 +58,7 @@ def _runtime_candidates() -> Iterator[str]:
 
 def live_daemons() -> list[DaemonRecord]:
     """Return the records of this user's live daemons, oldest first. Deletes the records of dead daemons."""
-    found = []
+    records = []
     directory = runtime_dir()
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
@@ -66,11 +66,11 @@ def live_daemons() -> list[DaemonRecord]:
         if record is None:
             continue
         if record.alive():
-            found.append(record)
+            records.append(record)
         else:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-    return sorted(found, key=lambda record: record.started_ns)
+    return sorted(records, key=lambda record: record.started_ns)
 
 
 def process_start_ticks(pid: int) -> int:

@@ -281,7 +281,7 @@ class UndoList(Request, frozen=True, kw_only=True, tag="undo.list"):
 
 
 class Prune(Request, frozen=True, kw_only=True, tag="prune"):
-    """Delete snapshots. An omitted limit is that of the policy. ``max_count`` applies to each branch; 0 means no limit."""
+    """Delete snapshots. An omitted limit is read from the retention settings. ``max_count`` is per branch; 0 means no limit."""
 
     branch: str | None = None
     max_count: int | None = None

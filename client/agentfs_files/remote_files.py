@@ -95,9 +95,9 @@ class RemoteSource:
             request = wire.FileRead(handle=self._handle, offset=self._position, size=_PART_BYTES)
             self._part = _ask(self._client, request, wire.FileData, self._path).data
             self._part_at, begin = self._position, 0
-        found = self._part[begin : begin + size]
-        self._position += len(found)
-        return found
+        part = self._part[begin : begin + size]
+        self._position += len(part)
+        return part
 
     def seek(self, position: int) -> None:
         self._position = position

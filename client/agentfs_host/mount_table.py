@@ -27,7 +27,7 @@ class Mounted:
 
 def mount_table(pid: int | str = "self") -> list[Mounted]:
     """Return the mounts that a process sees, in the order in which they were made."""
-    found = []
+    mounts = []
     with open(f"/proc/{pid}/mountinfo", "rb") as file:
         for line in file:
             left, _, right = line.partition(b" - ")
@@ -36,8 +36,8 @@ def mount_table(pid: int | str = "self") -> list[Mounted]:
             device = os.makedev(int(major), int(minor))
             kind, source, its_own = right.split(maxsplit=2)
             options = frozenset(b",".join([fields[5], its_own.split()[-1]]).decode().split(","))
-            found.append(Mounted(unescape(fields[4]), kind.decode(), device, unescape(fields[3]), options, unescape(source)))
-    return found
+            mounts.append(Mounted(unescape(fields[4]), kind.decode(), device, unescape(fields[3]), options, unescape(source)))
+    return mounts
 
 
 def mount_at(path: str) -> Mounted | None:
@@ -64,11 +64,11 @@ def is_dead(mounted: Mounted) -> bool:
     """
     if mounted.fstype != FSTYPE:
         return False
-    found: list[bool] = []
-    asking = threading.Thread(target=lambda: found.append(_is_unconnected(mounted.mountpoint)), daemon=True)
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(_is_unconnected(mounted.mountpoint)), daemon=True)
     asking.start()
     asking.join(_ANSWER_S)
-    return found == [True]
+    return answers == [True]
 
 
 def _is_unconnected(mountpoint: str) -> bool:

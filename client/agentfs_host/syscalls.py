@@ -1,6 +1,7 @@
-"""System calls of Linux that Python lacks. This is the one place of the three client packages and of `lower/` that uses ctypes.
+"""System calls on files, directory trees and mounts that Python lacks. (Those on processes: agentfsd/linux/process_syscalls.py.)
 
-Every function raises OSError with the kernel's errno. Each names the manual page that says what it does.
+No other module of `client/` uses ctypes. Every function raises OSError with the kernel's errno, and names the manual page that
+says what it does. System call numbers are the same on every architecture, except for those that say otherwise.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ _AT_EMPTY_PATH: Final = 0x1000
 RESOLVE_NO_MAGICLINKS: Final = 0x02  # openat2(2)
 RESOLVE_NO_SYMLINKS: Final = 0x04
 RESOLVE_BENEATH: Final = 0x08
-_SYS_OPENAT2 = 437  # the same on every architecture, as all numbers here
+_SYS_OPENAT2 = 437
 _OPENAT2_TRIES: Final = 16
 
 NOREPLACE: Final = 1  # renameat2(2)
@@ -74,7 +75,7 @@ def rename(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: 
         return
     if _renameat2 is None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fsdecode(target))
-    _check(_renameat2(source_fd, source, target_fd, target, flags), target)
+    check_result(_renameat2(source_fd, source, target_fd, target, flags), target)
 
 
 def exchange(one: str, two: str) -> None:
@@ -110,14 +111,14 @@ def device_of(fd: int) -> int:
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     if _statx is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    _check(_statx(fd, b"", _AT_EMPTY_PATH | _STATX_DONT_SYNC, 0, answer))
+    check_result(_statx(fd, b"", _AT_EMPTY_PATH | _STATX_DONT_SYNC, 0, answer))
     return os.makedev(*_DEVICE.unpack_from(answer, _DEVICE_AT))
 
 
 def filesystem_type(fd: int) -> int:
     """Return f_type of the file system that a file is on. See fstatfs(2)."""
     answer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
-    _check(_libc.fstatfs(fd, answer))
+    check_result(_libc.fstatfs(fd, answer))
     return int(answer[0]) & 0xFFFFFFFF
 
 
@@ -135,12 +136,12 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
     Where the file system knows no ZERO_RANGE (tmpfs), a hole is punched and allocated again.
     """
     try:
-        _check(_libc.fallocate(fd, mode, offset, length))
+        check_result(_libc.fallocate(fd, mode, offset, length))
     except OSError as exc:
         if exc.errno != errno.EOPNOTSUPP or not mode & ZERO_RANGE:
             raise
-        _check(_libc.fallocate(fd, PUNCH_HOLE | KEEP_SIZE, offset, length))
-        _check(_libc.fallocate(fd, mode & KEEP_SIZE, offset, length))
+        check_result(_libc.fallocate(fd, PUNCH_HOLE | KEEP_SIZE, offset, length))
+        check_result(_libc.fallocate(fd, mode & KEEP_SIZE, offset, length))
 
 
 def start_writeback(fd: int) -> None:
@@ -150,50 +151,87 @@ def start_writeback(fd: int) -> None:
 
 def sync_filesystem(fd: int) -> None:
     """Write the dirty pages of the file system that *fd* is on, and wait. *fd* must not be one of O_PATH. See syncfs(2)."""
-    _check(_libc.syncfs(fd))
+    check_result(_libc.syncfs(fd))
 
 
 # -- mounts
 
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_PRIVATE = 1, 32, 4096, 1 << 18  # mount(2)
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS = 1, 2, 4, 8, 16  # mount(2)
+MS_REMOUNT, MS_DIRSYNC, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 32, 128, 1024, 4096, 16384, 1 << 18
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4  # mount_setattr(2)
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # unshare(2)
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000  # unshare(2), setns(2)
 _SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442
+_SYS_PIVOT_ROOT: Final = {"x86_64": 155}.get(os.uname().machine, 41)  # the other number is that of all newer machines
 _OPEN_TREE_CLONE: Final = 1
+_AT_RECURSIVE: Final = 0x8000
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
-_UMOUNT_NOFOLLOW: Final = 8
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _MOUNT_ATTR = struct.Struct("=QQQQ")  # to set, to clear, propagation, user namespace
 
 
-def mount(source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None) -> None:
-    """Mount a file system of type *kind*. See mount(2)."""
-    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options), target)
+def mount(source: bytes | None, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None) -> None:
+    """Mount a file system of type *kind*, or change a mount, as *flags*, MS_*, say. See mount(2)."""
+    check_result(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options), target)
 
 
-def unmount(target: bytes) -> None:
-    """Unmount *target*, which is not followed if it is a symlink. EBUSY while a process uses it. See umount2(2)."""
-    _check(_libc.umount2(target, _UMOUNT_NOFOLLOW), target)
+def unmount(target: bytes, *, lazy: bool = False) -> None:
+    """Unmount *target*, which is not followed if it is a symlink. See umount2(2).
+
+    Args:
+        lazy: Detach it at once; it ends with its last user.
+
+    Raises:
+        OSError: EBUSY while a process uses it (never with *lazy*), EINVAL when nothing is mounted there.
+    """
+    check_result(_libc.umount2(target, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)), target)
 
 
-def copy_mount(path: bytes) -> int:
-    """Return a descriptor that keeps the mount at *path* alive after it was unmounted there. See open_tree(2), Linux 5.2."""
-    return _check(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, path, _OPEN_TREE_CLONE | os.O_CLOEXEC), path)
+def copy_mount(path: bytes, *, recursive: bool = False) -> int:
+    """Return the descriptor of a detached copy of what is mounted at *path*; it lives on when *path* is unmounted.
+
+    See open_tree(2), Linux 5.2.
+
+    Args:
+        recursive: Copy the mounts inside, too. *path* can then be any directory or file.
+    """
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
+    return check_result(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, path, flags), path)
 
 
 def place_mount(fd: int, path: bytes) -> None:
-    """Mount at *path* what copy_mount() returned. See move_mount(2), Linux 5.2."""
-    _check(_libc.syscall(_SYS_MOVE_MOUNT, fd, b"", _AT_FDCWD, path, _MOVE_MOUNT_F_EMPTY_PATH), path)
+    """Mount at *path* what copy_mount() returned, in any mount namespace. See move_mount(2), Linux 5.2."""
+    check_result(_libc.syscall(_SYS_MOVE_MOUNT, fd, b"", _AT_FDCWD, path, _MOVE_MOUNT_F_EMPTY_PATH), path)
 
 
-def set_mount_attributes(fd: int, attributes: int) -> None:
-    """Set MOUNT_ATTR_* on the mount behind a descriptor. See mount_setattr(2), Linux 5.12."""
-    packed = _MOUNT_ATTR.pack(attributes, 0, 0, 0)
-    _check(_libc.syscall(_SYS_MOUNT_SETATTR, fd, b"", _AT_EMPTY_PATH, packed, len(packed)))
+def set_mount_attributes(place: bytes | int, to_set: int, *, to_clear: int = 0, recursive: bool = False) -> None:
+    """Set and clear MOUNT_ATTR_* on a mount. See mount_setattr(2), Linux 5.12.
+
+    Args:
+        place: Its path, or a descriptor of copy_mount().
+        recursive: Do so with every mount beneath, too.
+
+    Raises:
+        OSError: EPERM, for one, when a namespace's owner cleared what was set before the namespace was created.
+    """
+    at, path = (place, b"") if isinstance(place, int) else (_AT_FDCWD, place)
+    flags = (_AT_RECURSIVE if recursive else 0) | (_AT_EMPTY_PATH if isinstance(place, int) else 0)
+    packed = _MOUNT_ATTR.pack(to_set, to_clear, 0, 0)
+    check_result(_libc.syscall(_SYS_MOUNT_SETATTR, at, path, flags, packed, len(packed)), path or None)
+
+
+def pivot_root(new_root: bytes, put_old: bytes) -> None:
+    """Make *new_root* the root mount; the old root is mounted at *put_old*. See pivot_root(2)."""
+    check_result(_libc.syscall(_SYS_PIVOT_ROOT, new_root, put_old), new_root)
 
 
 def unshare(flags: int) -> None:
     """Give this process namespaces of its own, CLONE_*. See unshare(2)."""
-    _check(_libc.unshare(flags))
+    check_result(_libc.unshare(flags))
+
+
+def enter_namespace(fd: int, kind: int) -> None:
+    """Enter the namespace behind a descriptor of /proc/PID/ns; *kind*: one of CLONE_*. See setns(2)."""
+    check_result(_libc.setns(fd, kind))
 
 
 # -- inotify
@@ -205,12 +243,12 @@ _libc.inotify_rm_watch.argtypes = (ctypes.c_int, ctypes.c_int)
 
 def inotify_init() -> int:
     """Return a new queue, which does not block. EMFILE: fs.inotify.max_user_instances. See inotify_init1(2)."""
-    return _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    return check_result(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def inotify_add_watch(fd: int, path: bytes, mask: int) -> int:
     """Return a watch's number, the same for the same inode. ENOSPC: fs.inotify.max_user_watches. See inotify_add_watch(2)."""
-    return _check(_libc.inotify_add_watch(fd, path, mask))
+    return check_result(_libc.inotify_add_watch(fd, path, mask))
 
 
 def inotify_rm_watch(fd: int, watch: int) -> None:
@@ -218,7 +256,8 @@ def inotify_rm_watch(fd: int, watch: int) -> None:
     _libc.inotify_rm_watch(fd, watch)
 
 
-def _check(result: int, path: bytes | None = None) -> int:
+def check_result(result: int, path: bytes | None = None) -> int:
+    """Return what a function of the C library returned. OSError with ctypes' errno, about *path*, when that is negative."""
     if result < 0:
         raise _failure(path)
     return result

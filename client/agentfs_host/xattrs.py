@@ -24,18 +24,18 @@ def names(where: bytes | int, *, follow: bool) -> list[bytes]:
 
 def read_all(where: bytes | int, *, follow: bool) -> dict[bytes, bytes]:
     """Return the extended attributes that may be read. The arguments are those of names()."""
-    found = {}
+    xattrs = {}
     try:
         listed = names(where, follow=follow)
     except PermissionError:
         return {}
     for name in listed:
         try:
-            found[name] = os.getxattr(where, name, follow_symlinks=follow or isinstance(where, int))
+            xattrs[name] = os.getxattr(where, name, follow_symlinks=follow or isinstance(where, int))
         except OSError as exc:
             if exc.errno not in _UNREADABLE:
                 raise
-    return found
+    return xattrs
 
 
 def copy_permitted(source_fd: int, target_fd: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentfsd.cli.checkup import capabilities, obstacles
+from agentfsd.cli.checkup.finding import Finding
 from agentfsd.linux import mounts
 from tests.mounted import Mounted, agentfsd, needs_fuse, needs_open_checkout, needs_root
 
@@ -39,7 +40,7 @@ def test_missing_fuse_device_fails_and_says_how_to_mend_it(monkeypatch: pytest.M
     )
 
 
-def state_directory(parent: Path) -> capabilities.Finding:
+def state_directory(parent: Path) -> Finding:
     return next(found for found in obstacles.survey(str(parent)) if found.name == "state directory")
 
 
@@ -85,6 +86,11 @@ def test_dead_mount_is_found_and_umount_mends_it(mounted: Mounted) -> None:
     assert f"agentfsd umount {mounted.path}" in finding()["remedy"]
     agentfsd("umount", str(mounted.path))
     assert str(mounted.path) not in finding()["detail"]
+
+
+@pytest.mark.parametrize("setting", [name for name, _, _ in capabilities.NAMESPACE_SETTINGS])
+def test_settings_that_forbid_namespaces_are_where_the_kernel_has_settings(setting: str) -> None:
+    assert Path("/proc/sys", setting.partition(".")[0]).is_dir()
 
 
 def test_nothing_stays_behind(tmp_path: Path) -> None:

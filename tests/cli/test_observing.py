@@ -377,7 +377,7 @@ def test_audit_can_be_switched_off_and_bounded(branches: Mounted) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(opened: Opened, name: str, value: str) -> None:
     with pytest.raises(Refusal):
-        opened.overlay.policy.set(name, value)
+        opened.overlay.settings.set(name, value)
 
 
 # -- the log

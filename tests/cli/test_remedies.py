@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.cli.checkup import capabilities, remedies
+from agentfsd.cli.checkup import capabilities, privileges, remedies
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_program_that_is_not_setuid_is_named_with_what_mends_it(monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     finding = next(found for found in capabilities.survey(str(tmp_path)) if found.name == "fusermount3")
     assert finding.detail.startswith(f"{program} 3.14.0, not setuid root")
-    assert finding.found == capabilities.has_sys_admin()
+    assert finding.found == privileges.has_sys_admin()
     assert finding.found or finding.remedy.removeprefix("sudo ") == f"chmod u+s {program}"
 
 

@@ -32,14 +32,14 @@ def test_the_readmes_hook_leaves_no_more_than_the_readme_says(mounted: Mounted) 
 
 
 def test_a_policy_may_keep_tags(opened: Opened) -> None:
-    opened.overlay.policy.set("retention.max_count", "1")
-    opened.overlay.policy.set("retention.keep_tagged", "yes")
+    opened.overlay.settings.set("retention.max_count", "1")
+    opened.overlay.settings.set("retention.keep_tagged", "yes")
     for _ in range(3):
         made = opened.overlay.snapshots.create("main", tag=HOOK)
         opened.overlay.retention.apply(opened.overlay.default_id)
     assert made.kind == TAGGED
     assert len(opened.overlay.snapshots.all()) == 3
-    opened.overlay.policy.set("retention.keep_tagged", "no")
+    opened.overlay.settings.set("retention.keep_tagged", "no")
     assert opened.overlay.snapshots.create("main", "named-and-kept", kind=KEPT).kind == KEPT
     opened.overlay.retention.apply(opened.overlay.default_id)
     assert [found.name for found in opened.overlay.snapshots.all()] == ["main-3", "named-and-kept"]
@@ -68,7 +68,7 @@ def test_an_older_state_keeps_what_was_said(tmp_path: Path, said: str, keeps_nam
         ("mine", ""),
     ]
     assert not opened.overlay.refs.exists(left.id)
-    policy = opened.overlay.policy.values()
+    policy = opened.overlay.settings.values()
     assert (policy["retention.keep_tagged"], policy["retention.keep_named"]) == (said or "no", keeps_named)
     opened.close()
 

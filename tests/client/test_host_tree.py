@@ -15,14 +15,20 @@ from agentfs_host.tree_removal import remove_tree
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     *(ROOT / "client").rglob("*.py"),
-    *(path for room in ("lower", "exchange") for path in (ROOT / "agentfsd" / room).rglob("*.py")),
+    *(ROOT / "agentfsd").rglob("*.py"),
 ]
 BEYOND_PATH_MAX = 1200  # directories with names of three characters and a slash each
 
 
-def test_one_module_calls_the_c_library() -> None:
-    assert len(SOURCES) > 150
-    assert [path.name for path in SOURCES if "import ctypes" in path.read_text()] == ["syscalls.py"]
+def test_two_modules_call_the_c_library() -> None:
+    assert len(SOURCES) > 350
+    # pyfuse3_entries.py calls nothing: it reads a field of an object
+    calling = [path.name for path in SOURCES if "import ctypes" in path.read_text()]
+    assert sorted(calling) == [
+        "process_syscalls.py",
+        "pyfuse3_entries.py",
+        "syscalls.py",
+    ]
 
 
 def deep(root: Path) -> bytes:

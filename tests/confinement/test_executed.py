@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from agentfsd.core.policy_settings import EXECUTED_PATHS
+from agentfsd.core.declared_settings import EXECUTED_PATHS
 from agentfsd.history.executed_paths import why_by_path
 from tests.mounted import Mounted, agentfsd
 

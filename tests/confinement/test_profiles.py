@@ -11,7 +11,7 @@ from agentfs_host.mount_table import Mounted as MountEntry
 from agentfs_host.mount_table import mount_table
 from agentfsd.cli.sandbox.aliases import aliases
 from agentfsd.cli.sandbox.profiles import Asked, decide, profile_of
-from agentfsd.core import policy_settings
+from agentfsd.core import declared_settings
 from agentfsd.domain_errors import Refusal
 from tests.confinement.world import ORDINARY, World
 from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
@@ -142,7 +142,7 @@ def test_the_command_line_wins() -> None:
 @pytest.mark.parametrize("value", ["strict", "a=b", "=strict"])
 def test_senseless_profiles_of_branches_are_refused(value: str) -> None:
     with pytest.raises(Refusal):
-        policy_settings.check("confine.branches", value)
+        declared_settings.check("confine.branches", value)
 
 
 def test_aliases_are_found_in_the_mount_table(tmp_path: Path) -> None:

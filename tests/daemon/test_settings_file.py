@@ -19,9 +19,9 @@ def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_
     opened = Opened(tmp_path)
     forwarding = Forwarding(opened.overlay, nothing, lambda *_: True, "", 1000)
     before = (
-        opened.overlay.policy.values(),
+        opened.overlay.settings.values(),
         forwarding.settings,
-        opened.overlay.parts.copyup_policy.rules,
+        opened.overlay.parts.copyup_settings.rules,
         logging.getLogger().level,
     )
     opened.store.db.execute(
@@ -35,6 +35,7 @@ def test_settings_that_cannot_all_be_stored_stay_as_they_were(refused: str, tmp_
     with pytest.raises(OSError):
         settings_file.apply(settings_file.read(str(settings)), opened.overlay, forwarding)
     assert before == (
-        opened.overlay.policy.values(), forwarding.settings, opened.overlay.parts.copyup_policy.rules, logging.getLogger().level
+        opened.overlay.settings.values(), forwarding.settings, opened.overlay.parts.copyup_settings.rules,
+        logging.getLogger().level,
     )  # fmt: skip
     opened.close()

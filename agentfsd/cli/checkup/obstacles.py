@@ -15,7 +15,7 @@ from agentfs_host import mount_table
 from agentfsd.backstore import free_space
 from agentfsd.backstore.hostfs import SET_ASIDE
 from agentfsd.cli.checkup import remedies
-from agentfsd.cli.checkup.capabilities import Finding
+from agentfsd.cli.checkup.finding import Finding
 from agentfsd.control import status_text
 from agentfsd.daemon import state_contents
 from agentfsd.domain_errors import NO_ROOM

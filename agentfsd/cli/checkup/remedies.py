@@ -66,7 +66,3 @@ def gain_sys_admin() -> str:
 
 def start_container(options: str) -> str:
     return f"start the container with {options} (podman, docker)"
-
-
-def set_kernel_value(key: str, value: str) -> str:
-    return as_root(f"sysctl -w {key}={value}")

@@ -10,7 +10,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli.command_base import Failure, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
-from agentfsd.core.policy_settings import parse_age
+from agentfsd.core.declared_settings import parse_age
 from agentfsd.domain_errors import invalid
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def backstore() -> None:
 @mount_option
 @json_option
 def status(named: str | None, as_json: bool) -> None:
-    """Show the kind of the backstore, its contents and its free space.
+    """Show the kind, contents and free space of the backstore.
 
     Blocks that files share (reflinks) are counted for each file.
 

@@ -1,4 +1,4 @@
-"""diff."""
+"""The command `diff`, which shows what changed between two states."""
 
 import click
 
@@ -14,15 +14,21 @@ _CONTEXT_LINES = 3
 @click.command(cls=WithPaths)
 @click.argument("a", required=False, shell_complete=shell_completion.refs)
 @click.argument("b", required=False, shell_complete=shell_completion.refs)
-@click.option("--name-status", "form", flag_value="name-status", help="A letter and a path for each change (the default).")
-@click.option("--stat", "form", flag_value="stat", help="Lines added and removed in each file, and a sum.")
-@click.option("-p", "--patch", "form", flag_value="patch", help="Patches in git's format, for people and for `git apply`.")
+@click.option("--name-status", "form", flag_value="name-status", help="Show a letter and a path for each change (the default).")
+@click.option("--stat", "form", flag_value="stat", help="Show how many lines each file gained and lost.")
+@click.option("-p", "--patch", "form", flag_value="patch", help="Show patches in git's format, which `git apply` takes.")
 @click.option(
-    "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="N lines of context; implies --patch."
+    "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
 )
-@click.option("--all", "everything", is_flag=True, help="Also the files of git's databases (.git/objects and the like).")
-@click.option("--color", "colour", type=click.Choice(["auto", "always", "never"]), default="auto", help="auto: on a terminal.")
-@click.option("--no-pager", is_flag=True, help="Never through $AGENTFS_PAGER, $PAGER or less.")
+@click.option("--all", "everything", is_flag=True, help="Include git's own files (.git/objects and the like).")
+@click.option(
+    "--color",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour the output; auto: only on a terminal.",
+)
+@click.option("--no-pager", is_flag=True, help="Do not start a pager ($AGENTFS_PAGER, $PAGER or less).")
 @mount_option
 @json_option
 @click.pass_obj
@@ -38,12 +44,15 @@ def diff(
     named: str | None,
     as_json: bool,
 ) -> None:
-    """What a branch or snapshot changed in the lower; with two refs, what leads from A to B. PATHs are files, or directories
-    with all below them.
+    """Show what changed in a branch, or between two refs.
 
-    Of a git repository it says which commits are new, and how many changed files are in none.
+    Without A, it compares the branch that you are in with the real directory; with A, that branch or snapshot. With A and B, it
+    shows the changes that lead from A to B. With PATHs, it shows only these files, and directories with everything
+    below them.
 
-    A added, M modified, D deleted, R renamed, T another type, m only mode or owner, x only extended attributes.
+    The letters mean: A added, M modified, D deleted, R renamed, T type changed, m only mode or owner changed, x only extended
+    attributes changed. For each git repository that changed, it also names the new commits and counts uncommitted
+    files.
 
     \b
     Example:
@@ -62,23 +71,23 @@ def diff(
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
         with progress_bar.of_daemon() as told:
-            found = daemon.patches(
+            patches = daemon.patches(
                 new, old, wanted, stat_only=form == "stat", context_lines=lines, internal=everything, on_progress=told
             )
     if as_json:
-        printing.as_json(plain(found))
+        printing.as_json(plain(patches))
         return
     show = diff_views.show_stat if form == "stat" else diff_views.show_patches
-    show(found, colour=diff_views.wants_colour(colour), paged=not no_pager)
+    show(patches, colour=diff_views.wants_colour(colour), paged=not no_pager)
 
 
-def _show_changes(found: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
+def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
     if as_json:
-        printing.as_json(plain(found.changes))
+        printing.as_json(plain(reply.changes))
     else:
-        for repository in found.repositories:
+        for repository in reply.repositories:
             printing.note(printing.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in found.changes)
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 
 

@@ -22,7 +22,7 @@ from agentfsd.cli.output import printing
     shell_complete=shell_completion.branches,
     help="The branch; by default the one you are in.",
 )
-@click.option("--new", is_flag=True, help="Make the branch; it must not exist yet.")
+@click.option("--new", is_flag=True, help="Create the branch; fail if it exists.")
 @click.option(
     "--from",
     "source",

@@ -22,18 +22,18 @@ from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKi
 @click.option("--backstore", type=click.Choice(list(BACKSTORES)), default=DEFAULT.name, show_default=True,
               help=f"Where contents are kept. {describe()}.")  # fmt: skip
 @click.option("--native-snapshots/--no-native-snapshots", default=True, show_default=True,
-              help="Share blocks (reflinks) where the file system can, or always copy.")  # fmt: skip
+              help="Share blocks (reflinks) where the file system supports it, or always copy.")  # fmt: skip
 @click.option("--ramdisk-size", metavar="MIB", type=click.IntRange(min=16), default=1024, show_default=True,
-              help="Ramdisk backstore: its size. It takes memory only as it fills.")  # fmt: skip
+              help="Ramdisk backstore: its maximum size. It takes memory only as it fills.")  # fmt: skip
 @click.option("--memory-limit", metavar="MIB", type=click.IntRange(min=1), default=512, show_default=True,
               help="Memory backstore: beyond this total, contents go to disk.")  # fmt: skip
 @click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
               help="Memory backstore: files larger than this go to disk.")  # fmt: skip
-@click.option("--allow-other", is_flag=True, help="Let other users enter the mount; permissions are checked.")
+@click.option("--allow-other", is_flag=True, help="Let other users access the mount; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
               help="Options of mount(8): ro, noexec, noatime; root may give suid and dev (default: nosuid,nodev).")  # fmt: skip
 @click.option("--session", type=click.Choice(["auto", "pyfuse3", "native"]), default="auto", show_default=True,
-              help="What speaks with the kernel; auto tries native, then pyfuse3.")  # fmt: skip
+              help="The FUSE implementation; auto tries native, then pyfuse3.")  # fmt: skip
 @click.option("--settings", metavar="FILE", help="A file of lines NAME = VALUE, read at the start and at SIGHUP: settings of "
               "`policy`, settings of `interpose` with the prefix interpose., and log.level.")  # fmt: skip
 @click.option("--metrics", metavar="ADDRESS", default="",

@@ -6,7 +6,7 @@ from agentfs_client.control import ControlClient
 from agentfsd.cli.command_base import Group, client, json_option, mount_option
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.settings_help import describe_settings
-from agentfsd.core.policy_settings import SETTINGS
+from agentfsd.core.declared_settings import SETTINGS
 
 
 @click.group(cls=Group)

@@ -1,4 +1,4 @@
-"""The commands `run` and `shell`, which start a program in a branch, at the workspace's own path."""
+"""The command `run`, which starts a program in a branch, at the workspace's own path."""
 
 import contextlib
 import errno
@@ -45,7 +45,7 @@ _branch_options = (
         shell_complete=shell_completion.branches,
         help="The branch; by default a new one with a generated name.",
     ),
-    click.option("--new", is_flag=True, help="Make the branch; refuse one that exists."),
+    click.option("--new", is_flag=True, help="Create the branch; fail if it exists."),
     click.option(
         "--from",
         "source",
@@ -59,19 +59,20 @@ _branch_options = (
         default="auto",
         show_default=True,
         help="How file data reaches the command. zero-message: the kernel opens files without asking the daemon; "
-        "passthrough: the kernel reads and writes past the daemon; cached: through the daemon.",
+        "passthrough: the kernel reads and writes past the daemon; cached: through the daemon. "
+        "See docs/explanation/connections.md.",
     ),
     click.option("--snapshot", "around", is_flag=True, help="Take a snapshot of the branch before and after the command."),
     click.option(
         "--no-namespace",
         is_flag=True,
-        help="Use no private mount namespace: the daemon tells processes apart by their ids. sudo then works for root only.",
+        help="Use no private mount namespace: the daemon knows the command by its process ids. sudo then works for root only.",
     ),
     click.option(
         "--interpose",
         "forwarded",
         is_flag=True,
-        help="Preload a library that gets real descriptors of files: programs then read and write past the daemon.",
+        help="Preload a library through which programs get real file descriptors, and read and write past the daemon.",
     ),
 )
 
@@ -94,9 +95,9 @@ def run(
 ) -> None:  # fmt: skip
     """Run a command in a branch.
 
-    COMMAND and its children see the branch at the mount point and at the path of the real directory. Outside any mount, an
-    overlay of the current directory is made for this command alone; the directory itself does not change. Signals, terminal
-    and exit code pass through. With --confine strict, COMMAND cannot change anything outside of the branch.
+    COMMAND and its children see the branch at the mount point and at the path of the real directory. Outside any mount, run
+    makes an overlay of the current directory for this command; the directory itself does not change. Signals, the terminal and
+    the exit code pass through. With --confine strict, COMMAND can change nothing outside the branch.
 
     \b
     Example:
@@ -107,28 +108,10 @@ def run(
       agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
     """
     io = "none" if no_namespace else io
-    ctx.exit(_in_branch(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked))
+    ctx.exit(run_command(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked))
 
 
-@click.command()
-@click.argument("branch", required=False, shell_complete=shell_completion.branches)
-@click.option("--new", is_flag=True, help="Make the branch; refuse one that exists.")
-@mount_option
-@click.pass_context
-def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) -> None:
-    """Open $SHELL in a branch.
-
-    AGENTFS_BRANCH holds the branch's name, for your prompt.
-
-    \b
-    Example:
-      agentfsd shell fix-1
-    """
-    program = os.environ.get("SHELL") or "/bin/sh"
-    ctx.exit(_in_branch(branch, new, None, "auto", named, (program,)))
-
-
-def _in_branch(
+def run_command(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
     around: bool = False, forwarded: bool = False, asked: Asked | None = None,
 ) -> int:  # fmt: skip
@@ -323,9 +306,9 @@ def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, mad
     if not wanted:
         return
     try:
-        found = daemon.changes(b=branch.id, own=True)
-        if found.changes or found.repositories:
-            _show_changes(branch, found, daemon.policy().get("executed.paths", "").split())
+        reply = daemon.changes(b=branch.id, own=True)
+        if reply.changes or reply.repositories:
+            _show_changes(branch, reply, daemon.policy().get("executed.paths", "").split())
         elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
             daemon.discard(branch.id, keep=False)  # without undo: all that it can hold are changes that were taken back
             printing.note(f"nothing changed; branch {branch.name} is gone again")
@@ -340,17 +323,17 @@ def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
 
 
 def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
-    found = reply.changes
-    printing.note(f"{printing.plural(len(found), 'change')} in branch {branch.name}; the real files are as they were")
-    executed = {change.path_bytes: why for change in found if (why := _why_executed(change, patterns))}
+    changes = reply.changes
+    printing.note(f"{printing.plural(len(changes), 'change')} in branch {branch.name}; the real files are as they were")
+    executed = {change.path_bytes: why for change in changes if (why := _why_executed(change, patterns))}
     for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
         printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
     for repository in reply.repositories:
         printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
-    for change in found[: printing.SHOWN_PATHS]:
+    for change in changes[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
-    if len(found) > printing.SHOWN_PATHS:
-        click.echo(f"  ... and {len(found) - printing.SHOWN_PATHS} more", err=True)
+    if len(changes) > printing.SHOWN_PATHS:
+        click.echo(f"  ... and {len(changes) - printing.SHOWN_PATHS} more", err=True)
     since = f"{branch.base} " if branch.base else ""  # without it, the changes of the base would be shown as well
     click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)

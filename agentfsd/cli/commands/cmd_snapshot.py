@@ -41,14 +41,14 @@ def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
     shell_complete=shell_completion.branches,
     help="The branch; by default the one you are in.",
 )
-@click.option("--tag", default="", help="A word of your own. As a ref, it means the newest snapshot with this tag.")
-@click.option("--keep", is_flag=True, help="Only `snapshot delete` deletes it, never the retention policy.")
+@click.option("--tag", default="", help="A label. As a ref, it means the newest snapshot with this tag.")
+@click.option("--keep", is_flag=True, help="Never delete it by age or number: only `snapshot delete` does.")
 @mount_option
 def create(name: str | None, branch: str | None, tag: str, keep: bool, named: str | None) -> None:
     """Take a snapshot of a branch.
 
-    This takes no time, however large the workspace is. A snapshot with a NAME is kept. Without a NAME, it is deleted when the
-    branch has more snapshots than `agentfsd policy` allows, even if it has a tag.
+    This takes no time, however large the workspace is. A snapshot with a NAME is kept. One without a NAME, even with a
+    tag, is deleted when the branch has more snapshots than the setting retention.max_count allows (see `agentfsd policy`).
 
     \b
     Example:

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterable
 
-from agentfsd.core.policy_settings import Setting
+from agentfsd.core.declared_settings import Setting
 
 _WIDTH = 94  # within the width that the command line's help has at most
 

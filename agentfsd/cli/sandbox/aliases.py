@@ -20,7 +20,7 @@ def aliases(directory: str, table: Sequence[Mounted]) -> list[Alias]:
     if own is None:
         return []
     place = _join(own.root, os.path.relpath(directory, own.mountpoint))
-    found = []
+    others = []
     for mounted in table:
         if mounted is own or mounted.device != own.device:
             continue
@@ -31,8 +31,8 @@ def aliases(directory: str, table: Sequence[Mounted]) -> list[Alias]:
         else:
             continue
         if not is_within(alias.path, directory) and _mount_of(alias.path, table) is mounted and _is_same(alias, directory):
-            found.append(alias)
-    return found
+            others.append(alias)
+    return others
 
 
 def _mount_of(path: str, table: Sequence[Mounted]) -> Mounted | None:

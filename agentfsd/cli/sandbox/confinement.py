@@ -4,26 +4,19 @@ Files are not its subject: those the mount decides about. Call these in a single
 """
 
 import contextlib
-import ctypes
 import errno
 import os
-import struct
 from collections.abc import Callable
 
 from agentfsd.cli.sandbox import locked_mounts, seccomp_filter
+from agentfsd.linux import process_syscalls
+from agentfsd.linux.process_syscalls import LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, LANDLOCK_SCOPE_SIGNAL
 
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446  # the same number on all machines
-_ASK_VERSION = 1
-_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 _FIRST_WITH_SCOPES = 6  # the ABI of Linux 6.12
-
-_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 # What root keeps in strict confinement (capabilities(7)): chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
 # net_bind_service, net_raw, sys_chroot, setfcap. Devices, modules, mounts, the clock, raw memory are not among them.
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 31})
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_mounts() -> None:
@@ -42,7 +35,7 @@ def confine(*, strictly: bool = False) -> None:
     As far as the kernel can. Without CAP_SYS_ADMIN setuid programs do not work in it any more. OSError when the kernel refuses.
     *strictly*: it reaches no abstract Unix socket of anybody else either, and root keeps few capabilities.
     """
-    scopes = _SCOPE_SIGNAL | (_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
+    scopes = LANDLOCK_SCOPE_SIGNAL | (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
     _as_permitted(lambda: _enter_domain(scopes))
     _as_permitted(seccomp_filter.install)
     if strictly and os.geteuid() == 0:
@@ -54,16 +47,14 @@ def _drop_capabilities() -> None:
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     for number in set(range(last + 1)) - _KEPT_CAPABILITIES:
-        if _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), "prctl")
+        process_syscalls.drop_capability(number)
 
 
 def _as_permitted(work: Callable[[], bool]) -> bool:
     try:
         return work()
     except PermissionError:
-        _give_up_privileges()
+        process_syscalls.set_no_new_privileges()
         return work()
 
 
@@ -74,13 +65,8 @@ def refusal(code: int) -> tuple[str, str]:
     return f"the command cannot be kept within its branch: {os.strerror(code)}", "'agentfsd doctor' says what this kernel can"
 
 
-def landlock_version() -> int:
-    """Which ABI this kernel has; 0 without Landlock."""
-    return max(0, int(_libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)))
-
-
 def has_domains() -> bool:
-    return landlock_version() >= _FIRST_WITH_SCOPES
+    return process_syscalls.landlock_abi() >= _FIRST_WITH_SCOPES
 
 
 def shortcomings() -> list[str]:
@@ -123,24 +109,5 @@ def _enter_domain(scopes: int) -> bool:
     """
     if not has_domains():
         return False
-    handled = struct.pack("=QQQ", 0, 0, scopes)
-    ruleset = _call(_LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
-    try:
-        _call(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+    process_syscalls.enter_landlock_domain(scopes)
     return True
-
-
-def _call(number: int, *arguments: object) -> int:
-    result = int(_libc.syscall(ctypes.c_long(number), *arguments))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "landlock")
-    return result
-
-
-def _give_up_privileges() -> None:
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "prctl")

@@ -123,15 +123,15 @@ def _covers(
     states = _states(records, shown)
     others = [mounted.mountpoint for mounted in table if mounted.fstype == mount_table.FSTYPE]
     keep = _kept(record)
-    found: dict[str, Cover] = {}
+    covers: dict[str, Cover] = {}
     for path in [*registries, *states]:
         inside = tuple(name for name in keep if is_within(name, path))
         for place in (path, *(alias.path for alias in aliases(path, table) if not alias.below)):
             renamed = tuple(place + name[len(path) :] for name in inside) if place == path else ()
-            found.setdefault(place, Cover(place, renamed, path in registries))
+            covers.setdefault(place, Cover(place, renamed, path in registries))
     for path in others:
-        found.setdefault(path, Cover(path))
-    harmless = {path: cover for path, cover in found.items() if not any(_hides(path, place) for place in shown)}
+        covers.setdefault(path, Cover(path))
+    harmless = {path: cover for path, cover in covers.items() if not any(_hides(path, place) for place in shown)}
     return [cover for path, cover in harmless.items() if not _is_inside_another(path, harmless)]
 
 
@@ -145,12 +145,13 @@ def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
 
 def _registries() -> list[str]:
     """Where daemons of this user note that they live; for root those of all users."""
-    found = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
+    directories = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
     if os.environ.get("XDG_RUNTIME_DIR"):
-        found.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
+        directories.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
     if os.geteuid() == 0:
-        found += [*glob.glob("/run/user/*/agentfsd"), *(path for path in glob.glob("/tmp/agentfsd-*") if path[14:].isdecimal())]
-    return list(dict.fromkeys(found))
+        directories += glob.glob("/run/user/*/agentfsd")
+        directories += (path for path in glob.glob("/tmp/agentfsd-*") if path[14:].isdecimal())
+    return list(dict.fromkeys(directories))
 
 
 def _records() -> list[DaemonRecord]:
@@ -161,7 +162,7 @@ def _records() -> list[DaemonRecord]:
 
 def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
     """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
-    found = [record.state for record in records]
+    directories = [record.state for record in records]
     for parent in {
         os.path.dirname(state_directory.default_state("/").path),
         os.path.realpath(os.path.expanduser("~/.local/state/agentfsd")),
@@ -169,10 +170,10 @@ def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
         if not os.path.isdir(parent):
             continue
         if any(is_within(place, parent) for place in shown):  # a workspace beside the state directories stays
-            found += [entry.path for entry in os.scandir(parent) if os.path.exists(StateDirectory(entry.path).lock)]
+            directories += [entry.path for entry in os.scandir(parent) if os.path.exists(StateDirectory(entry.path).lock)]
         else:
-            found.append(parent)
-    return [path for path in dict.fromkeys(found) if os.path.isdir(path)]
+            directories.append(parent)
+    return [path for path in dict.fromkeys(directories) if os.path.isdir(path)]
 
 
 def _kept(record: DaemonRecord | None) -> list[str]:
@@ -187,12 +188,12 @@ def _kept(record: DaemonRecord | None) -> list[str]:
 def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
     """The directories above, the outermost first. A mount point cannot be renamed, so those that are one need nothing."""
     mountpoints = {mounted.mountpoint for mounted in table} | set(shown)
-    found = set()
+    pins = set()
     for path in covered:
         while (path := os.path.dirname(path)) != "/":
             if path not in mountpoints and not any(is_within(path, place) for place in shown):
-                found.add(path)
-    return sorted(found)
+                pins.add(path)
+    return sorted(pins)
 
 
 # -- everything else ----------------------------------------------------------------------------------------------------
@@ -200,12 +201,12 @@ def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]
 
 def _places(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
     """An outer place comes before what lies in it."""
-    found = [*_temporary(confinement), *_home(confinement, shown)]
+    places = [*_temporary(confinement), *_home(confinement, shown)]
     for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
         for path in paths:
             _check(path, shown)
-            found.append(Place(path, how))  # type: ignore[arg-type]
-    return sorted(found, key=lambda place: place.path.count("/") if place.path != "/" else 0)
+            places.append(Place(path, how))  # type: ignore[arg-type]
+    return sorted(places, key=lambda place: place.path.count("/") if place.path != "/" else 0)
 
 
 def _check(path: str, shown: Sequence[str]) -> None:
@@ -219,16 +220,16 @@ def _check(path: str, shown: Sequence[str]) -> None:
 
 
 def _temporary(confinement: Confinement) -> list[Place]:
-    found = []
+    places = []
     if confinement.tmp == "private":
-        found += [Place(path, "fresh") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+        places += [Place(path, "fresh") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
     elif confinement.rest == "ro":
-        found += [Place(path, "rw") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
+        places += [Place(path, "rw") for path in _TEMPORARY if os.path.isdir(path) and not os.path.islink(path)]
     if confinement.is_strict:  # sockets of services, which act for whoever asks
-        found += [Place("/run", "fresh", "755"), *(Place(path, "ro") for path in _RESOLVER if os.path.exists(path))]
+        places += [Place("/run", "fresh", "755"), *(Place(path, "ro") for path in _RESOLVER if os.path.exists(path))]
         if os.path.isdir("/var/run") and not os.path.islink("/var/run"):
-            found.append(Place("/var/run", "fresh", "755"))
-    return found
+            places.append(Place("/var/run", "fresh", "755"))
+    return places
 
 
 def _home(confinement: Confinement, shown: Sequence[str]) -> list[Place]:

@@ -3,15 +3,12 @@
 It knows nothing of branches or daemons. Call it only in a single-threaded process that is about to exec.
 """
 
-import ctypes
 import errno
 import os
 import socket
 
-_CLONE_NEWNS = 0x00020000  # unshare(2)
-_CLONE_NEWUSER = 0x10000000
-
-_libc = ctypes.CDLL(None, use_errno=True)
+from agentfs_host import syscalls
+from agentfs_host.syscalls import CLONE_NEWNS, CLONE_NEWUSER
 
 
 def lock() -> None:
@@ -36,24 +33,18 @@ def lock() -> None:
         code = int(answer or str(errno.EIO))
         raise OSError(code, os.strerror(code), "unshare")
     try:
-        _check(_libc.setns(descriptors[0], _CLONE_NEWNS), "setns")
+        syscalls.enter_namespace(descriptors[0], CLONE_NEWNS)
     finally:
         os.close(descriptors[0])
-    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    syscalls.unshare(CLONE_NEWNS)
 
 
 def _show_copy(to: socket.socket) -> None:
     """The child's side: never returns."""
     try:
-        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+        syscalls.unshare(CLONE_NEWUSER | CLONE_NEWNS)
         socket.send_fds(to, [b"0"], [os.open("/proc/self/ns/mnt", os.O_RDONLY)])
     except OSError as exc:
         to.send(str(exc.errno).encode())
     finally:
         os._exit(0)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), what)

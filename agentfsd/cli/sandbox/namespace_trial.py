@@ -1,18 +1,8 @@
-"""Whether a private mount namespace is to be had here, and what it would keep the caller from; child subreapers."""
+"""Whether a private mount namespace is to be had here, and what it would keep the caller from."""
 
-import ctypes
 import os
 
 from agentfsd.linux import namespaces
-
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def become_subreaper() -> None:
-    """From now on orphaned descendants become children of this process."""
-    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def would_bar(path: str) -> bool:
@@ -21,17 +11,12 @@ def would_bar(path: str) -> bool:
     In a file system that is mounted there the kernel lets nobody write to what belongs to a user or group that is not mapped,
     whatever the mode says. One that was mounted outside is not concerned.
     """
-    found = os.stat(path)
-    return os.geteuid() != 0 and (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid())
-
-
-def is_permitted() -> bool:
-    """Tries it in a child process: whether this user may have a private mount namespace here."""
-    return probe_error() == ""
+    status = os.stat(path)
+    return os.geteuid() != 0 and (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid())
 
 
 def probe_error() -> str:
-    """Why a private mount namespace is not to be had; "" when it is."""
+    """Try in a child process to make a private mount namespace, and return why this user cannot; "" when it works."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -50,9 +35,3 @@ def probe_error() -> str:
         message = file.read().decode()
     os.waitpid(child, 0)
     return message
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), what)

@@ -12,17 +12,23 @@ from agentfsd.cli.sandbox.profiles import PROFILES, Asked
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--confine", "profile", type=click.Choice(PROFILES), help="How far to confine it; else as `policy` says."),
+    click.option(
+        "--confine", "profile", type=click.Choice(PROFILES),
+        help="The profile of confinement; by default the setting `confine` (see `agentfsd policy`).",
+    ),
     click.option(
         "--home", type=click.Choice(["ro", "hide", "rw"]),
-        help="The home directory: read-only; an empty one; as it is.",
+        help="The home directory: read-only (ro), empty (hide) or writable (rw).",
     ),
-    click.option("--rest", type=click.Choice(["ro", "rw"]), help="Everything else."),
-    click.option("--tmp", type=click.Choice(["private", "shared"]), help="/tmp, /var/tmp: empty ones of its own; everybody's."),
-    click.option("--net", type=click.Choice(["host", "none"]), help="The network: this machine's, or none but itself."),
-    click.option("--write", metavar="PATH", multiple=True, help="Leave this writable."),
-    click.option("--read", metavar="PATH", multiple=True, help="Leave this to read alone."),
-    click.option("--hide", metavar="PATH", multiple=True, help="Show nothing there."),
+    click.option("--rest", type=click.Choice(["ro", "rw"]), help="All other files of the machine: read-only or writable."),
+    click.option(
+        "--tmp", type=click.Choice(["private", "shared"]),
+        help="/tmp and /var/tmp: empty and private to the command, or shared.",
+    ),
+    click.option("--net", type=click.Choice(["host", "none"]), help="The network: the machine's, or only a loopback interface."),
+    click.option("--write", metavar="PATH", multiple=True, help="Keep PATH writable. Can be repeated."),
+    click.option("--read", metavar="PATH", multiple=True, help="Make PATH read-only. Can be repeated."),
+    click.option("--hide", metavar="PATH", multiple=True, help="Show nothing at PATH. Can be repeated."),
 )  # fmt: skip
 
 

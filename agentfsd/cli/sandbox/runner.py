@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentfsd.cli.sandbox import confinement, enclosing, namespace_trial
+from agentfsd.cli.sandbox import confinement, enclosing
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
 from agentfsd.cli.sandbox.view import View
 from agentfsd.domain_errors import Refusal
+from agentfsd.linux import process_syscalls
 
 EXIT_CANNOT_EXECUTE = 126
 EXIT_NOT_FOUND = 127
@@ -74,7 +75,7 @@ def run(command: Command) -> Ended:
     Refusal when the working directory does not exist in that view; NamespaceError when ``view`` cannot be shown.
     """
     before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
-    namespace_trial.become_subreaper()
+    process_syscalls.become_subreaper()
     caught = _PASSED | {signal.SIGCHLD}
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     try:
@@ -167,10 +168,10 @@ def _exec(command: Command) -> None:
     try:
         os.execvpe(command.argv[0], list(command.argv), env)
     except OSError as exc:
-        found = shutil.which(command.argv[0], path=env.get("PATH"))
-        if exc.errno != errno.ENOEXEC or found is None:
+        program = shutil.which(command.argv[0], path=env.get("PATH"))
+        if exc.errno != errno.ENOEXEC or program is None:
             raise
-        os.execve("/bin/sh", ["sh", found, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
+        os.execve("/bin/sh", ["sh", program, *command.argv[1:]], env)  # as execvp(3) does with a script without "#!"
 
 
 def _expect(line: bytes, stage: str, command: Command) -> tuple[str, ...]:
@@ -253,13 +254,13 @@ def descendants(root: int, without: Collection[int] = ()) -> list[int]:
             state, parent = _stat_of(int(name))
             if state not in ("", "Z", "X"):
                 children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     pending = [root]
     while pending:
         below = [pid for pid in children.get(pending.pop(), []) if pid not in without]
-        found += below
+        pids += below
         pending += below
-    return found
+    return pids
 
 
 def _state_of(pid: int) -> str:

@@ -7,12 +7,13 @@ Refused with EPERM:
   the process (Linux 6.12, 6.18). A handle also leads root to any file of a file system of which it sees one.
 """
 
-import ctypes
 import errno
 import os
 import struct
 import sys
 from dataclasses import dataclass
+
+from agentfsd.linux import process_syscalls
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h: the same for all machines below
 _NS_MNT_GET_NEXT, _NS_MNT_GET_PREV = 0xB70B, 0xB70C  # linux/nsfs.h: type and number; direction and size may differ
@@ -21,13 +22,10 @@ _TYPE_AND_NUMBER = 0xFFFF
 _X32_BIT = 0x40000000
 
 _OF_NUMBER, _OF_MACHINE, _OF_SECOND_ARGUMENT = 0, 4, 24  # struct seccomp_data; a little-endian machine's low 32 bits of the last
-_LOAD, _AND, _JUMP_IF_EQUAL, _JUMP, _RETURN = 0x20, 0x54, 0x15, 0x05, 0x06  # linux/bpf_common.h
+_LOAD, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06  # linux/bpf_common.h
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM  # linux/seccomp.h
 
-_SET_MODE_FILTER = 1  # seccomp(2)
-_SPEC_ALLOW = 1 << 2  # without it older kernels make every branch of the program slower
-
-_libc = ctypes.CDLL(None, use_errno=True)
+_POINTER_BYTES = 8  # of the machines below
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,6 @@ MACHINES = {
 }
 
 
-class _Program(ctypes.Structure):  # struct sock_fprog
-    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
-
-
 def is_known_here() -> bool:
     return _here() is not None
 
@@ -76,18 +70,17 @@ def install() -> bool:
     machine = _here()
     if machine is None:
         return False
-    instructions = program(machine)
-    filtered = _Program(len(instructions) // 8, instructions)
-    if _libc.syscall(machine.seccomp, _SET_MODE_FILTER, _SPEC_ALLOW, ctypes.byref(filtered)) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL):
-        return False
-    raise OSError(code, os.strerror(code), "seccomp")
+    try:
+        process_syscalls.filter_system_calls(machine.seccomp, program(machine))
+    except OSError as exc:
+        if exc.errno in (errno.ENOSYS, errno.EINVAL):
+            return False
+        raise
+    return True
 
 
 def _here() -> Machine | None:
-    if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
+    if sys.byteorder != "little" or struct.calcsize("P") != _POINTER_BYTES:
         return None
     return MACHINES.get(os.uname().machine)
 

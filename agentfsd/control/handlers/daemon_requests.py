@@ -61,12 +61,12 @@ async def collect_garbage(services: Services, request: wire.CollectGarbage, cont
     return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])
 
 
-_noted_policy = noted_setting("policy")
+_noted_change = noted_setting("policy")
 
 
 @control_operation(wire.PolicyGet, permission=unbound_only, note=changes_nothing)
 async def get_policy(services: Services, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
-    return wire.PolicyReply(policy=services.overlay.policy.values())
+    return wire.PolicyReply(policy=services.overlay.settings.values())
 
 
 @control_operation(wire.PolicySet, permission=unbound_only, note=noted_by_handler)
@@ -75,11 +75,12 @@ async def set_policy(services: Services, request: wire.PolicySet, context: Reque
 
     A change that turns the trail on is the first entry in it, and one that turns it off is the last.
     """
-    services.overlay.policy.set(request.name, request.value)
-    reply, is_on = wire.PolicyReply(policy=services.overlay.policy.values()), services.audit is not None and services.audit.is_on
+    services.overlay.settings.set(request.name, request.value)
+    reply = wire.PolicyReply(policy=services.overlay.settings.values())
+    is_on = services.audit is not None and services.audit.is_on
     if not is_on:
-        services.follow_policy()
-    services.note(_noted_policy(request, reply), context)
+        services.apply_settings()
+    services.note(_noted_change(request, reply), context)
     if is_on:
-        services.follow_policy()
+        services.apply_settings()
     return reply

@@ -55,21 +55,21 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     refs=SnapshotRefs(("ref",), ("branch",)),
 )
 async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
-    found, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
+    source, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
     author, wanted = author_of(context), paths.parse(requested_paths(request))
     await services.flush()
     if context.ruled is not None:
-        await _check_restored(services, found.id, branch.id, wanted, context, context.ruled.rules)
+        await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
     if wanted:
-        steps = merging.restore_paths(services.overlay, branch.id, found.id, wanted, author)
+        steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
         changed = await drive(steps, context)
         if changed:
-            services.tell("restore", branch.id, author.pid, name=found.name)
-        message = f"as in {found.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
+            services.tell("restore", branch.id, author.pid, name=source.name)
+        message = f"as in {source.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
     else:
-        services.overlay.branches.restore(branch.id, found.id, author.pid, author.command)
-        services.tell("restore", branch.id, author.pid, name=found.name)
-        message = f"{branch.name} is at {found.name} again"
+        services.overlay.branches.restore(branch.id, source.id, author.pid, author.command)
+        services.tell("restore", branch.id, author.pid, name=source.name)
+        message = f"{branch.name} is at {source.name} again"
     await services.settle()
     return wire.Done(message=message)
 

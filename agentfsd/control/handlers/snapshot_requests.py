@@ -17,8 +17,8 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, wire_snapshot
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.core.declared_settings import parse_age
 from agentfsd.core.overlay_snapshots import KEPT, RUN
-from agentfsd.core.policy_settings import parse_age
 from agentfsd.core.retention import Retention
 
 
@@ -79,12 +79,12 @@ async def log(services: Services, request: wire.Log, context: RequestContext) ->
 
 @control_operation(wire.Prune, permission=unbound_only, note=noted_prune)
 async def prune(services: Services, request: wire.Prune, context: RequestContext) -> wire.SnapshotsReply:
-    policy = services.overlay.policy.retention
+    settings = services.overlay.settings.retention
     retention = Retention(
-        policy.max_count if request.max_count is None else request.max_count,
-        policy.max_age_s if request.max_age is None else parse_age(request.max_age),
-        policy.keep_tagged if request.keep_tagged is None else request.keep_tagged,
-        policy.keep_named if request.keep_named is None else request.keep_named,
+        settings.max_count if request.max_count is None else request.max_count,
+        settings.max_age_s if request.max_age is None else parse_age(request.max_age),
+        settings.keep_tagged if request.keep_tagged is None else request.keep_tagged,
+        settings.keep_named if request.keep_named is None else request.keep_named,
     )
     pruned = services.overlay.retention.prune(retention, request.branch, dry_run=request.dry_run)
     await services.settle()

@@ -55,7 +55,7 @@ SETXATTR_IN, SETXATTR_IN_SHORT, GETXATTR_IN = struct.Struct("=IIII"), struct.Str
 FORGET_IN, BATCH_FORGET_IN, FORGET_ONE = struct.Struct("=Q"), struct.Struct("=II"), struct.Struct("=QQ")
 FALLOCATE_IN, LSEEK_IN = struct.Struct("=QQQII"), struct.Struct("=QQII")
 COPY_FILE_RANGE_IN = struct.Struct("=QQQQQQQ")  # handle, offset, target node, target handle, target offset, length, flags
-IOCTL_IN, STATX_IN = struct.Struct("=QIIQII"), struct.Struct("=IIQII")
+IOCTL_IN = struct.Struct("=QIIQII")
 
 ENTRY_OUT = struct.Struct("=QQQQIIQQQqqqIIIIIIIIII")
 ATTR_OUT = struct.Struct("=QIIQQQqqqIIIIIIIIII")

@@ -46,11 +46,11 @@ class ArchiveView:
         if not text:
             return {}
         try:
-            found = msgspec.json.decode(text, type=dict[str, object])
+            manifest = msgspec.json.decode(text, type=dict[str, object])
         except msgspec.DecodeError as exc:
             raise ArchiveError(f"the manifest cannot be read: {exc}") from exc
-        found.pop("entries", None)  # internal, of no use to callers
-        return found
+        manifest.pop("entries", None)  # internal, of no use to callers
+        return manifest
 
     def tree(self) -> tuple[ArchiveEntry, ...]:
         """Return all files, sorted by path."""

@@ -108,7 +108,7 @@ class Members:
             raise self.bad(f"{what}: {exc}") from exc
 
     def _check_names(self) -> dict[bytes, zipfile.ZipInfo]:
-        found: dict[bytes, zipfile.ZipInfo] = {}
+        by_name: dict[bytes, zipfile.ZipInfo] = {}
         paths = set()
         for info in self._infos:
             path = _raw_name(info).removesuffix(b"/")
@@ -118,10 +118,10 @@ class Members:
                 raise self.bad(f"it holds {shown(path)} twice")
             paths.add(path)
             if path.startswith(_FILES):
-                found[path.removeprefix(_FILES)] = info
-        if MANIFEST.encode() not in paths and not found:
+                by_name[path.removeprefix(_FILES)] = info
+        if MANIFEST.encode() not in paths and not by_name:
             raise self.bad("it holds neither manifest.json nor files/")
-        return found
+        return by_name
 
     def _check_kind(self, info: zipfile.ZipInfo) -> None:
         if "\\" in info.orig_filename:

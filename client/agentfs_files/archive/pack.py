@@ -80,8 +80,8 @@ class _ArchiveWriter:
         return free + "/" * entry.is_dir
 
     def _is_taken(self, name: str) -> bool:
-        found = self._archive.NameToInfo
-        return name in found or name + "/" in found
+        names = self._archive.NameToInfo
+        return name in names or name + "/" in names
 
     def _add_member(self, entry: TreeEntry, name: str) -> None:
         info = zipfile.ZipInfo(name, _dos_time(entry.mtime_ns or 0))
@@ -144,10 +144,10 @@ def _dos_time(mtime_ns: int) -> tuple[int, int, int, int, int, int]:
 
 def _extra(entry: TreeEntry) -> bytes:
     """Return Info-ZIP's extra fields: UT (seconds since 1970) and ux (uid and gid)."""
-    found = b""
+    fields = b""
     seconds = (entry.mtime_ns or 0) // 1_000_000_000
     if -(2**31) <= seconds < 2**31:
-        found += struct.pack("<HHBi", 0x5455, 5, 1, seconds)
+        fields += struct.pack("<HHBi", 0x5455, 5, 1, seconds)
     if entry.uid is not None and entry.gid is not None:
-        found += struct.pack("<HHBBIBI", 0x7875, 11, 1, 4, entry.uid, 4, entry.gid)
-    return found
+        fields += struct.pack("<HHBBIBI", 0x7875, 11, 1, 4, entry.uid, 4, entry.gid)
+    return fields

@@ -49,8 +49,8 @@ class Plain:
     def _follow(self, path: bytes) -> TreeEntry | None:
         """Return the target; None if it does not exist or lies outside the archive."""
         way, rest, hops = b"", path.split(b"/")[::-1], 0
-        found: TreeEntry | None = self._archive.root()
-        while rest and found is not None:
+        entry: TreeEntry | None = self._archive.root()
+        while rest and entry is not None:
             name = rest.pop()
             if name == b"..":
                 if not way:
@@ -58,12 +58,12 @@ class Plain:
                 way = way.rpartition(b"/")[0]
             elif name not in (b"", b"."):
                 way = join(way, name)
-            found = self._archive.find(way)
-            if found is not None and found.is_link:
+            entry = self._archive.find(way)
+            if entry is not None and entry.is_link:
                 hops += 1
-                if hops > _MAX_HOPS or found.target.startswith(b"/"):
+                if hops > _MAX_HOPS or entry.target.startswith(b"/"):
                     return None
-                way = found.parent
-                rest.extend(found.target.split(b"/")[::-1])
-                found = self._archive.root()
-        return found
+                way = entry.parent
+                rest.extend(entry.target.split(b"/")[::-1])
+                entry = self._archive.root()
+        return entry

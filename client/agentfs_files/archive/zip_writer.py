@@ -86,8 +86,8 @@ class FilesystemTree:
 
     def _entry(self, entry: FileEntry) -> TreeEntry:
         path = os.fsencode(entry.path)
-        found = self._filesystem.stat(entry.path)
-        modified = None if found.modified_at is None else (found.modified_at - _EPOCH) // timedelta(microseconds=1) * 1000
+        stat = self._filesystem.stat(entry.path)
+        modified = None if stat.modified_at is None else (stat.modified_at - _EPOCH) // timedelta(microseconds=1) * 1000
         if entry.is_directory:
             return TreeEntry(path, S_IFDIR | 0o755, mtime_ns=modified, loose=True)
-        return TreeEntry(path, S_IFREG | 0o644, size=found.size_bytes, mtime_ns=modified, loose=True)
+        return TreeEntry(path, S_IFREG | 0o644, size=stat.size_bytes, mtime_ns=modified, loose=True)

@@ -50,14 +50,14 @@ class BaseFilesystem(Primitives):
         self._check_writable(where)
         if not where:
             raise RootError(errno.EISDIR, "Cannot write to root, which is a directory", path)
-        found = self._look(where)
-        if found is None:
+        stat = self._look(where)
+        if stat is None:
             self._prepare(where, create_parents)
-        elif found.is_directory:
+        elif stat.is_directory:
             raise refusal(errno.EISDIR, where)
         elif mode == "create":
             raise refusal(errno.EEXIST, where)
-        elif not found.is_file:
+        elif not stat.is_file:
             raise _no_file(where)
         return BinaryWriter(where, self._open_write(where, mode))
 
@@ -133,8 +133,8 @@ class BaseFilesystem(Primitives):
         if pattern.endswith("/"):
             return []  # directories
         if pattern.startswith("/"):
-            return [GlobMatch(found, True) for found in self._matching("", self._normalize(pattern))]
-        return [GlobMatch(found, True) for found in self._matching(self._normalize(path), pattern)]
+            return [GlobMatch(match, True) for match in self._matching("", self._normalize(pattern))]
+        return [GlobMatch(match, True) for match in self._matching(self._normalize(path), pattern)]
 
     def _matching(self, base: str, pattern: str, *, by_name: bool = False) -> Sequence[str]:
         fixed, rest, depth = ("", pattern, None) if by_name else search.split_pattern(pattern)
@@ -143,7 +143,7 @@ class BaseFilesystem(Primitives):
         if not self._is_directory(start):
             return []
         skip = len(start) + 1 if start else 0
-        return sorted(found for found in self._walk(start, depth) if matches(found[skip:]))
+        return sorted(path for path in self._walk(start, depth) if matches(path[skip:]))
 
     def grep(
         self,
@@ -160,25 +160,25 @@ class BaseFilesystem(Primitives):
         if most < 0:
             raise ValueError(f"max_matches must be non-negative, not {most}")
         expression = search.compile_expression(pattern)
-        found: list[GrepMatch] = []
+        lines: list[GrepMatch] = []
         if most:
             for where, source in self._contents(self._files_to_search(self._normalize(path), glob or file_glob)):
                 with BinaryReader(where, source) as reader:
                     chunks = reader.chunks(min(search.BLOCK_BYTES, reader.size + 1))
-                    found.extend(search.grep_file(expression, where, chunks, most - len(found)))
-                if len(found) == most:
+                    lines.extend(search.grep_file(expression, where, chunks, most - len(lines)))
+                if len(lines) == most:
                     break
-        matches = GrepMatches(found)
-        matches.truncated = len(found) == most
+        matches = GrepMatches(lines)
+        matches.truncated = len(lines) == most
         return matches
 
     def _files_to_search(self, where: str, pattern: str | None) -> Sequence[str]:
         try:
-            found = self._stat(where)
+            entry = self._stat(where)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        if not found.is_directory:
-            return [where] if found.is_file else []
+        if not entry.is_directory:
+            return [where] if entry.is_file else []
         if pattern is None:
             return sorted(self._walk(where))
         return self._matching(where, pattern, by_name="/" not in pattern)
@@ -228,11 +228,11 @@ class BaseFilesystem(Primitives):
     def mkdir(self, path: str, *, parents: bool = True, exist_ok: bool = True) -> None:
         where = self._normalize(path)
         self._check_writable(where)
-        found = self._look(where)
-        if found is None:
+        entry = self._look(where)
+        if entry is None:
             self._prepare(where, parents)
             self._make_shared(where, exist_ok)
-        elif not (found.is_directory and exist_ok):
+        elif not (entry.is_directory and exist_ok):
             raise refusal(errno.EEXIST, where)
 
     # -- archives
@@ -314,10 +314,10 @@ class BaseFilesystem(Primitives):
 
     def _find_file(self, path: str) -> str:
         where = self._normalize(path)
-        found = self._stat(where)
-        if found.is_directory:
+        entry = self._stat(where)
+        if entry.is_directory:
             raise refusal(errno.EISDIR, where)
-        if not found.is_file:
+        if not entry.is_file:
             raise _no_file(where)
         return where
 
@@ -327,9 +327,9 @@ class BaseFilesystem(Primitives):
         missing: list[str] = []
         above = parent_of(path)
         while above:
-            found = self._look(above)
-            if found is not None:
-                if not found.is_directory:
+            entry = self._look(above)
+            if entry is not None:
+                if not entry.is_directory:
                     raise refusal(errno.ENOTDIR, above)
                 break
             missing.append(above)

@@ -94,9 +94,9 @@ class BranchFilesystem(BaseFilesystem):
         self._restored = ("", "")  # (the daemon's newest snapshot at the last restore, the snapshot restored then)
         client = self._converse()
         try:
-            found = _branch_of(client, branch, source, create=create)
-            self._id, self._name = found.id, found.name
-            self._tree = self._choose(client, found)
+            info = _branch_of(client, branch, source, create=create)
+            self._id, self._name = info.id, info.name
+            self._tree = self._choose(client, info)
         except BaseException:
             self.close()
             raise
@@ -110,14 +110,14 @@ class BranchFilesystem(BaseFilesystem):
         if self._socket is not None:
             self._client = ControlClient.connect(self._socket)
             return self._client
-        found = locate.find(self._mount)
-        self._client, self._mount = found.connect(), found.mountpoint
+        mount = locate.find(self._mount)
+        self._client, self._mount = mount.connect(), mount.mountpoint
         return self._client
 
-    def _choose(self, client: ControlClient, found: wire.Branch) -> HostFilesystem | RemoteTree:
+    def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
         """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
         mounted = mount_at(self._mount) if self._mount is not None else None
-        root = self._shown_at(client, found, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
+        root = self._shown_at(client, branch, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
         if root is not None:
             try:
                 tree = HostFilesystem(root, limits=self.limits)
@@ -127,7 +127,7 @@ class BranchFilesystem(BaseFilesystem):
                 self._root = self._mount or root
                 return tree
         self._root = "/"
-        return RemoteTree(client, found.id, self.limits)
+        return RemoteTree(client, branch.id, self.limits)
 
     @staticmethod
     def _shown_at(client: ControlClient, found: wire.Branch, mounted: Mounted) -> str | None:
@@ -146,8 +146,8 @@ class BranchFilesystem(BaseFilesystem):
             self._let_go()
             try:
                 client = self._converse()
-                found = client.show_branch(self._id)
-                self._name, self._tree = found.name, self._choose(client, found)
+                branch = client.show_branch(self._id)
+                self._name, self._tree = branch.name, self._choose(client, branch)
             except NotFoundError as exc:
                 self._let_go()
                 raise DaemonGoneError(exc.errno or errno.ENOENT, exc.code, exc.message, exc.hint) from exc
@@ -337,8 +337,8 @@ class BranchFilesystem(BaseFilesystem):
         record = self._record(made)
         if not self._counts:
             return record
-        found = self._ask(lambda client: RemoteFiles(client, made.id).count())
-        return replace(record, file_count=found.files, total_bytes=found.size_bytes)
+        counted = self._ask(lambda client: RemoteFiles(client, made.id).count())
+        return replace(record, file_count=counted.files, total_bytes=counted.size_bytes)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
         """Restore a snapshot in O(1). The previous state is kept in a snapshot: `agentfsd undo` brings it back."""
@@ -361,9 +361,9 @@ class BranchFilesystem(BaseFilesystem):
             base: a snapshot; None means what the branch was created over.
             target: a snapshot; None means the present state.
         """
-        found = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
-        added, modified, deleted = (paths(names) for names in (found.added, found.modified, found.deleted))
-        return FilesystemDiff(added, modified, deleted, max(0, found.unchanged))
+        changes = self._compare(base, target, lambda client, old, new: client.changed_files(new, old, count=self._counts))
+        added, modified, deleted = (paths(names) for names in (changes.added, changes.modified, changes.deleted))
+        return FilesystemDiff(added, modified, deleted, max(0, changes.unchanged))
 
     def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
         """Return the changes of diff() as a git patch. Bytes that are not UTF-8 are replaced."""
@@ -429,8 +429,8 @@ class BranchFilesystem(BaseFilesystem):
         self._ask(lambda client: client.discard(self._id, keep=keep), changes=True)
         self.close()
 
-    def _record(self, found: wire.BranchSnapshot) -> FilesystemSnapshot:
-        return record_of(found, self._meant(found.parent), self._root)
+    def _record(self, snapshot: wire.BranchSnapshot) -> FilesystemSnapshot:
+        return record_of(snapshot, self._meant(snapshot.parent), self._root)
 
 
 def _check_no_control(path: str, changes: bool) -> None:

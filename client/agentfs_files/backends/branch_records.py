@@ -13,10 +13,10 @@ BACKEND = "branch"
 _ID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def record_of(found: wire.BranchSnapshot, parent: str, root: str) -> FilesystemSnapshot:
+def record_of(snapshot: wire.BranchSnapshot, parent: str, root: str) -> FilesystemSnapshot:
     """Return the record of a snapshot. ``commit_ref`` is the snapshot's id, which every agentfsd command accepts."""
     return FilesystemSnapshot(
-        uuid_of(found.id), datetime.fromtimestamp(found.created_ns / 1e9, UTC), found.id, root, tag=found.tag or None,
+        uuid_of(snapshot.id), datetime.fromtimestamp(snapshot.created_ns / 1e9, UTC), snapshot.id, root, tag=snapshot.tag or None,
         parent_id=uuid_of(parent) if parent else None, backend=BACKEND, strategy="layer",
     )  # fmt: skip
 

@@ -145,11 +145,11 @@ class HostFilesystem(BaseFilesystem):
         directory.
         """
         try:
-            found = self._stat(path)
+            entry = self._stat(path)
         except OSError:
             return FileEntry(name, path, False, False, is_link=True)
-        size = found.size_bytes if found.is_file else None
-        return FileEntry(name, path, found.is_file, found.is_directory, size, is_link=True)
+        size = entry.size_bytes if entry.is_file else None
+        return FileEntry(name, path, entry.is_file, entry.is_directory, size, is_link=True)
 
     def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
         pending = [(path, 1)]
@@ -304,12 +304,12 @@ class HostFilesystem(BaseFilesystem):
             snapshots.cleanup()
 
 
-def _file_stat(path: str, found: os.stat_result, born: float | None) -> FileStat:
-    is_directory = stat.S_ISDIR(found.st_mode)
-    is_file = stat.S_ISREG(found.st_mode)
-    size = found.st_size if is_file else 0
-    mode = stat.S_IMODE(found.st_mode)
-    return FileStat(path or ".", is_file, is_directory, size, _time(born), _time(found.st_mtime), mode)
+def _file_stat(path: str, status: os.stat_result, born: float | None) -> FileStat:
+    is_directory = stat.S_ISDIR(status.st_mode)
+    is_file = stat.S_ISREG(status.st_mode)
+    size = status.st_size if is_file else 0
+    mode = stat.S_IMODE(status.st_mode)
+    return FileStat(path or ".", is_file, is_directory, size, _time(born), _time(status.st_mtime), mode)
 
 
 def _time(seconds: float | None) -> datetime | None:

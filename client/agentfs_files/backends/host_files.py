@@ -74,11 +74,11 @@ def open_regular(beneath: Beneath, path: str, flags: int, permissions: int) -> i
 
 def _regular(fd: int) -> os.stat_result:
     """Return the stat of a descriptor. If it is not a regular file, close it and raise."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise OSError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, "no regular file")
-    return found
+        raise OSError(errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL, "no regular file")
+    return status
 
 
 class NamedSink:
@@ -117,12 +117,12 @@ def sink_for(beneath: Beneath, path: str, mode: WriteMode) -> Sink:
 
 
 def _over(beneath: Beneath, path: str, fd: int, mode: WriteMode) -> Sink:
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         raise refusal(errno.EINVAL, path)
     if mode == "append":
         return _Append(fd)
-    if found.st_nlink == 1:
+    if status.st_nlink == 1:
         try:
             return _Replacement(beneath, path, fd)
         except OSError as exc:

@@ -80,9 +80,9 @@ def _keep(path: str, target: str) -> None:
 
 
 def _check_room(root_fd: int, archive: Archive) -> None:
-    found = os.fstatvfs(root_fd)
-    free = found.f_bavail * found.f_frsize
-    if found.f_blocks and archive.data_bytes > free:
+    status = os.fstatvfs(root_fd)
+    free = status.f_bavail * status.f_frsize
+    if status.f_blocks and archive.data_bytes > free:
         what = f"{archive.path} takes {archive.data_bytes} bytes, and {free} are free; nothing was changed"
         raise OSError(errno.ENOSPC, what)
 

@@ -42,7 +42,7 @@ def remove_directory(name: str, parent: int) -> None:
 
 def _enter(name: str, fd: int) -> _Level:
     """Open a directory and remove the files in it."""
-    found = os.fstat(fd)
+    status = os.fstat(fd)
     directories = []
     with os.scandir(fd) as scan:
         entries = list(scan)
@@ -54,14 +54,14 @@ def _enter(name: str, fd: int) -> _Level:
                 os.unlink(entry.name, dir_fd=fd)
             except FileNotFoundError:
                 pass
-    return _Level(name, (found.st_dev, found.st_ino), directories)
+    return _Level(name, (status.st_dev, status.st_ino), directories)
 
 
 def _back(fd: int, identity: tuple[int, int]) -> int:
     """Return the parent directory, after checking that it is the one we came from."""
     above = os.open("..", _DIRECTORY, dir_fd=fd)
-    found = os.fstat(above)
-    if (found.st_dev, found.st_ino) != identity:
+    status = os.fstat(above)
+    if (status.st_dev, status.st_ino) != identity:
         os.close(above)
         raise OSError(errno.EBUSY, "a directory was moved while it was being deleted")
     return above

@@ -282,11 +282,11 @@ def _files(node: _Node | None, path: str = "") -> Iterator[tuple[str, _File]]:
     """Yield every file at or beneath *path*, at any depth."""
     pending = [] if node is None else [(path, node)]
     while pending:
-        where, found = pending.pop()
-        if isinstance(found, _File):
-            yield where, found
+        where, item = pending.pop()
+        if isinstance(item, _File):
+            yield where, item
         else:
-            pending.extend((join(where, name), child) for name, child in found.children.items())
+            pending.extend((join(where, name), child) for name, child in item.children.items())
 
 
 def _compare(old: _Directory, new: _Directory) -> tuple[list[str], list[str], list[str]]:
@@ -305,6 +305,6 @@ def _compare(old: _Directory, new: _Directory) -> tuple[list[str], list[str], li
         elif isinstance(before, _File) and isinstance(after, _File):
             modified.extend([path] * (before.content != after.content))
         else:
-            deleted.extend(found for found, _ in _files(before, path))
-            added.extend(found for found, _ in _files(after, path))
+            deleted.extend(inside for inside, _ in _files(before, path))
+            added.extend(inside for inside, _ in _files(after, path))
     return added, modified, deleted

@@ -112,14 +112,14 @@ class ImageSnapshots:
 
     def _read(self, container: "Container") -> _Contents:
         """Return the size in bytes and the digest of each file in the directory."""
-        found: _Contents = {}
+        contents: _Contents = {}
         for member, file in tar_members(self._tar(container)):
             path = member.name.partition("/")[2]
             if file is not None:
-                found[path] = (member.size, _digest(file))
+                contents[path] = (member.size, _digest(file))
             elif member.islnk():
-                found[path] = found[member.linkname.partition("/")[2]]
-        return found
+                contents[path] = contents[member.linkname.partition("/")[2]]
+        return contents
 
     def _tar(self, container: "Container") -> Iterator[bytes]:
         response = api_of(container).get(f"/containers/{container.id}/archive", params={"path": self._workdir}, stream=True)

@@ -13,7 +13,7 @@ def move_by_copy(filesystem: Filesystem, source: str, destination: str) -> None:
     Raises:
         OSError: EXDEV for anything but files and directories.
     """
-    (entry,) = (found for found in filesystem.list(parent_of(source)) if found.name == name_of(source))
+    (entry,) = (child for child in filesystem.list(parent_of(source)) if child.name == name_of(source))
     try:
         _copy(filesystem, entry, destination)
     except BaseException:

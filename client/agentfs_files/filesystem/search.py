@@ -129,19 +129,19 @@ class _Linear:
             yield from _all_lines(block)
             return
         position = 0
-        while (found := self._block.search(block, position)) is not None:
-            start = block.rfind(b"\n", 0, found.start()) + 1
+        while (match := self._block.search(block, position)) is not None:
+            start = block.rfind(b"\n", 0, match.start()) + 1
             if start == len(block):
                 break  # after the last newline
-            end = block.find(b"\n", found.start())
+            end = block.find(b"\n", match.start())
             position = len(block) + 1 if end < 0 else end + 1
             yield start, position - 1
             if position >= len(block):
                 break
 
     def find(self, line: str) -> _Span | None:
-        found = self._line.search(line)
-        return None if found is None else found.span()
+        match = self._line.search(line)
+        return None if match is None else match.span()
 
 
 class _Backtracking:
@@ -160,13 +160,13 @@ class _Backtracking:
     def find(self, line: str) -> _Span | None:
         start = time.monotonic()
         try:
-            found = self._compiled.search(line, timeout=max(_LEAST_SECONDS, min(_LINE_SECONDS, self._seconds_left)))
+            match = self._compiled.search(line, timeout=max(_LEAST_SECONDS, min(_LINE_SECONDS, self._seconds_left)))
             self._seconds_left -= time.monotonic() - start
         except TimeoutError as exc:
             raise ValueError(
                 f"the expression {self._pattern!r} takes too long; without look-around and back-references it takes linear time"
             ) from exc
-        return None if found is None else found.span()
+        return None if match is None else match.span()
 
 
 def compile_expression(pattern: str) -> Expression:
@@ -204,7 +204,7 @@ def _said(exc: Exception) -> str:
 
 def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: int) -> list[GrepMatch]:
     """Return the first *most* matching lines; none if the file has a zero byte or is not UTF-8."""
-    found: list[GrepMatch] = []
+    matches: list[GrepMatch] = []
     before, last = 0, b""  # number of lines in earlier blocks, updated when the next block arrives
     for block in _whole_lines(chunks):
         if not _is_text(block):
@@ -216,10 +216,10 @@ def grep_file(expression: Expression, path: str, chunks: Iterable[bytes], most: 
             span = expression.find(line)
             if span is not None:
                 number, counted = number + block.count(b"\n", counted, start), start
-                found.append(GrepMatch(path, number, line, *span))
-                if len(found) == most:
-                    return found
-    return found
+                matches.append(GrepMatch(path, number, line, *span))
+                if len(matches) == most:
+                    return matches
+    return matches
 
 
 def _is_text(block: bytes) -> bool:

@@ -117,18 +117,18 @@ class AgentFSBackend(BackendProtocol):
         path = self._inside(shown)
         if PurePosixPath(shown).suffix.lower() in _SHOWN_AS_BYTES:
             return self._read_bytes(shown, path)
-        found = self.filesystem.read(path, offset=offset, limit=limit)
-        data = FileData(content=found.content.replace("\r\n", "\n"), encoding="utf-8")
-        if not found.total_lines:
+        content = self.filesystem.read(path, offset=offset, limit=limit)
+        data = FileData(content=content.content.replace("\r\n", "\n"), encoding="utf-8")
+        if not content.total_lines:
             return ReadResult(file_data=data)
         if not limit:
             return ReadResult(file_data=data, no_lines_requested=True)
-        if offset >= found.total_lines:
-            return ReadResult(error=f"Line offset {offset} is beyond the end of {shown}, which has {found.total_lines} lines")
-        end = min(offset + limit, found.total_lines)
-        further = end if found.truncated else None
+        if offset >= content.total_lines:
+            return ReadResult(error=f"Line offset {offset} is beyond the end of {shown}, which has {content.total_lines} lines")
+        end = min(offset + limit, content.total_lines)
+        further = end if content.truncated else None
         return ReadResult(
-            file_data=data, total_lines=found.total_lines, start_line=offset + 1, end_line=end, next_offset=further
+            file_data=data, total_lines=content.total_lines, start_line=offset + 1, end_line=end, next_offset=further
         )  # fmt: skip
 
     def _read_bytes(self, shown: str, path: str) -> ReadResult:
@@ -145,18 +145,18 @@ class AgentFSBackend(BackendProtocol):
             includes = _including(glob)
             wanted = glob.lstrip("/") if glob else None
             with self._lock:
-                found = self.filesystem.grep(re.escape(pattern), path=base, glob=wanted, max_matches=most)
+                lines = self.filesystem.grep(re.escape(pattern), path=base, glob=wanted, max_matches=most)
         except _EXPECTED as exc:
             return GrepResult(error=_said(path or "/", exc))
         skip = len(base) + 1 if base else 0
         matches = [
             GrepMatch(path=self._outside(match.path), line=match.line_number, text=match.line_content.removesuffix("\r"))
-            for match in found
+            for match in lines
             if includes(match.path[skip:] or match.path)
         ]
         if max_count is not None and len(matches) > max_count:
             return GrepResult(matches=matches[:max_count], truncated=True)
-        return GrepResult(matches=matches, truncated=len(found) == most == _MOST_MATCHES)
+        return GrepResult(matches=matches, truncated=len(lines) == most == _MOST_MATCHES)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         try:

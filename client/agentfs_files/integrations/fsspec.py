@@ -119,9 +119,9 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
                 branches = self._branches.list()
             return [_branch_info(branch) if detail else f"/{branch.name}" for branch in branches]
         with self.at(where) as (filesystem, inner):
-            found = filesystem.stat(inner)
-            if not found.is_directory:
-                return [_info(where, found) if detail else where]
+            stat = filesystem.stat(inner)
+            if not stat.is_directory:
+                return [_info(where, stat) if detail else where]
             entries = filesystem.list(inner)
             names = [f"{where.rstrip('/')}/{entry.name}" for entry in entries]
             if not detail:
@@ -141,17 +141,17 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
 
     def created(self, path: str) -> datetime:
         with self.at(path) as (filesystem, inner):
-            found = filesystem.stat(inner).created_at
-        if found is None:
+            time = filesystem.stat(inner).created_at
+        if time is None:
             raise NotImplementedError(f"nobody knows when {path} was created; modified() tells when it was last written")
-        return found
+        return time
 
     def modified(self, path: str) -> datetime:
         with self.at(path) as (filesystem, inner):
-            found = filesystem.stat(inner).modified_at
-        if found is None:
+            time = filesystem.stat(inner).modified_at
+        if time is None:
             raise NotImplementedError(f"nobody knows when {path} was last written")
-        return found
+        return time
 
     # -- reading and writing
 
@@ -358,12 +358,12 @@ def _stat_of(filesystem: Filesystem, entry: FileEntry) -> FileStat:
 
 def _info(name: str, stat: FileStat) -> Info:
     kind = "directory" if stat.is_directory else "file" if stat.is_file else "other"
-    found: Info = {"name": name, "size": stat.size_bytes, "type": kind}
+    info: Info = {"name": name, "size": stat.size_bytes, "type": kind}
     if stat.modified_at is not None:
-        found["mtime"] = stat.modified_at.timestamp()
+        info["mtime"] = stat.modified_at.timestamp()
     if stat.created_at is not None:
-        found["created"] = stat.created_at.timestamp()
-    return found
+        info["created"] = stat.created_at.timestamp()
+    return info
 
 
 def _branch_info(branch: "wire.Branch") -> Info:

@@ -88,9 +88,9 @@ class AgentFSWorkspaceBackend:
 
     async def stat(self, path: str) -> FileEntry:
         def stat(filesystem: Filesystem) -> FileEntry:
-            found = filesystem.stat(path)
-            size = found.size_bytes if found.is_file else None
-            return FileEntry(name=name_of(path.rstrip("/")), path=path, is_dir=found.is_directory, size=size)
+            entry = filesystem.stat(path)
+            size = entry.size_bytes if entry.is_file else None
+            return FileEntry(name=name_of(path.rstrip("/")), path=path, is_dir=entry.is_directory, size=size)
 
         return await self._do(stat)
 

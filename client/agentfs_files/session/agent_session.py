@@ -84,10 +84,10 @@ class Session:
         return tuple(self._children)
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
-        found = self._slices.get(kind)
-        if found is None:
-            found = self._slices[kind] = Slice(kind)
-        return found
+        section = self._slices.get(kind)
+        if section is None:
+            section = self._slices[kind] = Slice(kind)
+        return section
 
     def mutate(self, kind: type[T]) -> Slice[T]:
         """Return a slice, like indexing. Use this name to make changes stand out."""

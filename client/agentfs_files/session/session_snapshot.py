@@ -102,11 +102,11 @@ def _items(record: _SliceRecord, known: dict[str, type[Any]]) -> tuple[type[Any]
 
 def _find(name: str) -> type[Any]:
     module, _, qualified = name.partition(":")
-    found: Any = sys.modules.get(module)
+    item: Any = sys.modules.get(module)
     for part in qualified.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, type) and _name(found) == name and _holds_data(found):
-        return found
+        item = getattr(item, part, None)
+    if isinstance(item, type) and _name(item) == name and _holds_data(item):
+        return item
     raise SessionFormatError(f"the type {name} is not known here; import {module} first, or give the type in types=")
 
 

@@ -266,5 +266,5 @@ def _explained(what: str) -> Iterator[None]:
 
 def _top(root: str, token: str) -> Mounted | None:
     """Return the topmost mount on a path if this stack mounted it."""
-    found = mount_at(root)
-    return found if found is not None and found.source == token else None
+    mounted = mount_at(root)
+    return mounted if mounted is not None and mounted.source == token else None

@@ -86,13 +86,13 @@ class DirectorySnapshotStore:
 
     def list(self) -> Sequence[FilesystemSnapshot]:
         """Return all records, oldest first."""
-        found = []
+        snapshots = []
         for name in self._names():
             try:
-                found.append(self.load(UUID(name)))
+                snapshots.append(self.load(UUID(name)))
             except (ValueError, SnapshotNotFoundError):  # not a record, damaged, or deleted meanwhile
                 continue
-        return tuple(in_order(found))
+        return tuple(in_order(snapshots))
 
     def _names(self) -> tuple[str, ...]:
         try:

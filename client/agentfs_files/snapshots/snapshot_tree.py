@@ -118,16 +118,16 @@ class Scan:
 
     def _list(self, path: bytes) -> list[SnapshotEntry]:
         fd = self._beneath.fd(path)
-        found = []
+        listed = []
         with os.scandir(fd) as names:
             for item in names:
                 try:
-                    found.append((os.fsencode(item.name), item.stat(follow_symlinks=False)))
+                    listed.append((os.fsencode(item.name), item.stat(follow_symlinks=False)))
                 except FileNotFoundError:
                     continue
-        found.sort(key=_first)
+        listed.sort(key=_first)
         entries = []
-        for name, info in found:
+        for name, info in listed:
             inner = join(path, name)
             if inner in self.foreign:
                 continue

@@ -14,10 +14,10 @@ class BinaryTests(Settings):
 
     def test_every_byte_comes_back(self, fs: Filesystem) -> None:
         written = fs.write_bytes("dir/data.bin", _EVERY_BYTE * 3)
-        found = fs.read_bytes("dir/data.bin")
+        content = fs.read_bytes("dir/data.bin")
         assert (written.path, written.bytes_written, written.mode) == ("dir/data.bin", 768, "overwrite")
-        assert (found.content, found.path, found.size_bytes) == (_EVERY_BYTE * 3, "dir/data.bin", 768)
-        assert (found.offset, found.limit, found.truncated) == (0, -1, False)
+        assert (content.content, content.path, content.size_bytes) == (_EVERY_BYTE * 3, "dir/data.bin", 768)
+        assert (content.offset, content.limit, content.truncated) == (0, -1, False)
 
     def test_window_of_bytes(self, fs: Filesystem) -> None:
         fs.write_bytes("data.bin", _EVERY_BYTE)

@@ -95,9 +95,9 @@ class GreppingTests(Settings):
     def test_long_lines_are_found_whole(self, fs: Filesystem) -> None:
         line = "x" * 70_000 + "needle" + "y" * 70_000
         fs.write("file", f"before\n{line}\nafter needle\n")
-        found = fs.grep("needle")
-        assert [(match.line_number, match.match_start) for match in found] == [(2, 70_000), (3, 6)]
-        assert found[0].line_content == line
+        matches = fs.grep("needle")
+        assert [(match.line_number, match.match_start) for match in matches] == [(2, 70_000), (3, 6)]
+        assert matches[0].line_content == line
 
     def test_grep_stays_inside(self, fs: Filesystem) -> None:
         with pytest.raises(PermissionError):

@@ -24,16 +24,16 @@ class LookingTests(Settings):
 
     def test_stat_of_a_file(self, fs: Filesystem) -> None:
         fs.write("dir/file.txt", "zwölf")
-        found = fs.stat("dir//file.txt")
-        assert (found.path, found.is_file, found.is_directory, found.size_bytes) == ("dir/file.txt", True, False, 6)
-        for time in (found.created_at, found.modified_at):
+        stat = fs.stat("dir//file.txt")
+        assert (stat.path, stat.is_file, stat.is_directory, stat.size_bytes) == ("dir/file.txt", True, False, 6)
+        for time in (stat.created_at, stat.modified_at):
             assert time is None or (time.utcoffset() == timedelta(0) and abs(datetime.now(UTC) - time) < _CLOCKS_DIFFER)
 
     def test_stat_of_a_directory(self, fs: Filesystem) -> None:
         fs.write("dir/file.txt", "content")
         for path in ("dir", ".", ""):
-            found = fs.stat(path)
-            assert (found.is_file, found.is_directory, found.size_bytes) == (False, True, 0)
+            stat = fs.stat(path)
+            assert (stat.is_file, stat.is_directory, stat.size_bytes) == (False, True, 0)
         assert fs.stat("dir/").path == "dir"
 
     def test_stat_of_nothing(self, fs: Filesystem) -> None:

@@ -52,8 +52,8 @@ class MemoryTests(Settings):
 
     def test_reading_a_window_of_lines(self, fs: Filesystem, large: int) -> None:
         with _little_memory():
-            found = fs.read("large", offset=large // 2048, limit=3)
-            assert (len(found.content), found.total_lines) == (3 * 1024, large // 1024)
+            content = fs.read("large", offset=large // 2048, limit=3)
+            assert (len(content.content), content.total_lines) == (3 * 1024, large // 1024)
 
     def test_writing_and_copying(self, fs: Filesystem, large: int) -> None:
         if self.keeps_content_in_memory:

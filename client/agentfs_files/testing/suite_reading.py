@@ -19,12 +19,12 @@ class ReadingTests(Settings):
 
     def test_read_says_what_it_read(self, fs: Filesystem) -> None:
         fs.write("dir/three.txt", "a\nb\nc\n")
-        found = fs.read("./dir//three.txt")
-        assert (found.path, found.total_lines, found.offset, found.limit, found.truncated) == (
+        content = fs.read("./dir//three.txt")
+        assert (content.path, content.total_lines, content.offset, content.limit, content.truncated) == (
             "dir/three.txt", 3, 0, self.limits.default_read_lines, False,
         )  # fmt: skip
         with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
-            found.content = "other"  # type: ignore[misc]
+            content.content = "other"  # type: ignore[misc]
 
     def test_read_gives_the_lines_asked_for(self, fs: Filesystem) -> None:
         fs.write("three.txt", "a\nb\nc\n")
@@ -52,13 +52,13 @@ class ReadingTests(Settings):
 
     def test_last_line_counts_without_newline(self, fs: Filesystem) -> None:
         fs.write("open.txt", "a\nb")
-        found = fs.read("open.txt", offset=1)
-        assert (found.content, found.total_lines) == ("b", 2)
+        content = fs.read("open.txt", offset=1)
+        assert (content.content, content.total_lines) == ("b", 2)
 
     def test_empty_file_has_no_lines(self, fs: Filesystem) -> None:
         fs.write("empty.txt", "")
-        found = fs.read("empty.txt")
-        assert (found.content, found.total_lines, found.truncated) == ("", 0, False)
+        content = fs.read("empty.txt")
+        assert (content.content, content.total_lines, content.truncated) == ("", 0, False)
 
     def test_lines_end_with_newline_alone(self, fs: Filesystem) -> None:
         text = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\r\nlast"

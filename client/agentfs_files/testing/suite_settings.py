@@ -21,4 +21,4 @@ def fill(fs: Filesystem, files: dict[str, str]) -> None:
 
 def contents(fs: Filesystem) -> dict[str, str]:
     """Every file with its text, which has no more lines than a read gives by itself."""
-    return {found.path: fs.read(found.path).content for found in fs.glob("**")}
+    return {match.path: fs.read(match.path).content for match in fs.glob("**")}

@@ -164,9 +164,9 @@ class DiffTests(Settings):
         assert (nothing.added, nothing.modified, nothing.deleted, nothing.unchanged_count) == ((), (), (), 4)
         fill(fs, {"z": "new", "dir/new": "new", "dir/b": "2", "a": "longer"})
         fs.delete("dir/c")
-        found = fs.diff(base)
-        assert (found.added, found.modified, found.deleted) == (("dir/new", "z"), ("a", "dir/b"), ("dir/c",))
-        assert found.unchanged_count == 1
+        diff = fs.diff(base)
+        assert (diff.added, diff.modified, diff.deleted) == (("dir/new", "z"), ("a", "dir/b"), ("dir/c",))
+        assert diff.unchanged_count == 1
 
     def test_diff_of_two_snapshots_goes_both_ways(self, diffable: DiffableFilesystem) -> None:
         fs = diffable
@@ -188,8 +188,8 @@ class DiffTests(Settings):
         base = fs.snapshot()
         fs.delete("name")
         fs.write("name/deep/file", "x")
-        found = fs.diff(base)
-        assert (found.added, found.modified, found.deleted) == (("name/deep/file",), (), ("name",))
+        diff = fs.diff(base)
+        assert (diff.added, diff.modified, diff.deleted) == (("name/deep/file",), (), ("name",))
 
     def test_same_content_written_again_is_no_change(self, diffable: DiffableFilesystem) -> None:
         diffable.write("file", "same")

@@ -23,28 +23,28 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 def glob(params: GlobParams, filesystem: Filesystem, limits: ToolLimits) -> ToolResult[GlobResult]:
     base = _directory(params.path, filesystem)
-    found = filesystem.glob(params.pattern, path=params.path)
+    matches = filesystem.glob(params.pattern, path=params.path)
     left_out = 0
-    if found and not params.include_ignored:
+    if matches and not params.include_ignored:
         beneath = "." if params.pattern.startswith("/") else base
-        kept, ignored = without_ignored(filesystem, beneath, (match.path for match in found))
-        found, left_out = [GlobMatch(path, True) for path in kept], len(ignored)
+        kept, ignored = without_ignored(filesystem, beneath, (match.path for match in matches))
+        matches, left_out = [GlobMatch(path, True) for path in kept], len(ignored)
     if params.order == "newest":
-        found = sorted(found, key=lambda match: _modified(filesystem, match), reverse=True)
-    shown, _ = fitting((match.path for match in found[: limits.entries]), limits.result_characters)
-    result = GlobResult(params.pattern, base, tuple(found[: len(shown)]), len(shown) < len(found), left_out)
-    if not found:
+        matches = sorted(matches, key=lambda match: _modified(filesystem, match), reverse=True)
+    shown, _ = fitting((match.path for match in matches[: limits.entries]), limits.result_characters)
+    result = GlobResult(params.pattern, base, tuple(matches[: len(shown)]), len(shown) < len(matches), left_out)
+    if not matches:
         shown = [f"No file in {base} matches {params.pattern}."]
     if result.truncated:
-        shown.append(f"[{len(shown):,} of {count(len(found), 'file')}; a narrower pattern or path shows others]")
+        shown.append(f"[{len(shown):,} of {count(len(matches), 'file')}; a narrower pattern or path shows others]")
     return ToolResult("\n".join(shown + _left_out(left_out)), result)
 
 
 def _directory(path: str, filesystem: Filesystem) -> str:
-    found = filesystem.stat(path)
-    if not found.is_directory:
-        raise ToolRefused(f"{found.path} is a file. Give a directory as path, and what to look for beneath it as pattern.")
-    return found.path
+    entry = filesystem.stat(path)
+    if not entry.is_directory:
+        raise ToolRefused(f"{entry.path} is a file. Give a directory as path, and what to look for beneath it as pattern.")
+    return entry.path
 
 
 def _modified(filesystem: Filesystem, match: GlobMatch) -> datetime:
@@ -111,17 +111,17 @@ def _above(path: str) -> Iterator[str]:
 
 def _matches(params: GrepParams, searched: _Searched, filesystem: Filesystem, most: int) -> list[GrepMatch]:
     pattern = f"(?i:{params.pattern})" if params.ignore_case else params.pattern
-    found: list[GrepMatch] = []
+    matches: list[GrepMatch] = []
     for place in searched.places:
-        found += filesystem.grep(pattern, path=place, glob=searched.glob, max_matches=most - len(found))
-        if len(found) >= most:
+        matches += filesystem.grep(pattern, path=place, glob=searched.glob, max_matches=most - len(matches))
+        if len(matches) >= most:
             break
-    return found
+    return matches
 
 
 def _per_file(params: GrepParams, result: GrepResult) -> Iterator[str]:
-    for found in result.counts:
-        yield found.path if params.output_mode == "files" else f"{found.path}:{found.lines}"
+    for file in result.counts:
+        yield file.path if params.output_mode == "files" else f"{file.path}:{file.lines}"
 
 
 def _content(params: GrepParams, result: GrepResult, filesystem: Filesystem, limits: ToolLimits) -> Iterator[str]:

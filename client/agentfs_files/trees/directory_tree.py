@@ -43,15 +43,15 @@ class Directory:
 
     def children(self, directory: TreeEntry) -> list[TreeEntry]:
         fd = self._way.fd(directory.path)
-        found = []
+        entries = []
         for name in sorted(os.fsencode(name) for name in os.listdir(fd)):
             if self._leave_out(name):
                 continue
             try:
-                found.append(self._entry(join(directory.path, name), os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
+                entries.append(self._entry(join(directory.path, name), os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
             except FileNotFoundError:
                 continue  # deleted while the directory was being read
-        return found
+        return entries
 
     def chunks(self, entry: TreeEntry) -> Chunks:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a FIFO would block

@@ -63,8 +63,8 @@ def _indented(new: str, old: str, line: str) -> Iterator[str]:
 
 
 def _indent(line: str) -> str:
-    found = _INDENT.match(line)
-    return found[0] if found else ""
+    match = _INDENT.match(line)
+    return match[0] if match else ""
 
 
 def _with_ending(text: str, ending: str) -> str:

@@ -72,9 +72,9 @@ class RestoreSnapshot(McpTool, frozen=True):
 
     def run(self, workspace: Workspace) -> SnapshotResult:
         assert isinstance(workspace.filesystem, SnapshotableFilesystem)
-        found = _find(workspace, self.snapshot)
-        workspace.filesystem.restore(found)
-        return SnapshotResult(f"All files are as they were in snapshot {_line(found)}", _taken(found))
+        snapshot = _find(workspace, self.snapshot)
+        workspace.filesystem.restore(snapshot)
+        return SnapshotResult(f"All files are as they were in snapshot {_line(snapshot)}", _taken(snapshot))
 
 
 class ListSnapshots(McpTool, frozen=True):
@@ -86,8 +86,8 @@ class ListSnapshots(McpTool, frozen=True):
     result: ClassVar[type[SnapshotsResult]] = SnapshotsResult
 
     def run(self, workspace: Workspace) -> SnapshotsResult:
-        found = workspace.snapshots()
-        return SnapshotsResult("\n".join(map(_line, found)) or "No snapshots yet", [_taken(snapshot) for snapshot in found])
+        snapshots = workspace.snapshots()
+        return SnapshotsResult("\n".join(map(_line, snapshots)) or "No snapshots yet", list(map(_taken, snapshots)))
 
 
 class DiffSnapshot(McpTool, frozen=True):
@@ -106,8 +106,8 @@ class DiffSnapshot(McpTool, frozen=True):
         assert isinstance(workspace.filesystem, DiffableFilesystem)
         base = _find(workspace, self.base) if self.base else _newest(workspace)
         target = _find(workspace, self.target) if self.target else None
-        found = workspace.filesystem.diff(base, target)
-        return DiffResult(_names(found) or "Nothing differs", found.added, found.modified, found.deleted)
+        diff = workspace.filesystem.diff(base, target)
+        return DiffResult(_names(diff) or "Nothing differs", diff.added, diff.modified, diff.deleted)
 
 
 class DiffWithPatch(McpTool, frozen=True):
@@ -128,11 +128,11 @@ class DiffWithPatch(McpTool, frozen=True):
         assert isinstance(filesystem, PatchingFilesystem)
         base = _find(workspace, self.base) if self.base else None
         target = _find(workspace, self.target) if self.target else None
-        found = filesystem.diff(base, target)
-        shown = _names(found)
+        diff = filesystem.diff(base, target)
+        shown = _names(diff)
         if shown and self.patch:
             shown = fenced(_cut(filesystem.patch(base, target)))
-        return DiffResult(shown or "Nothing differs", found.added, found.modified, found.deleted)
+        return DiffResult(shown or "Nothing differs", diff.added, diff.modified, diff.deleted)
 
 
 def _taken(snapshot: FilesystemSnapshot) -> Taken:
@@ -144,10 +144,10 @@ def _line(snapshot: FilesystemSnapshot) -> str:
 
 
 def _newest(workspace: Workspace) -> FilesystemSnapshot:
-    found = workspace.snapshots()
-    if not found:
+    snapshots = workspace.snapshots()
+    if not snapshots:
         raise McpRefused("there is no snapshot to compare with yet; snapshot takes one")
-    return found[0]
+    return snapshots[0]
 
 
 def _find(workspace: Workspace, ref: str) -> FilesystemSnapshot:
@@ -155,19 +155,19 @@ def _find(workspace: Workspace, ref: str) -> FilesystemSnapshot:
     for snapshot in known:
         if ref in (snapshot.commit_ref, snapshot.tag) or _is_id(ref, snapshot.snapshot_id):
             return snapshot
-    found = [snapshot for snapshot in known if len(ref) >= _PREFIX_CHARACTERS and snapshot.commit_ref.startswith(ref)]
-    if len(found) != 1:
-        what = "there is no snapshot" if not found else f"{len(found)} snapshots begin with"
+    matches = [snapshot for snapshot in known if len(ref) >= _PREFIX_CHARACTERS and snapshot.commit_ref.startswith(ref)]
+    if len(matches) != 1:
+        what = "there is no snapshot" if not matches else f"{len(matches)} snapshots begin with"
         raise McpRefused(f"{what} {ref}; list_snapshots shows those there are")
-    return found[0]
+    return matches[0]
 
 
 def _is_id(ref: str, number: UUID) -> bool:
     return ref in (str(number), number.hex)
 
 
-def _names(found: FilesystemDiff) -> str:
-    lines = [f"{mark} {path}" for mark in "AMD" for path in {"A": found.added, "M": found.modified, "D": found.deleted}[mark]]
+def _names(diff: FilesystemDiff) -> str:
+    lines = [f"{mark} {path}" for mark in "AMD" for path in {"A": diff.added, "M": diff.modified, "D": diff.deleted}[mark]]
     lines.sort(key=lambda line: line[2:])
     if len(lines) > _SHOWN_PATHS:
         lines[_SHOWN_PATHS:] = [f"[and {len(lines) - _SHOWN_PATHS} more files]"]

@@ -42,16 +42,16 @@ class ListDirectoryWithSizes(McpTool, frozen=True):
     sort_by: Annotated[Literal["name", "size"], Meta(description="By name, or the largest first.")] = "name"
 
     def run(self, workspace: Workspace) -> Text:
-        found = [(entry, 0 if entry.is_directory else entry.size_bytes or 0) for entry in workspace.filesystem.list(self.path)]
+        entries = [(entry, 0 if entry.is_directory else entry.size_bytes or 0) for entry in workspace.filesystem.list(self.path)]
         if self.sort_by == "size":
-            found.sort(key=lambda pair: pair[1], reverse=True)
+            entries.sort(key=lambda pair: pair[1], reverse=True)
         lines = [
             f"{_mark(entry)} {entry.name:<{_NAME_WIDTH}} {'' if entry.is_directory else size_text(size).rjust(_SIZE_WIDTH)}"
-            for entry, size in found
+            for entry, size in entries
         ]
-        directories = sum(entry.is_directory for entry, _ in found)
-        total = size_text(sum(size for _, size in found))
-        summary = ["", f"Total: {len(found) - directories} files, {directories} directories", f"Combined size: {total}"]
+        directories = sum(entry.is_directory for entry, _ in entries)
+        total = size_text(sum(size for _, size in entries))
+        summary = ["", f"Total: {len(entries) - directories} files, {directories} directories", f"Combined size: {total}"]
         return Text("\n".join(lines + summary))
 
 
@@ -104,14 +104,14 @@ class GetFileInfo(McpTool, frozen=True):
     path: Annotated[str, Meta(description="A file or directory.")]
 
     def run(self, workspace: Workspace) -> Text:
-        found = workspace.filesystem.stat(self.path)
+        stat = workspace.filesystem.stat(self.path)
         known = {
-            "size": found.size_bytes,
-            "created": found.created_at and found.created_at.isoformat(),
-            "modified": found.modified_at and found.modified_at.isoformat(),
-            "isDirectory": str(found.is_directory).lower(),
-            "isFile": str(found.is_file).lower(),
-            "permissions": None if found.mode is None else f"{found.mode & 0o777:03o}",
+            "size": stat.size_bytes,
+            "created": stat.created_at and stat.created_at.isoformat(),
+            "modified": stat.modified_at and stat.modified_at.isoformat(),
+            "isDirectory": str(stat.is_directory).lower(),
+            "isFile": str(stat.is_file).lower(),
+            "permissions": None if stat.mode is None else f"{stat.mode & 0o777:03o}",
         }
         return Text("\n".join(f"{key}: {value}" for key, value in known.items() if value is not None))
 

@@ -109,9 +109,9 @@ class ReadMediaFile(McpTool, frozen=True):
     path: FilePath
 
     def run(self, workspace: Workspace) -> MediaResult:
-        found = workspace.filesystem.read_bytes(self.path)
-        data = base64.b64encode(found.content).decode()
-        location = PurePosixPath(workspace.absolute(found.path))
+        content = workspace.filesystem.read_bytes(self.path)
+        data = base64.b64encode(content.content).decode()
+        location = PurePosixPath(workspace.absolute(content.path))
         if location.suffix.lower() in _SHOWN_AS:
             kind, mime_type = _SHOWN_AS[location.suffix.lower()]
             return MediaResult([Block(kind, data, mime_type)])

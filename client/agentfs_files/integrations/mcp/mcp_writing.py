@@ -50,15 +50,15 @@ class EditFile(McpTool, frozen=True):
     dry_run: Annotated[bool, Meta(description="Only show what would change.")] = False
 
     def run(self, workspace: Workspace) -> Text:
-        found = workspace.filesystem.read_bytes(self.path)
+        content = workspace.filesystem.read_bytes(self.path)
         try:
-            text = found.content.decode()
+            text = content.content.decode()
         except UnicodeDecodeError as exc:
             raise McpRefused(f"{self.path} is no UTF-8 text (byte {exc.start}), and only such can be edited") from exc
         edited = mcp_edits.apply(text, ((edit.old_text, edit.new_text) for edit in self.edits), self.path)
         if edited != text and not self.dry_run:
             workspace.filesystem.write(self.path, edited)
-        return Text(mcp_edits.fenced(mcp_edits.patch(found.path, text, edited)))
+        return Text(mcp_edits.fenced(mcp_edits.patch(content.path, text, edited)))
 
 
 class CreateDirectory(McpTool, frozen=True):

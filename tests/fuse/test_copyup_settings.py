@@ -47,12 +47,12 @@ def mount(make_mount: Callable[..., Mounted], source: Path) -> Iterator[Mounted]
 
 
 @pytest.fixture
-def policy(mount: Mounted) -> Callable[..., Path]:
-    """Has the settings be these, and gives a new branch's tree, of which nobody has seen anything."""
+def settings(mount: Mounted) -> Callable[..., Path]:
+    """Changes copyup.* settings, and returns the tree of a new branch, in which nothing was looked up yet."""
     count = iter(range(100))
 
-    def set_all(**settings: str) -> Path:
-        for name, value in settings.items():
+    def set_all(**chosen: str) -> Path:
+        for name, value in chosen.items():
             mount.cli("policy set", f"copyup.{name}", value)
         name = f"b{next(count)}"
         mount.cli("branch create", name)
@@ -75,16 +75,16 @@ def append(path: Path) -> None:
         file.write("more")
 
 
-def test_a_copied_up_file_has_the_lowers_mode_and_list_unless_told_otherwise(policy: Callable[..., Path], source: Path) -> None:
-    tree = policy()
+def test_a_copied_up_file_has_the_lowers_mode_and_list_unless_told_otherwise(settings: Callable[..., Path], source: Path) -> None:
+    tree = settings()
     for name in ("tool", "listed", "narrow"):
         append(tree / name)
         assert mode(tree / name) == mode(source / name)
         assert facl(tree, name) == facl(source, name)
 
 
-def test_the_umask_takes_bits_from_whatever_is_changed(policy: Callable[..., Path]) -> None:
-    tree = policy(mode_strategy="clone&umask", umask="27")
+def test_the_umask_takes_bits_from_whatever_is_changed(settings: Callable[..., Path]) -> None:
+    tree = settings(mode_strategy="clone&umask", umask="27")
     append(tree / "tool")
     assert mode(tree / "tool") == 0o750
     os.utime(tree / "dir", (1, 1))
@@ -93,8 +93,8 @@ def test_the_umask_takes_bits_from_whatever_is_changed(policy: Callable[..., Pat
     assert facl(tree, "listed") == ["user::rw-", "user:12:rw-", "group::r--", "group:34:r-x", "mask::r-x", "other::---"]
 
 
-def test_fixed_gives_files_and_directories_a_mode_each(policy: Callable[..., Path]) -> None:
-    tree = policy(mode_strategy="fixed", file_mode="0o640")
+def test_fixed_gives_files_and_directories_a_mode_each(settings: Callable[..., Path]) -> None:
+    tree = settings(mode_strategy="fixed", file_mode="0o640")
     for name in ("tool", "special"):
         append(tree / name)
         assert mode(tree / name) == 0o640
@@ -108,8 +108,8 @@ def test_fixed_gives_files_and_directories_a_mode_each(policy: Callable[..., Pat
     assert mode(tree / "link") == 0o777
 
 
-def test_a_directory_in_which_names_change_keeps_its_mode_and_list(policy: Callable[..., Path], source: Path) -> None:
-    tree = policy(mode_strategy="fixed", acl_strategy="drop")
+def test_a_directory_in_which_names_change_keeps_its_mode_and_list(settings: Callable[..., Path], source: Path) -> None:
+    tree = settings(mode_strategy="fixed", acl_strategy="drop")
     append(tree / "dir" / "file")
     (tree / "dir" / "inner" / "new").write_text("")
     assert mode(tree / "dir" / "file") == 0o644
@@ -118,8 +118,8 @@ def test_a_directory_in_which_names_change_keeps_its_mode_and_list(policy: Calla
     assert "user:12:rwx" in facl(tree, "dir/inner/new")
 
 
-def test_what_is_asked_for_wins(policy: Callable[..., Path]) -> None:
-    tree = policy(mode_strategy="fixed", acl_strategy="drop")
+def test_what_is_asked_for_wins(settings: Callable[..., Path]) -> None:
+    tree = settings(mode_strategy="fixed", acl_strategy="drop")
     (tree / "tool").chmod(0o711)
     (tree / "dir").chmod(0o1700)
     assert (mode(tree / "tool"), mode(tree / "dir")) == (0o711, 0o1700)
@@ -131,8 +131,8 @@ def test_what_is_asked_for_wins(policy: Callable[..., Path]) -> None:
     assert not [entry for entry in facl(tree, "dir/inner") if entry.startswith("default:")]
 
 
-def test_dropping_a_list_is_what_setfacl_makes_of_it(policy: Callable[..., Path], source: Path, tmp_path: Path) -> None:
-    tree = policy(acl_strategy="drop")
+def test_dropping_a_list_is_what_setfacl_makes_of_it(settings: Callable[..., Path], source: Path, tmp_path: Path) -> None:
+    tree = settings(acl_strategy="drop")
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", source, copy], check=True)
     for name in ("listed", "narrow", "dir/inner"):
@@ -145,8 +145,8 @@ def test_dropping_a_list_is_what_setfacl_makes_of_it(policy: Callable[..., Path]
         assert os.getxattr(tree / name, b"user.note") == b"stays"
 
 
-def test_a_list_becomes_the_rights_that_its_entries_gave(policy: Callable[..., Path]) -> None:
-    tree = policy(acl_strategy="map-basic")
+def test_a_list_becomes_the_rights_that_its_entries_gave(settings: Callable[..., Path]) -> None:
+    tree = settings(acl_strategy="map-basic")
     for name, expected in (("listed", 0o670), ("narrow", 0o644)):
         append(tree / name)
         assert mode(tree / name) == expected
@@ -157,8 +157,8 @@ def test_a_list_becomes_the_rights_that_its_entries_gave(policy: Callable[..., P
 
 
 @pytest.mark.parametrize("view", ["namespace", "pid"])
-def test_whoever_changes_a_file_sees_that_at_once(mount: Mounted, policy: Callable[..., Path], view: str) -> None:
-    policy(mode_strategy="clone&umask", umask="077", acl_strategy="drop")
+def test_whoever_changes_a_file_sees_that_at_once(mount: Mounted, settings: Callable[..., Path], view: str) -> None:
+    settings(mode_strategy="clone&umask", umask="077", acl_strategy="drop")
     script = """
         cd $0; stat -c %a listed dir/inner; getfacl -c listed >/dev/null
         echo >> listed; setfattr -n user.x -v y dir/inner
@@ -169,16 +169,16 @@ def test_whoever_changes_a_file_sees_that_at_once(mount: Mounted, policy: Callab
     assert said == ["670", "775", "600", "700", "user::rw-", "group::---", "other::---", "700"]
 
 
-def test_a_mode_that_the_setting_gave_is_a_change_like_any_other(mount: Mounted, policy: Callable[..., Path]) -> None:
-    tree = policy(mode_strategy="fixed", file_mode="600")
+def test_a_mode_that_the_setting_gave_is_a_change_like_any_other(mount: Mounted, settings: Callable[..., Path]) -> None:
+    tree = settings(mode_strategy="fixed", file_mode="600")
     os.utime(tree / "tool", ns=((tree / "tool").stat().st_atime_ns, (tree / "tool").stat().st_mtime_ns))
     assert [(change["status"], change["path"]) for change in mount.json("diff", "b0")] == [("m", "tool")]
     said = mount.json("commit", "b0", "--dry-run")
     assert [found["path"] for found in said["changed"]] == ["tool"]
 
 
-def test_a_setting_outlives_the_daemon_and_a_wrong_one_changes_nothing(mount: Mounted, policy: Callable[..., Path]) -> None:
-    policy(mode_strategy="fixed", file_mode="0600")
+def test_a_setting_outlives_the_daemon_and_a_wrong_one_changes_nothing(mount: Mounted, settings: Callable[..., Path]) -> None:
+    settings(mode_strategy="fixed", file_mode="0600")
     before = mount.json("policy show")
     assert (before["copyup.mode_strategy"], before["copyup.file_mode"], before["copyup.dir_mode"]) == ("fixed", "600", "755")
     mount.kill()

@@ -1,21 +1,21 @@
-"""Reads and changes the policy of an overlay: the settings that are stored in its database."""
+"""Reads and changes the settings of an overlay, which are stored in its database."""
 
-from agentfsd.core import policy_settings
-from agentfsd.core.copyup_policy import CopyUpRules
+from agentfsd.core import declared_settings
+from agentfsd.core.copyup_settings import CopyUpRules
 from agentfsd.core.retention import Retention, stored_retention
 from agentfsd.core.tree import Parts
 from agentfsd.metadata.row_store import Transaction
 
 
-class OverlayPolicy:
-    """The settings of one overlay. ``agentfsd policy --help`` explains them; policy_settings.py declares them."""
+class OverlaySettings:
+    """The settings of one overlay. ``agentfsd policy --help`` explains them; declared_settings.py declares them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def values(self) -> dict[str, str]:
         """Return the value of every setting, by name."""
-        return policy_settings.read(self._parts.store)
+        return declared_settings.read(self._parts.store)
 
     @property
     def retention(self) -> Retention:
@@ -29,5 +29,5 @@ class OverlayPolicy:
 
     def put(self, tx: Transaction, name: str, value: str) -> None:
         """Change a setting in the open transaction; Refusal like set()."""
-        policy_settings.write(self._parts.store, name, value)
-        tx.set(self._parts.copyup_policy, rules=CopyUpRules.stored(self._parts.store))
+        declared_settings.write(self._parts.store, name, value)
+        tx.set(self._parts.copyup_settings, rules=CopyUpRules.stored(self._parts.store))

@@ -7,7 +7,7 @@ attributes or a name. What the operation then asks for comes after, and wins.
 import stat
 from typing import NamedTuple
 
-from agentfsd.core import acl, policy_settings
+from agentfsd.core import acl, declared_settings
 from agentfsd.metadata.row_store import Store
 
 _BITS = 0o777
@@ -24,9 +24,9 @@ class CopyUpRules(NamedTuple):
 
     @classmethod
     def stored(cls, store: Store) -> "CopyUpRules":
-        found = policy_settings.read(store)
-        bits = (int(found[f"copyup.{name}"], 8) for name in ("umask", "file_mode", "dir_mode"))
-        return cls(found["copyup.mode_strategy"], found["copyup.acl_strategy"], *bits)
+        values = declared_settings.read(store)
+        bits = (int(values[f"copyup.{name}"], 8) for name in ("umask", "file_mode", "dir_mode"))
+        return cls(values["copyup.mode_strategy"], values["copyup.acl_strategy"], *bits)
 
     def mode_of(self, mode: int) -> int:
         """Apply the mode strategy to a mode, without regard to the access list.
@@ -53,7 +53,7 @@ class CopyUpRules(NamedTuple):
         return chosen, xattrs
 
 
-class CopyUpPolicy:
+class CopyUpSettings:
     """The rules that count now for an overlay: a transaction replaces them."""
 
     def __init__(self, store: Store) -> None:

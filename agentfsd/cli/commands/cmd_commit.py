@@ -1,0 +1,77 @@
+"""The command `commit`, which applies a branch to the branch that it was made from, or to the real directory."""
+
+import click
+
+from agentfsd.cli import merge_report, shell_completion
+from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, converse, json_option, mount_option
+from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.output import printing, progress_bar
+
+
+@click.command(cls=WithPaths)
+@click.argument("branch", required=False, shell_complete=shell_completion.branches)
+@click.option("--dry-run", is_flag=True, help="Change nothing; list what would be written, and every conflict.")
+@click.option("--merge", "merging", is_flag=True, help="Merge three-way where the target changed, too.")
+@click.option("--force", is_flag=True, help="Overwrite what changed in the target.")
+@click.option("--hooks", is_flag=True, help="Also write files that your own programs would execute, such as git hooks.")
+@click.option(
+    "--as-branches", is_flag=True, help="Only add its git branches, as agentfsd/BRANCH/NAME; files and index stay as they are."
+)
+@click.option("--resume", is_flag=True, help="Finish a commit that was interrupted.")
+@click.option("--abort", is_flag=True, help="Take back a commit that was interrupted.")
+@mount_option
+@json_option
+@click.pass_context
+def commit(
+    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, as_branches: bool, hooks: bool,
+    resume: bool, abort: bool, named: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Apply a branch's changes to what it was made from.
+
+    The target is the branch that BRANCH was made from. It is the real directory if that branch held no changes, as main does at
+    first, and for main itself. Without BRANCH, it commits the branch that you are in. With PATHs, it commits only these files,
+    and directories with everything below them.
+
+    A conflict is a path that also changed in the target, or a file that your own programs would execute: git hooks and
+    configuration, settings of editors and agents, setuid programs. If there is a conflict, nothing is written, the conflicts are
+    listed, and the exit code is 1.
+
+    In the real directory, each file is replaced atomically. If a commit is interrupted, finish it with --resume or take it back
+    with --abort.
+
+    \b
+    Example:
+      agentfsd commit fix-1 --dry-run
+      agentfsd commit fix-1
+      agentfsd commit fix-1 -- src docs/index.md
+    """
+    if resume and abort:
+        raise click.UsageError("--resume and --abort exclude each other")
+    if merging and force:
+        raise click.UsageError("--merge and --force exclude each other")
+    mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    with daemon, progress_bar.of_daemon() as on_progress:
+        if resume or abort:
+            result, said = daemon.end_commit(abort=abort, on_progress=on_progress), "took back" if abort else "finished"
+        else:
+            wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
+            result = daemon.commit(
+                branch,
+                wanted,
+                force=force,
+                merge=merging,
+                dry_run=dry_run,
+                as_branches=as_branches,
+                hooks=hooks,
+                on_progress=on_progress,
+            )
+            said = f"committed {branch or daemon.hello.branch}"
+    merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
+    if result.conflicts:
+        if not as_json:
+            merge_report.advise_executed(result)
+            printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
+            if any(conflict.kind == "history" for conflict in result.conflicts):
+                settled = f"agentfsd commit {branch or daemon.hello.branch}"
+                printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")
+        ctx.exit(EXIT_REFUSED)

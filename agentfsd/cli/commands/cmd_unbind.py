@@ -1,0 +1,21 @@
+"""The command `unbind`, which removes a process's binding."""
+
+import click
+
+from agentfsd.cli.command_base import client, mount_option
+from agentfsd.cli.output import printing
+
+
+@click.command()
+@click.argument("pid", type=int)
+@mount_option
+def unbind(pid: int, named: str | None) -> None:
+    """Remove a process's binding: it sees main again.
+
+    \b
+    Example:
+      agentfsd unbind 4711
+    """
+    with client(named) as daemon:
+        daemon.unbind(pid)
+    printing.say(f"process {pid} is no longer bound")
