@@ -41,9 +41,9 @@ def _scope_options(command: _F) -> _F:
 @json_option
 @click.pass_context
 def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bool) -> None:
-    """List and change rules by path: what agents may not see, read or change.
+    """Keep agents from paths: list and change rules.
 
-    A rule is a verb and a pattern as in .gitignore; the last one that matches a path decides. What it says of a directory holds
+    They say what agents may not see, read or change. A rule is a verb and a pattern as in .gitignore; the last one that matches a path decides. What it says of a directory holds
     for everything below.
 
     \b
@@ -81,8 +81,9 @@ def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bo
 @_scope_options
 @mount_option
 def add(texts: tuple[str, ...], branch: str | None, everybody: bool, named: str | None) -> None:
-    """Add rules. The word `secrets` adds those for files that usually hold passwords and keys.
+    """Add rules.
 
+    The word `secrets` adds those for files that usually hold passwords and keys.
     Each RULE is 'VERB PATTERN'; or begin with the verb, and patterns follow. Quote patterns, so that the shell leaves them alone.
     A rule that is there already moves to the end. They take effect at once, also for running commands; those about files
     outside the workspace, for the next `run`.
@@ -119,9 +120,9 @@ def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: s
 @mount_option
 @json_option
 def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json: bool) -> None:
-    """Say what the rules make of paths, relative to the root of the workspace, whether they exist or not.
+    """Say what the rules make of paths.
 
-    A path that ends with a slash is a directory. The rule shown is the one that decides.
+    Paths are relative to the root of the workspace, whether they exist or not. One that ends with a slash is a directory. The rule shown is the one that decides.
 
     \b
     Example:
