@@ -43,8 +43,8 @@ def _scope_options(command: _F) -> _F:
 def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bool) -> None:
     """Keep agents from paths: list and change rules.
 
-    They say what agents may not see, read or change. A rule is a verb and a pattern as in .gitignore; the last one that matches a path decides. What it says of a directory holds
-    for everything below.
+    They say what agents may not see, read or change. A rule is a verb and a pattern as in .gitignore; the last one that
+    matches a path decides. What it says of a directory holds for everything below.
 
     \b
       hide   the path does not exist
@@ -122,7 +122,8 @@ def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: s
 def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json: bool) -> None:
     """Say what the rules make of paths.
 
-    Paths are relative to the root of the workspace, whether they exist or not. One that ends with a slash is a directory. The rule shown is the one that decides.
+    Paths are relative to the root of the workspace, whether they exist or not. One that ends with a slash is a
+    directory. The rule shown is the one that decides.
 
     \b
     Example:
