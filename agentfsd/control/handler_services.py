@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentfsd.binding.table import Bindings
+from agentfs_client import facts
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
@@ -117,6 +118,8 @@ class Services:
         """
         if branch_id is None:
             return DEFAULT_BRANCH
+        if branch_id == IN_DOUBT:
+            return facts.IN_DOUBT
         return self.identify.branch_name(branch_id) or _GONE
 
     def pin(self, ref: str | None) -> str | None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from agentfsd.core import hard_links, origin
+from agentfsd.core import hard_links, inode_stat, origin
 from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
 from agentfsd.core.inode import ROOT_ID, Attributes
 from agentfsd.core.inode_attributes import all_xattrs
@@ -105,11 +105,11 @@ def only_lower_moved(pair: EntryPair) -> bool:
     row = origin.found_at(pair.within, pair.path.rpartition(b"/")[2], new)
     if old.has_own_data or row is None or origin.identity_of(row) == old.lower:
         return False
-    if row.lower_size != new.tree.data_stat(new).st_size:
+    if row.lower_size != inode_stat.data_stat(new).st_size:
         return False
     if row.lower_size and not (row.base and holds_object(new, row.base)):
         return False
-    one, two = old.tree.attributes(old), new.tree.attributes(new)
+    one, two = inode_stat.attributes(old), inode_stat.attributes(new)
     return (one.mode, one.uid, one.gid) == (two.mode, two.uid, two.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
 
 
@@ -219,7 +219,11 @@ class _Walker:
     def _inside(self, path: bytes, old: Inode, new: Inode | None) -> Iterator[tuple[EntryPair | None, _Directories | None]]:
         """Yield for each name in two directories the pair if it differs, and the two directories to continue in, if any."""
         for name in sorted(self._names(path, old, new)):
-            below, one, two = join(path, name), self.old.look(old, name), self.new.look(new, name) if new is not None else None
+            below, one, two = (
+                join(path, name),
+                inode_stat.look(self.old, old, name),
+                inode_stat.look(self.new, new, name) if new is not None else None,
+            )
             if one is not None and two is None:
                 yield self._gone(below, one[0], new)
             elif one is not None and two is not None and one[0].is_dir and two[0].is_dir:
@@ -270,7 +274,7 @@ class _Walker:
 
     def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
         assert old is not None and new is not None
-        return self._differences(old, self.old.attributes(old), new, self.new.attributes(new))
+        return self._differences(old, inode_stat.attributes(old), new, inode_stat.attributes(new))
 
     def _differences(self, old: Inode, one: Attributes, new: Inode, two: Attributes) -> tuple[str, ...]:
         if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
@@ -291,7 +295,7 @@ class _Walker:
 
 def same_content(old: Inode, new: Inode) -> bool:
     """Tell whether two inodes of one type have the same data, target or device number. Two directories always have."""
-    return _same(old, new, old.tree.attributes(old), new.tree.attributes(new))
+    return _same(old, new, inode_stat.attributes(old), inode_stat.attributes(new))
 
 
 def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: ComparisonResults | None = None) -> bool:
@@ -398,4 +402,4 @@ def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> PathChange:
 def _size(tree: Tree, inode: Inode | None) -> int:
     if inode is None:
         return -1
-    return tree.data_stat(inode).st_size if inode.is_file else 0
+    return inode_stat.data_stat(inode).st_size if inode.is_file else 0

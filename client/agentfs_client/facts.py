@@ -43,6 +43,9 @@ class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     merged: tuple[str, ...] = ()  # ids of other branches' snapshots merged since the parent
 
 
+IN_DOUBT = "(in doubt)"  # in place of a branch's name: the process may have escaped from a branch, and is refused
+
+
 class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pid: int
     branch: str

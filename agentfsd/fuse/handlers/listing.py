@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import trio
 
+from agentfsd.core import inode_stat
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
@@ -89,7 +90,7 @@ def _list(
             yield ListedName(name, dot_entry(conn.replies.attributes(inode)), position + 1)
             continue
         try:
-            child = tree.look(directory, name)
+            child = inode_stat.look(tree, directory, name)
             if child is None:
                 continue
             if caller is not None and caller.hides(directory, name, is_dir=child[0].is_dir):
