@@ -10,6 +10,7 @@ from typing import Protocol
 from agentfs_client import facts
 from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
+from agentfsd.control.change_counts import ChangeCounts
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
@@ -90,6 +91,7 @@ class Services:
         interpose_path: The socket of the preloaded library; "" for none.
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
         commit_turn: Who may commit into the real directory now.
+        counts: How much each branch has changed.
     """
 
     overlay: Overlay
@@ -110,6 +112,7 @@ class Services:
     interpose_path: str = ""
     descriptor_ioctl: int = 0
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
 
     def branch_name(self, branch_id: str | None) -> str:
         """Name a branch by its id; None is the default branch.

@@ -94,6 +94,16 @@ def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int,
     return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
 
 
+def paths_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[bytes]]:
+    """Return the paths of the changes that between_in_steps() returns, which is less work."""
+    found = list[bytes]()
+    for one in _listed(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True)):
+        if one is not None:
+            found.append(one[1].path)
+        yield len(found), 0, "comparing"
+    return found
+
+
 def only_lower_moved(pair: EntryPair) -> bool:
     """Tell whether a file differs only because the lower's changed: the branch copied it up, but never changed its content.
 
@@ -320,17 +330,23 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
 
 
 def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    changes, touched = list[PathChange](), walker.touched
+    found = list[PathChange]()
+    for one in _listed(parts, walker):
+        if one is not None:
+            found.append(_change(walker, *one))
+        yield len(found), 0, "comparing"
+    return sorted(found, key=lambda change: change.path)
+
+
+def _listed(parts: Parts, walker: _Walker) -> Iterator[tuple[bytes, EntryPair] | None]:
+    """Yield what _with_renames() yields of the two whole trees."""
+    touched = walker.touched
     try:
         for _ in touched.reading(parts.store):
-            yield 0, 0, "comparing"
-        for one in _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True))):
-            if one is not None:
-                changes.append(_change(walker, *one))
-            yield len(changes), 0, "comparing"
+            yield None
+        yield from _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True)))
     finally:
         touched.forget()
-    return sorted(changes, key=lambda change: change.path)
 
 
 def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:

@@ -18,10 +18,19 @@ Progress = tuple[int, int, str]
 
 
 class Told(NamedTuple):
-    """One repository. ``branch``: what is checked out; ``commits``: (id, title) of the newest that are new, ``ahead`` how many
-    there are; ``behind``: how many it has no more. ``refs``: others that differ. ``uncommitted``: changed files in no commit."""
+    """What was done with git in one repository.
 
-    work_tree: bytes
+    Attributes:
+        path: Where its files are, or the database of a bare one.
+        branch: What is checked out.
+        commits: (id, title) of the newest commits that are new.
+        ahead: How many commits are new.
+        behind: How many it has no more.
+        refs: Other refs that differ.
+        uncommitted: Changed files in no commit.
+    """
+
+    path: bytes
     branch: str
     commits: tuple[tuple[str, str], ...]
     ahead: int
@@ -49,7 +58,8 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
     """Describe each repository that both trees have and in whose database *changed* paths are."""
     changed = list(changed)
     finder = Finder(lambda path: reading.has(new, path))
-    databases = sorted({member.database for path in changed if (member := finder.member(path)) and member.inside})
+    directories = {path.rpartition(b"/")[0] for path in changed} - {b""}
+    databases = sorted({member.database for directory in directories if (member := finder.member(directory))})
     yield 0, 0, "looking for repositories"
     repositories = []
     for database in databases:
@@ -98,7 +108,8 @@ def _tell(
     refs = sorted(_short(name) for name in names if was.refs.get(name) != now.refs.get(name))
     commits = tuple((line[:40].decode(), line[41:].decode("utf-8", "replace")) for line in lines)
     branch = _short(now.branch) if now.branch else "HEAD"
-    return Told(work_tree or b"", branch, commits, ahead, behind, tuple(refs), uncommitted)
+    path = work_tree if work_tree is not None and not now.bare else now.path
+    return Told(path, branch, commits, ahead, behind, tuple(refs), uncommitted)
 
 
 def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:
