@@ -123,9 +123,11 @@ class Joiner:
                 self._put_beside(name, his)
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
-        """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts."""
+        """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts, or a linked worktree has it."""
         if self._manner.only_forward:
             self._refuse_parted(name, mine, his)
+            return b""
+        if name in self._ours.linked:
             return b""
         try:
             merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))
