@@ -1,4 +1,4 @@
-"""Branches and bindings in the shape in which several replies list them."""
+"""Describe branches and bindings for replies."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from agentfsd.types import BranchInfo
 
 
 def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wire.Branch:
-    """Describe a branch in which that many processes are."""
+    """Describe a branch. *processes*: the number of processes in it."""
     last = services.overlay.refs.snapshot(info.last) if info.last else None
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes,
@@ -19,7 +19,7 @@ def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wir
 
 
 async def wire_branches(services: Services) -> list[wire.Branch]:
-    """Describe every branch. Others are served meanwhile."""
+    """Describe every branch. Other requests are answered meanwhile."""
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     branches = await drive(services.overlay.branches.describe_in_steps())
     return [wire_branch(services, info, busy[info.id]) for info in branches]
