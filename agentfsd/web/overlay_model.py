@@ -73,6 +73,7 @@ class LiveOverlay:
         return mount.socket
 
     def tree(self, ref: str) -> LiveTree:
+        """Return a branch's or snapshot's tree, over a conversation of its own."""
         client = self.client()
         try:
             return LiveTree(client, ref or "main")
@@ -100,6 +101,7 @@ class LiveOverlay:
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
 
     def changed(self, ref: str, since: str) -> Changed:
+        """Count the changes of a branch since a state, and find the time of the last one."""
         with self.client() as client:
             changes = client.changes(ref, since or None).changes
             times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []

@@ -1,4 +1,4 @@
-"""What a command is shown of its branch."""
+"""What a command sees of its branch."""
 
 import os
 from collections.abc import Sequence
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
+    """What the command sees instead of the directories *targets*, in a private namespace: the directory *source*.
 
-    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
-    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns both descriptors.
+    Attributes:
+        mount: The descriptor of a detached mount to show instead of *source*. The view owns it.
+        user_namespace: The descriptor of a user namespace to enter first; None for none. The view owns it.
+        inside: A directory, and the name at which it is mounted inside the detached mount.
     """
 
     targets: Sequence[str]
@@ -20,6 +22,7 @@ class View:
     inside: tuple[str, str] = ("", "")
 
     def close(self) -> None:
+        """Close the descriptors."""
         for fd in (self.mount, self.user_namespace):
             if fd is not None:
                 os.close(fd)
