@@ -228,7 +228,6 @@ class BranchInfo:
     id: str
     base: str
     created_ns: int
-    changed: int  # names and attributes that differ from the lower, as stored entries
     last: str = ""  # id of the newest snapshot in its history
 
 

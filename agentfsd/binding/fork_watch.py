@@ -7,13 +7,10 @@ namespaces. Source: linux/cn_proc.h, linux/connector.h.
 
 import contextlib
 import errno
-import logging
 import os
 import socket
 import struct
 from typing import NamedTuple
-
-log = logging.getLogger(__name__)
 
 _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = _CN_VAL_PROC = 1
@@ -31,18 +28,24 @@ _SO_RCVBUFFORCE = 33
 
 
 class Fork(NamedTuple):
-    """A process was started by ``parent``, or has ended (``parent`` 0)."""
+    """A process was started by ``parent`` at ``at_ns`` (CLOCK_MONOTONIC), or has ended (``parent`` 0)."""
 
     parent: int
     pid: int
+    at_ns: int = 0
 
 
 class ForkWatch:
-    """Listens to process events. ``fd`` is readable when there are any, and -1 while we do not listen."""
+    """Listens to process events. ``fd`` is readable when there are any, and -1 while we do not listen.
+
+    Attributes:
+        listening: Whether the kernel tells us of events.
+        lost: Whether the kernel dropped events, because nobody took them in time. The caller resets it.
+    """
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
-        self.listening = False
+        self.listening = self.lost = False
 
     def listen(self) -> bool:
         """Begin to listen; return False if the kernel does not permit it."""
@@ -77,7 +80,7 @@ class ForkWatch:
             except OSError as exc:
                 if exc.errno != errno.ENOBUFS:
                     raise
-                log.warning("process events were lost: some orphaned processes may not be recognised as belonging to a branch")
+                self.lost = True
                 continue
             event = _decode(message)
             if event is not None:
@@ -115,9 +118,9 @@ class ForkWatch:
 def _decode(message: bytes) -> Fork | None:
     if len(message) < _EVENT_AT + _EVENT.size:
         return None
-    what, _, _, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
+    what, _, at_ns, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
     if what == _FORK and third == fourth:
-        return Fork(second, fourth)
+        return Fork(second, fourth, at_ns)
     if what == _EXIT and first == second:
         return Fork(0, second)
     return None

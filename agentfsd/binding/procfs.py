@@ -1,5 +1,6 @@
 """Reads /proc and opens pidfds: a thread's process, its parent, and whether it still lives."""
 
+import os
 from typing import NamedTuple
 
 from agentfsd.linux import process_syscalls
@@ -7,6 +8,8 @@ from agentfsd.linux import process_syscalls
 _F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
 _COMMAND = 2  # fields of /proc/TID/syscall: number, fd, command
 _LOOKS = 5
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
@@ -41,6 +44,36 @@ def read(pid: int) -> Process | None:
     fields = text[closing + 2 :].split()
     command = text[opening + 1 : closing].decode("utf-8", "replace")
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), command)
+
+
+def ticks_to_ns(ticks: int) -> int:
+    """Return a start time in nanoseconds since boot (CLOCK_BOOTTIME)."""
+    return ticks * TICK_NS
+
+
+def numbers() -> list[int]:
+    """Return the numbers of all processes that we may see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def has_filter(pid: int) -> bool:
+    """Return whether a process runs under a seccomp filter, which all its descendants inherit and none can take off."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
+            text = status.read(4096)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    at = text.find(b"\nSeccomp:")
+    return at >= 0 and text[at + 9 : text.index(b"\n", at + 9)].strip() == b"2"
+
+
+def has_children(pid: int) -> bool:
+    """Return whether a process has children; True if the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as children:
+            return children.read(16) != b""
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return True
 
 
 def pidfd(tid: int, *, thread: bool) -> int:

@@ -1,44 +1,37 @@
 """Which branch each process is bound to: by an explicit request, or inherited from its parent.
 
 A cached answer is valid only while a pidfd shows that the thread lives, since the kernel reuses process ids within seconds.
-Knows branches as opaque ids.
+Bindings are kept in records that the next daemon takes over. Knows branches as opaque ids.
 """
 
+import logging
 import os
-import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentfsd.binding import procfs
+import msgspec
+
+from agentfsd.binding import lost_forks, procfs
+from agentfsd.binding.binding_records import BindingRecords, Record
 from agentfsd.binding.fork_watch import ForkWatch
+from agentfsd.binding.watched_processes import WatchedProcess, WatchedProcesses
+
+log = logging.getLogger(__name__)
+
+IN_DOUBT = "in-doubt"  # in place of a branch id: the process may have escaped from a branch while nobody followed forks
 
 
 @dataclass(frozen=True, slots=True)
 class BoundProcess:
-    """A live process and its branch; ``explicit`` if the process itself was bound, else it inherited the branch."""
+    """A live process and its branch (or IN_DOUBT); ``explicit`` if the process itself was bound, else it inherited the branch."""
 
     pid: int
     branch_id: str
     explicit: bool
     command: str
     since_ns: int
-
-
-class _Known:
-    """A live process that was seen or bound. ``heir_of``: pid and start time of the process whose binding it has, else zeros."""
-
-    __slots__ = ("branch_id", "children_branch_id", "explicit", "fd", "heir_of", "pid", "since_ns", "started", "threads")
-
-    def __init__(self, pid: int, started: int, fd: int) -> None:
-        self.pid, self.started, self.fd = pid, started, fd
-        self.branch_id: str | None = None
-        self.explicit = False
-        self.heir_of: tuple[int, int] = (0, 0)
-        self.children_branch_id: str | None = None  # the branch of the processes that it starts; it is not bound itself
-        self.since_ns = time.time_ns()
-        self.threads: set[int] = set()
 
 
 class _Heritage(NamedTuple):
@@ -49,27 +42,29 @@ class _Heritage(NamedTuple):
 
 
 class Bindings:
-    """The bindings of one daemon. Single-threaded. Holds a pidfd for each live process, and each further thread, that it saw."""
+    """The bindings of one daemon. Single-threaded. Holds a pidfd for each live process, and each further thread, that it saw.
 
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self._by_fd: dict[int, tuple[int, bool]] = {}  # pidfd -> (number, is a thread)
-        self._processes: dict[int, _Known] = {}
-        self._threads: dict[int, tuple[_Known, int]] = {}  # tid -> (its process, pidfd of the thread)
+    Args:
+        records: Where bindings are kept for the next daemon; None to keep none.
+    """
+
+    def __init__(self, records: BindingRecords | None = None) -> None:
+        self._records = records
+        self._watched = WatchedProcesses(self._follow_forks, self._inherit, self._was_met, self._has_ended)
+        self._find, self._processes = self._watched.find, self._watched.processes
         self._forks = ForkWatch()
-        self._unseen: dict[int, _Heritage] = {}  # descendants of bound processes that have sent no request yet
+        self._unseen: dict[int, Record] = {}  # descendants of bound processes that have sent no request yet
+        self._ancestors: dict[int, int] = {}  # pid -> start time: what the kernel may give the orphans of bound processes
+        self._current_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # all forks before are known
         self._own_pid = os.getpid()
         self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
 
     def close(self) -> None:
         """Close all descriptors."""
         self._forks.close()
-        for fd in list(self._by_fd):
-            os.close(fd)
-        self._by_fd.clear()
-        self._processes.clear()
-        self._threads.clear()
-        self._epoll.close()
+        self._watched.close()
+        if self._records is not None:
+            self._records.close()
 
     # -- the hot path
 
@@ -88,121 +83,174 @@ class Bindings:
         known = self._processes.get(tid)
         return known.pid if known is not None else self.process_of(tid)
 
-    def _find(self, tid: int) -> _Known | None:
-        news = self._epoll.poll(0)
-        if news:
-            self._follow_forks()  # first: a parent that has ended may have started processes before
-            self._bury([fd for fd, _ in news])
-        known = self._processes.get(tid)
-        if known is not None:
-            return known
-        thread = self._threads.get(tid)
-        if thread is not None:
-            return thread[0]
-        return self._meet(tid) if tid > 0 else None
+    # -- first sight, and the end
 
-    def _bury(self, fds: list[int]) -> None:
-        for fd in fds:
-            number, is_thread = self._by_fd.pop(fd, (0, False))
-            if not number:
-                continue  # the descriptor of ForkWatch
-            self._unwatch(fd)
-            if is_thread:
-                process, _ = self._threads.pop(number)
-                process.threads.discard(number)
-            else:
-                self._forget_process(self._processes.pop(number))
-
-    def _forget_process(self, known: _Known) -> None:
-        for tid in known.threads:
-            _, fd = self._threads.pop(tid)
-            if self._by_fd.pop(fd, None) is not None:
-                self._unwatch(fd)
-
-    def _unwatch(self, fd: int) -> None:
-        """Unregister, too: a child that was forked and has not exec'ed holds a copy, for which epoll would report on."""
-        self._epoll.unregister(fd)
-        os.close(fd)
-
-    # -- first sight
-
-    def _meet(self, tid: int) -> _Known | None:
-        pid = procfs.thread_group(tid)
-        if not pid:
-            return None
-        process = self._processes.get(pid) or self._meet_process(pid)
-        if process is not None and tid != pid:
-            self._remember_thread(tid, process)
-        return process
-
-    def _remember_thread(self, tid: int, process: _Known) -> None:
-        """Remember a thread by a pidfd. Before Linux 6.9 there is none, and it is looked up in /proc at each call."""
-        fd = procfs.pidfd(tid, thread=True)
-        if fd < 0:
-            return
-        if procfs.thread_group(tid) != process.pid:  # the id was reused before we had the pidfd
-            os.close(fd)
-            return
-        self._watch(fd, tid, is_thread=True)
-        self._threads[tid] = (process, fd)
-        process.threads.add(tid)
-
-    def _watch(self, fd: int, number: int, *, is_thread: bool) -> None:
-        self._by_fd[fd] = (number, is_thread)
-        self._epoll.register(fd, select.EPOLLIN)
-
-    def _meet_process(self, pid: int) -> _Known | None:
-        """Enter a process with the binding that it inherits; enter its parent first if that is not known."""
-        seen = procfs.read(pid)
-        if seen is None:
-            return None
-        fd = procfs.pidfd(pid, thread=False)
-        known = _Known(pid, seen.started, fd)
-        self._inherit(known, seen.parent)
-        if fd < 0:
-            return known  # no pidfd, or it has ended: the answer holds for this request only
-        again = procfs.read(pid)
-        if again is None or again.started != seen.started:
-            os.close(fd)
-            return known
-        self._watch(fd, pid, is_thread=False)
-        self._processes[pid] = known
-        self._unseen.pop(pid, None)
-        return known
-
-    def _inherit(self, known: _Known, parent_pid: int) -> None:
+    def _inherit(self, known: WatchedProcess, parent_pid: int) -> None:
         if known.pid == self._own_pid:
             return  # a run may have started the daemon, which is in no branch
-        heritage = self._unseen.get(known.pid)
+        heritage = _of(self._unseen.get(known.pid))
         if heritage is None and parent_pid > 1:
-            heritage = _left_by(self._processes.get(parent_pid) or self._meet_process(parent_pid))
+            heritage = _left_by(self._processes.get(parent_pid) or self._watched.meet(parent_pid))
         if heritage is not None:
             known.branch_id, known.heir_of = heritage
+
+    def _was_met(self, known: WatchedProcess) -> None:
+        self._unseen.pop(known.pid, None)
+        if known.branch_id is not None:
+            self._keep(known)
+
+    def _has_ended(self, known: WatchedProcess) -> None:
+        if self._records is not None and known.pid not in self._unseen:  # else its number has a new process already
+            self._records.drop(known.pid)
 
     # -- descendants that have sent no request yet
 
     def _watch_forks(self) -> None:
         """Listen for forks from the first binding on, so that a process which forks twice keeps its branch."""
         if not self._forks.listening and self._forks.listen():
-            self._epoll.register(self._forks.fd, select.EPOLLIN)
+            self._watched.watch_events(self._forks.fd)
 
     def drain(self) -> None:
         """Process the kernel's process events. Call often enough that its buffer does not overflow."""
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._find(0)
+        self._set_current(now_ns)
+
+    def _set_current(self, now_ns: int) -> None:
+        self._current_ns = max(now_ns, self._current_ns)
+        if self._records is not None:
+            self._records.set_current(self._current_ns)
 
     def _follow_forks(self) -> None:
         ended: set[int] = set()
-        for parent, pid in self._forks.news():
-            self._unseen.pop(pid, None)
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        since_boot_ns = now_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)  # how long the machine has slept
+        was_bound = bool(self._unseen)
+        for parent, pid, at_ns in self._forks.news():
+            if self._unseen.pop(pid, None) is not None and self._records is not None:
+                self._records.drop(pid)
             if not parent:
                 ended.add(pid)
                 continue
             ended.discard(pid)
-            heritage = self._unseen.get(parent)
+            heritage = _of(self._unseen.get(parent))
             if heritage is None and parent not in ended:
                 heritage = _left_by(self._processes.get(parent))
             if heritage is not None:
-                self._unseen[pid] = heritage
+                self._expect(Record(pid, 0, at_ns + since_boot_ns, heritage.branch_id, heir_of=heritage.heir_of))
+        if self._forks.lost:
+            self._forks.lost = False
+            if was_bound or self.branches():  # else nobody can have escaped
+                self._search(self._current_ns)
+        self._set_current(now_ns)
+
+    def _expect(self, record: Record) -> None:
+        self._unseen[record.pid] = record
+        if self._records is not None:
+            self._records.put(record)
+
+    # -- after a time in which nobody followed forks
+
+    def take_over(self) -> int:
+        """Take over the bindings of the daemon before this one; return how many live processes are bound or in doubt."""
+        if self._records is None or not self._records.found:
+            return 0
+        self._watch_forks()  # first: from here on no fork is missed
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        for record in self._records.found:
+            process = procfs.read(record.pid)
+            if process is None or not record.is_of(process):
+                self._records.drop(record.pid)
+                continue
+            if record.ancestor:
+                self._ancestors[record.pid] = process.started
+            if record.branch_id or record.children_branch_id:
+                self._revive(record, process)
+        for branch_id in self.branches() - {IN_DOUBT}:
+            self.on_bind(branch_id)
+        if any(record.branch_id or record.children_branch_id for record in self._records.found):
+            self._search(self._records.gap_began_ns)
+        self._write_records()
+        self._set_current(now_ns)
+        return len(self._unseen) + sum(known.branch_id is not None for known in self._processes.values())
+
+    def _revive(self, record: Record, process: procfs.Process) -> None:
+        known = self._watched.revive(record.pid, process.started)
+        if known is not None:
+            known.branch_id, known.children_branch_id = record.branch_id or None, record.children_branch_id or None
+            known.explicit, known.heir_of = record.explicit, record.heir_of
+            known.since_ns = record.since_ns or known.since_ns
+
+    def _search(self, since_ns: int) -> None:
+        """Work out the branch of each process that may have been started since then (CLOCK_BOOTTIME, nanoseconds)."""
+        for pid, record in list(self._unseen.items()):
+            process = procfs.read(pid)
+            if process is None or not record.is_of(process):
+                del self._unseen[pid]
+                if self._records is not None:
+                    self._records.drop(pid)
+        search = lost_forks.Search(since_ns, self._own_pid, self._heritage_by_number, self._ancestors, self._is_marked_only())
+        doubtful = 0
+        for process in lost_forks.started_since(since_ns):
+            known = self._processes.get(process.pid)
+            if process.pid in self._unseen or (known is not None and known.branch_id is not None):
+                continue
+            verdict = search.judge(process)
+            if verdict is None:
+                continue
+            branch_id, heir_of = verdict if isinstance(verdict, _Heritage) else (IN_DOUBT, (verdict.pid, verdict.started))
+            doubtful += branch_id == IN_DOUBT
+            if known is not None:
+                known.branch_id, known.heir_of = branch_id, heir_of
+                self._keep(known)
+            else:
+                self._expect(Record(process.pid, process.started, 0, branch_id, heir_of=heir_of))
+        if doubtful:
+            log.warning(
+                "%d processes may have escaped from a branch while nobody followed them, and are refused;"
+                " `agentfsd bindings` lists them, `agentfsd bind` or `agentfsd unbind` settles it", doubtful,
+            )  # fmt: skip
+
+    def _heritage_by_number(self, pid: int) -> "_Heritage | None":
+        return _of(self._unseen.get(pid)) or _left_by(self._processes.get(pid))
+
+    def _is_marked_only(self) -> bool:
+        return self._records is not None and not self._records.has_unmarked
+
+    # -- records
+
+    def _record_of(self, known: WatchedProcess) -> Record:
+        return Record(
+            known.pid, known.started, 0, known.branch_id or "", known.children_branch_id or "", known.explicit,
+            self._ancestors.get(known.pid) == known.started, known.heir_of, known.since_ns,
+        )  # fmt: skip
+
+    def _keep(self, known: WatchedProcess) -> None:
+        if self._records is not None:
+            self._records.put(self._record_of(known))
+
+    def _write_records(self) -> None:
+        """Make the records agree with what is bound now."""
+        if self._records is None:
+            return
+        wanted = {pid: Record(pid, started, 0, "", ancestor=True) for pid, started in self._ancestors.items()}
+        wanted |= self._unseen
+        wanted |= {
+            pid: self._record_of(known) for pid, known in self._processes.items() if known.branch_id or known.children_branch_id
+        }
+        for record in self._records.kept():
+            if record.pid not in wanted:
+                self._records.drop(record.pid)
+        for record in wanted.values():
+            self._records.put(record)
+
+    def _note_ancestors(self, known: WatchedProcess) -> None:
+        """Remember the ancestors of a process that is bound: to one of them the kernel gives the orphans of its descendants."""
+        if self._records is not None and (not procfs.has_filter(known.pid) or procfs.has_children(known.pid)):
+            self._records.bound_unmarked()
+        self._ancestors = {pid: started for pid, started in self._ancestors.items() if lost_forks.lives(pid, started)}
+        for process in lost_forks.ancestors(known.pid):
+            self._ancestors[process.pid] = process.started
 
     # -- binding
 
@@ -213,11 +261,13 @@ class Bindings:
         known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
         known.since_ns = time.time_ns()
         self._unseen = {
-            number: _Heritage(branch_id, heritage.heir_of) if heritage.heir_of == known.heir_of else heritage
-            for number, heritage in self._unseen.items()
+            number: msgspec.structs.replace(record, branch_id=branch_id) if record.heir_of == known.heir_of else record
+            for number, record in self._unseen.items()
         }
         self._watch_forks()
         self._hand_down()
+        self._note_ancestors(known)
+        self._write_records()
 
     def bind_children(self, pid: int, branch_id: str) -> None:
         """Bind the processes that this one starts or becomes the parent of, but not itself; ProcessLookupError."""
@@ -225,8 +275,9 @@ class Bindings:
         self.on_bind(branch_id)
         known.children_branch_id = branch_id
         self._watch_forks()
+        self._write_records()
 
-    def _living(self, number: int) -> _Known:
+    def _living(self, number: int) -> WatchedProcess:
         known = self._find(number)
         seen = procfs.read(known.pid) if known is not None else None
         if known is None or seen is None or seen.state in "ZX" or known.fd < 0:
@@ -234,12 +285,14 @@ class Bindings:
         return known
 
     def unbind(self, pid: int) -> bool:
-        """Remove an explicit binding and those inherited from it; return False if there was none."""
+        """Remove an explicit binding and those inherited from it, or a doubt; return False if there was none."""
         known = self._find(pid)
-        if known is None or not known.explicit:
+        if known is None or not (known.explicit or known.branch_id == IN_DOUBT):
             return False
-        self._release(lambda heir: heir.heir_of == (known.pid, known.started))
+        heir_of = known.heir_of
+        self._release(lambda heir: heir.heir_of == heir_of)
         self._hand_down()
+        self._write_records()
         return True
 
     def drop_branch(self, branch_id: str) -> int:
@@ -247,11 +300,13 @@ class Bindings:
         for known in self._processes.values():
             if known.children_branch_id == branch_id:
                 known.children_branch_id = None
-        return self._release(lambda known: known.branch_id == branch_id)
+        count = self._release(lambda known: known.branch_id == branch_id)
+        self._write_records()
+        return count
 
-    def _release(self, chosen: Callable[[_Known | _Heritage], bool]) -> int:
+    def _release(self, chosen: Callable[[WatchedProcess | Record], bool]) -> int:
         count = 0
-        self._unseen = {pid: heritage for pid, heritage in self._unseen.items() if not chosen(heritage)}
+        self._unseen = {pid: record for pid, record in self._unseen.items() if not chosen(record)}
         for known in list(self._processes.values()):
             if known.branch_id is not None and chosen(known):
                 known.branch_id, known.explicit, known.heir_of = None, False, (0, 0)
@@ -264,7 +319,7 @@ class Bindings:
         for pid in list(self._processes):
             self._settle(pid, done)
 
-    def _settle(self, pid: int, done: set[int]) -> "_Known | None":
+    def _settle(self, pid: int, done: set[int]) -> "WatchedProcess | None":
         known = self._processes.get(pid)
         if known is None or pid in done:
             return known
@@ -274,18 +329,18 @@ class Bindings:
         seen = procfs.read(pid)
         if seen is None or seen.parent <= 1:
             return known  # its parent has gone: what it inherited when it was seen stays
-        heritage = _left_by(self._settle(seen.parent, done) or self._meet_process(seen.parent))
+        heritage = _left_by(self._settle(seen.parent, done) or self._watched.meet(seen.parent))
         if heritage is not None and known.pid != self._own_pid:
             known.branch_id, known.heir_of = heritage
         return known
 
     def seen(self) -> tuple[int, int]:
         """Return how many live processes are watched, and how many further threads and unseen descendants are known."""
-        return len(self._processes), len(self._threads) + len(self._unseen)
+        return len(self._processes), self._watched.thread_count() + len(self._unseen)
 
     def sees_other_than(self, branch_id: str) -> bool:
         """Return whether any process may be bound to another branch."""
-        if any(heritage.branch_id != branch_id for heritage in self._unseen.values()):
+        if any(record.branch_id != branch_id for record in self._unseen.values()):
             return True
         return any(known.branch_id not in (None, branch_id) or known.children_branch_id for known in self._processes.values())
 
@@ -295,7 +350,7 @@ class Bindings:
 
     def branches(self) -> set[str]:
         """Return every branch to which a process may be bound."""
-        bound = {heritage.branch_id for heritage in self._unseen.values()}
+        bound = {record.branch_id for record in self._unseen.values()}
         for known in self._processes.values():
             bound |= {branch_id for branch_id in (known.branch_id, known.children_branch_id) if branch_id is not None}
         return bound
@@ -304,7 +359,7 @@ class Bindings:
         """Return every live bound process that we know, in order of process id."""
         self._find(0)
         for pid in list(self._unseen):
-            self._meet_process(pid)
+            self._watched.meet(pid)
         processes = []
         for known in self._processes.values():
             seen = procfs.read(known.pid) if known.branch_id is not None else None
@@ -313,7 +368,11 @@ class Bindings:
         return sorted(processes, key=lambda binding: binding.pid)
 
 
-def _left_by(parent: _Known | None) -> _Heritage | None:
+def _of(record: Record | None) -> _Heritage | None:
+    return _Heritage(record.branch_id, record.heir_of) if record is not None else None
+
+
+def _left_by(parent: WatchedProcess | None) -> _Heritage | None:
     """Return what the processes that *parent* starts inherit."""
     if parent is None:
         return None

@@ -61,7 +61,10 @@ def mounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _branches(daemon: ControlClient) -> list[CompletionItem]:
-    return [CompletionItem(branch.name, help=f"branch from {branch.base or 'the lower'}") for branch in daemon.list_branches()]
+    return [
+        CompletionItem(branch.name, help=f"branch from {branch.base or 'the lower'}")
+        for branch in daemon.list_branches(count=False)
+    ]
 
 
 def _snapshots(daemon: ControlClient) -> list[CompletionItem]:

@@ -12,12 +12,26 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agentfs_client import wire
+from agentfsd.binding.table import IN_DOUBT
 from agentfsd.control.peer import Peer
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
 from agentfsd.types import Caller
 
-FORBIDDEN = ("not-owner", "outside-branch", "foreign-process")  # codes for what somebody may not ask for
+FORBIDDEN = ("not-owner", "outside-branch", "foreign-process", "in-doubt")  # codes for what somebody may not ask for
+
+
+def check_known(pid: int, bound_to: str | None) -> None:
+    """Refuse a process that may have escaped from a branch while no daemon followed forks.
+
+    Raises:
+        Refusal: Which branch the process belongs to is in doubt.
+    """
+    if bound_to == IN_DOUBT:
+        raise Refusal(
+            errno.EACCES, "in-doubt", f"process {pid} may belong to a branch: it was started while the daemon was not running",
+            f"from another terminal: `agentfsd bind {pid} BRANCH`, or `agentfsd unbind {pid}` if it belongs to none",
+        )  # fmt: skip
 
 
 class Claim(NamedTuple):

@@ -3,26 +3,42 @@
 from collections import Counter
 
 from agentfs_client import wire
+from agentfsd.control.change_counts import Budget, ChangeCount
 from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
+from agentfsd.control.reply_records import wire_repository
 from agentfsd.types import BranchInfo
 
 
-def wire_branch(services: Services, info: BranchInfo, processes: int = 0) -> wire.Branch:
-    """Describe a branch. *processes*: the number of processes in it."""
+def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: int) -> wire.Branch:
+    """Describe a branch, given the count of its changes and the number of processes in it."""
     last = services.overlay.refs.snapshot(info.last) if info.last else None
     return wire.Branch(
-        name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, changed=info.changed, processes=processes,
+        name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
+        changed=count.changed, counted=count.counted, repositories=[wire_repository(told) for told in count.repositories],
         last=info.last, last_name=last.name if last is not None else "", last_ns=last.created_ns if last is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
     )  # fmt: skip
 
 
-async def wire_branches(services: Services) -> list[wire.Branch]:
-    """Describe every branch. Other requests are answered meanwhile."""
+async def wire_branch(services: Services, ref: str) -> wire.Branch:
+    """Describe one branch. Other requests are answered while its changes are counted."""
+    branch_id = services.overlay.refs.branch(ref).id
+    count = await drive(services.counts.of(services.overlay, branch_id, Budget()))
+    busy = sum(binding.branch_id == branch_id for binding in services.bindings.bindings())
+    return _wire(services, services.overlay.branches.info(branch_id), count, busy)
+
+
+async def wire_branches(services: Services, *, count: bool = True) -> list[wire.Branch]:
+    """Describe every branch, oldest first. Other requests are answered while their changes are counted."""
+    budget, counts, refs = Budget(), dict[str, ChangeCount](), services.overlay.refs
+    for info in services.overlay.branches.all():
+        counting = services.counts.of(services.overlay, info.id, budget)
+        counts[info.id] = await drive(counting) if count else ChangeCount(0, False)
+    services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
-    branches = await drive(services.overlay.branches.describe_in_steps())
-    return [wire_branch(services, info, busy[info.id]) for info in branches]
+    infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
+    return [_wire(services, info, counts[info.id], busy[info.id]) for info in infos]
 
 
 def wire_bindings(services: Services) -> list[wire.Binding]:

@@ -4,6 +4,7 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.control import status_text
+from agentfsd.control.authorization import check_known
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.types import Caller
@@ -21,12 +22,17 @@ class ControlFile:
 
     async def status_text(self, caller: Caller) -> bytes:
         """Return the status for people."""
-        reply = await self._service.status(self._service.services.bindings.branch_of(caller.pid))
+        reply = await self._status(caller)
         return (await trio.to_thread.run_sync(status_text.status, reply)).encode()
 
     async def status_json(self, caller: Caller) -> bytes:
         """Return the status as JSON."""
-        return wire.encode(await self._service.status(self._service.services.bindings.branch_of(caller.pid)), json=True)
+        return wire.encode(await self._status(caller), json=True)
+
+    async def _status(self, caller: Caller) -> wire.StatusReply:
+        bound_to = self._service.services.bindings.branch_of(caller.pid)
+        check_known(caller.pid, bound_to)
+        return await self._service.status(bound_to)
 
 
 class ControlFileHandle:

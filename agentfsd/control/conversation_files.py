@@ -5,7 +5,7 @@ import os
 import stat
 
 from agentfsd.control.cooperative import Steps
-from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, inode_stat, permissions
 from agentfsd.core.content_objects import create_object
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode_attributes import NewAttributes
@@ -139,7 +139,7 @@ class StagedFile:
 
 
 def _size_of(inode: Inode) -> int:
-    return inode.tree.data_stat(inode).st_size
+    return inode_stat.data_stat(inode).st_size
 
 
 def _reserve(inode: Inode, size: int) -> None:

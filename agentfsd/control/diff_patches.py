@@ -15,10 +15,11 @@ from agentfsd.control.client_paths import requested_paths
 from agentfsd.control.cooperative import drive
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import compare, patch
 from agentfsd.history.paths import parse
-from agentfsd.repositories.git_database_paths import is_internal
+from agentfsd.repositories.git_internals import GitInternals
 
 MAX_CONTEXT_LINES = 1_000_000
 _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all, take 20 ms then
@@ -32,14 +33,14 @@ def check(request: wire.DiffPatch) -> None:
 
 
 async def make(
-    overlay: Overlay, a: str | None, b: str | None, request: wire.DiffPatch, context: RequestContext, state: str
+    overlay: Overlay, old: Tree, new: Tree, request: wire.DiffPatch, context: RequestContext, state: str
 ) -> list[wire.FilePatch]:
-    """Make the patches that lead from *a* to *b*.
+    """Make the patches that lead from *old* to *new*.
 
     Args:
         overlay: The overlay.
-        a: A ref; None means the lower.
-        b: Likewise.
+        old: The tree to compare with.
+        new: The tree that is compared.
         request: What to compare, and how.
         context: The request whose client gets the progress.
         state: The directory for the unnamed file that holds the contents. $TMPDIR is not used, because it may be in the mount.
@@ -47,12 +48,11 @@ async def make(
     Raises:
         Refusal: The patch is too large.
     """
-    old, new = overlay.trees.side(a), overlay.trees.side(b)
     wanted = parse(requested_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
         changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
         if not request.internal and not wanted:
-            changes = [change for change in changes if not is_internal(change.path)]
+            changes = GitInternals(old, new).without(changes, lambda change: change.path)
         pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
         context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)

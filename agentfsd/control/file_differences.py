@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.cooperative import Steps
+from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import pairs_in_steps
 
@@ -53,7 +54,7 @@ def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
     files = size_bytes = 0
     for inside in _directories(tree, directory):
         for name in tree.names(inside):
-            looked = tree.look(inside, name)
+            looked = inode_stat.look(tree, inside, name)
             if looked is not None and not looked[0].is_dir:
                 files += 1
                 size_bytes += looked[1].size if looked[0].is_file else 0

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentfsd.binding.table import Bindings
+from agentfs_client import facts
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
+from agentfsd.control.change_counts import ChangeCounts
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
@@ -89,6 +91,7 @@ class Services:
         interpose_path: The socket of the preloaded library; "" for none.
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
         commit_turn: Who may commit into the real directory now.
+        counts: How much each branch has changed.
     """
 
     overlay: Overlay
@@ -109,6 +112,7 @@ class Services:
     interpose_path: str = ""
     descriptor_ioctl: int = 0
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
 
     def branch_name(self, branch_id: str | None) -> str:
         """Return the name of a branch by its id; None means the default branch.
@@ -117,6 +121,8 @@ class Services:
         """
         if branch_id is None:
             return DEFAULT_BRANCH
+        if branch_id == IN_DOUBT:
+            return facts.IN_DOUBT
         return self.identify.branch_name(branch_id) or _GONE
 
     def pin(self, ref: str | None) -> str | None:

@@ -92,7 +92,7 @@ def _wire_conflict(conflict: PathConflict) -> wire.Conflict:
 def wire_repository(told: Told) -> wire.RepositoryChange:
     """Describe what a branch did with git."""
     return wire.RepositoryChange(
-        **wire.path_fields(told.work_tree), branch=told.branch, ahead=told.ahead, behind=told.behind,
+        **wire.path_fields(told.path), branch=told.branch, ahead=told.ahead, behind=told.behind,
         uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
         commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
     )  # fmt: skip

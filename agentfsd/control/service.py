@@ -11,7 +11,7 @@ import msgspec
 from agentfs_client import wire
 from agentfsd.control import snapshot_tags
 from agentfsd.control.audit_notes import noted_refusal
-from agentfsd.control.authorization import FORBIDDEN, Claim, check_caller
+from agentfsd.control.authorization import FORBIDDEN, Claim, check_caller, check_known
 from agentfsd.control.daemon_status import status
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_table import OPERATIONS
@@ -79,6 +79,7 @@ class ControlService:
         context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress)
         try:
             check_caller(peer, services.info.owner_uid)
+            check_known(peer.caller.pid, bound_to)
             request = snapshot_tags.to_ids(request, operation.refs, bound_to, services.overlay)
             operation.permission(request, Claim(peer, bound_to, services.overlay))
         except Refusal as exc:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from agentfs_client import wire
-from agentfsd.escape import printable
+from agentfsd.escape import printable, quoted
 
 _LABEL = 12
 _COMMANDS = 3  # that are shown of a branch; likewise private mounts, before they are only counted
@@ -141,15 +141,38 @@ def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
     for branch in shown:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
-        rows.append(
-            [branch.name, str(branch.changed), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"]
-        )
+        rows.append([branch.name, amount(branch), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"])
     rows = [list(map(printable, row)) for row in rows]
     rows = fitting(rows, width, ("BASE", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    more = len(reply.branches) - len(shown)
-    return [*lines, f"and {more} others: `agentfsd branch list` shows all"] if more else lines
+    if more := len(reply.branches) - len(shown):
+        lines.append(f"and {more} others: `agentfsd branch list` shows all")
+    for line in remarks(shown):
+        lines += _wrapped("", line, width)
+    return lines
+
+
+def amount(branch: wire.Branch) -> str:
+    """Return how many changes a branch has; with "~" before it if that is only how many are stored."""
+    return f"{'' if branch.counted else '~'}{branch.changed}"
+
+
+def remarks(branches: Sequence[wire.Branch]) -> list[str]:
+    """Say below a table of branches what was done with git in each, and what "~" means if it is there."""
+    lines = [
+        printable(f"git in {branch.name}: {in_repository(one.path_bytes, one.sentence)}")
+        for branch in branches
+        for one in branch.repositories
+    ]
+    if not all(branch.counted for branch in branches):
+        lines.append("~ is what is stored, as counting takes long; `agentfsd diff --own BRANCH` lists the changes")
+    return lines
+
+
+def in_repository(path: bytes, sentence: str) -> str:
+    """Put the repository's path before a sentence about it, unless it is the root."""
+    return f"{quoted(path)}: {sentence}" if path else sentence
 
 
 def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[list[str]]:

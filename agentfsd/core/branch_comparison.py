@@ -4,7 +4,7 @@ import errno
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-from agentfsd.core import tree_diff
+from agentfsd.core import inode_stat, tree_diff
 from agentfsd.core.content_comparison import ComparisonResults
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.refs import Refs
@@ -89,5 +89,5 @@ def _may_be_frozen(old: Tree, new: Tree) -> bool:
     The next write to a file after freezing copies its content first.
     """
     open_files = [inode for tree in (old, new) if not tree.read_only for inode in tree.in_use() if inode.has_own_data]
-    has_large = any(inode.tree.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files)
+    has_large = any(inode_stat.data_stat(inode).st_size > _LARGE_BYTES for inode in open_files)
     return not (old.external_writers or new.external_writers or has_large)

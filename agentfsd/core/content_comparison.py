@@ -4,6 +4,7 @@ import os
 from collections.abc import Generator
 from typing import TypeVar
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Inode
 
@@ -58,7 +59,7 @@ class ComparisonResults:
 
 
 def _stamps(old: Inode, new: Inode) -> _Stamps:
-    one, two = old.tree.data_stat(old), new.tree.data_stat(new)
+    one, two = inode_stat.data_stat(old), inode_stat.data_stat(new)
     return (
         one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, two.st_ino, two.st_size, two.st_mtime_ns, two.st_ctime_ns,
     )  # fmt: skip

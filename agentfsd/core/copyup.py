@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from agentfsd.core import origin
+from agentfsd.core import inode_stat, origin
 from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Inode, Tree, join
@@ -40,7 +40,7 @@ def change_time_ns(inode: Inode) -> int:
     """
     shown = inode.ctime_ns
     if inode.has_live_times and inode.is_file:
-        shown = max(shown, inode.tree.data_stat(inode).st_ctime_ns)
+        shown = max(shown, inode_stat.data_stat(inode).st_ctime_ns)
     stamp = now_ns()
     return stamp if stamp > shown else time.time_ns()
 
@@ -118,7 +118,7 @@ def _apply_settings(tx: Transaction, inode: Inode) -> None:
 def _settle_times(tx: Transaction, inode: Inode) -> None:
     """Copy a sealed object's times to the inode, before a newer row refers to the object: from then on the row's times count."""
     if inode.content and inode.content_layer == inode.row_layer != inode.tree.head:
-        old = inode.tree.attributes(inode)
+        old = inode_stat.attributes(inode)
         tx.set(inode, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns, ctime_ns=old.ctime_ns)
 
 
@@ -127,7 +127,7 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
     tree = inode.tree
     path = inode.lower_path
     assert path is not None
-    status = tree.lower_stat(inode)
+    status = inode_stat.lower_stat(inode)
     if status.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
@@ -315,7 +315,7 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
     An old object that the head layer owns becomes garbage.
     """
     tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
-    old = tree.attributes(inode)
+    old = inode_stat.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
     if inode.nlink == 0 or tree.detached:  # no name leads here: the object lives as long as it is open
         tree.backstore.remove(number)

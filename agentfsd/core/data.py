@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from agentfsd.core import copyup, inode_attributes
+from agentfsd.core import copyup, inode_attributes, inode_stat
 from agentfsd.core.tree import Inode
 from agentfsd.types import ContentFile
 
@@ -152,12 +152,12 @@ def copy_range(source: Inode, from_offset: int, target: Inode, to_offset: int, l
 
 def changed_since(inode: Inode, time_ns: int) -> bool:
     """Return whether a file's data was modified at *time_ns* (since the epoch) or later, by its modification time."""
-    return inode.tree.data_stat(inode).st_mtime_ns >= time_ns
+    return inode_stat.data_stat(inode).st_mtime_ns >= time_ns
 
 
 def copy_size(inode: Inode) -> int:
     """Return the size in bytes of what the next write would copy first; 0 if it can write in place."""
-    return 0 if copyup.is_owned(inode) else inode.tree.data_stat(inode).st_size
+    return 0 if copyup.is_owned(inode) else inode_stat.data_stat(inode).st_size
 
 
 def sync(inode: Inode, *, data_only: bool) -> None:

@@ -7,24 +7,31 @@ import contextlib
 import errno
 import stat
 
-from agentfsd.core import acl, origin
+from agentfsd.core import acl, inode_stat, origin
 from agentfsd.core.content_objects import create_object
 from agentfsd.core.copyup import (
     change_time_ns,
     check_writable,
     is_owned,
-    load_lower_attributes,
     materialize,
     now_ns,
     retry_with_reserve,
     save,
     set_entry,
 )
+from agentfsd.core.entry_rows import (
+    count_subdirectory,
+    discard_if_gone,
+    drop_directory,
+    drop_link,
+    link_in,
+    remove_entry,
+    touch,
+)
 from agentfsd.core.inode import NEW_INO_BASE
-from agentfsd.core.tree import Inode, Tree, exists_in, join
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import DamagedContent
-from agentfsd.metadata.row_store import GARBAGE, Transaction
-from agentfsd.metadata.rows import WHITEOUT, is_whiteout
+from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import ContentFile
 
 RENAME_NOREPLACE = 1
@@ -78,7 +85,7 @@ def make(
             if inode.content:
                 tree.store.put_object(inode.content, tree.head)
             save(tx, inode)
-            _link_in(tx, directory, name, inode)
+            link_in(tx, directory, name, inode)
     except BaseException:
         inode.release_files()
         if inode.content:
@@ -90,7 +97,7 @@ def make(
 
 def _new_inode(tree: Tree, directory: Inode, name: bytes, mode: int, owner: Owner) -> Inode:
     inode = Inode(tree, directory, name)
-    parent = tree.attributes(directory)
+    parent = inode_stat.attributes(directory)
     inode.uid, inode.gid = owner.uid, owner.gid
     if parent.mode & stat.S_ISGID:
         inode.gid = parent.gid
@@ -165,7 +172,7 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
         materialize(tx, directory, itself=False)
         tx.set(inode, nlink=inode.nlink + 1, ctime_ns=change_time_ns(inode))
         save(tx, inode)
-        _link_in(tx, directory, name, inode)
+        link_in(tx, directory, name, inode)
 
 
 def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
@@ -180,7 +187,7 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
             tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
             tree.store.put_object(number, tree.head)
             save(tx, inode)
-            _link_in(tx, directory, name, inode)
+            link_in(tx, directory, name, inode)
     except BaseException:
         tree.backstore.remove(number)
         raise
@@ -196,10 +203,10 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     with tree.store.transaction() as tx:
         materialize(tx, directory, itself=False)
-        _remove_entry(tx, directory, name)
-        _touch(tx, directory)
-        _drop_link(tx, inode)
-    _discard_if_gone(inode)
+        remove_entry(tx, directory, name)
+        touch(tx, directory)
+        drop_link(tx, inode)
+    discard_if_gone(inode)
     return inode
 
 
@@ -211,10 +218,10 @@ def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
     _check_removable(tree, inode)
     with tree.store.transaction() as tx:
         materialize(tx, directory, itself=False)
-        _remove_entry(tx, directory, name)
-        _drop_directory(tx, inode)
-        _count_subdirectory(tx, directory, -1)
-        _touch(tx, directory)
+        remove_entry(tx, directory, name)
+        drop_directory(tx, inode)
+        count_subdirectory(tx, directory, -1)
+        touch(tx, directory)
 
 
 def _check_removable(tree: Tree, inode: Inode) -> None:
@@ -261,23 +268,23 @@ def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[I
             materialize(tx, node, itself=False)
         if target is not None:
             if target.is_dir:
-                _drop_directory(tx, target)
-                _count_subdirectory(tx, new_dir, -1)
+                drop_directory(tx, target)
+                count_subdirectory(tx, new_dir, -1)
             else:
-                _drop_link(tx, target)
-        _remove_entry(tx, old_dir, old)
+                drop_link(tx, target)
+        remove_entry(tx, old_dir, old)
         if target is not None or is_whiteout(new_dir.tree.entries(new_dir).get(new)):
             origin.note(tx, new_dir, new, keep=source.is_file)
         set_entry(tx, new_dir, new, source.id)
         tx.set(source, parent=new_dir, name=new, ctime_ns=change_time_ns(source))
         save(tx, source)
         if source.is_dir and old_dir is not new_dir:
-            _count_subdirectory(tx, old_dir, -1)
-            _count_subdirectory(tx, new_dir, 1)
-        _touch(tx, old_dir)
-        _touch(tx, new_dir)
+            count_subdirectory(tx, old_dir, -1)
+            count_subdirectory(tx, new_dir, 1)
+        touch(tx, old_dir)
+        touch(tx, new_dir)
     if target is not None:
-        _discard_if_gone(target)
+        discard_if_gone(target)
         _write_back(source)
 
 
@@ -310,10 +317,10 @@ def _exchange(tree: Tree, one: tuple[Inode, bytes, Inode], two: tuple[Inode, byt
         save(tx, node_a)
         save(tx, node_b)
         if node_a.is_dir != node_b.is_dir and dir_a is not dir_b:
-            _count_subdirectory(tx, dir_a, 1 if node_b.is_dir else -1)
-            _count_subdirectory(tx, dir_b, 1 if node_a.is_dir else -1)
-        _touch(tx, dir_a)
-        _touch(tx, dir_b)
+            count_subdirectory(tx, dir_a, 1 if node_b.is_dir else -1)
+            count_subdirectory(tx, dir_b, 1 if node_a.is_dir else -1)
+        touch(tx, dir_a)
+        touch(tx, dir_b)
 
 
 def _check_no_loop(moved: Inode, directory: Inode) -> None:
@@ -331,112 +338,3 @@ def _check_replaceable(tree: Tree, source: Inode, target: Inode) -> None:
         _check_removable(tree, target)
     elif source.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-
-
-# -- pieces of a transaction
-
-
-def _link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> None:
-    if is_whiteout(directory.tree.entries(directory).get(name)):
-        origin.note(tx, directory, name, keep=inode.is_file)
-    set_entry(tx, directory, name, inode.id)
-    if inode.is_dir:
-        _count_subdirectory(tx, directory, 1)
-    _touch(tx, directory)
-
-
-def _remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
-    """Remove a name; store a whiteout if the lower or an older layer would show the name again."""
-    tree = directory.tree
-    older = _older_child(tree, directory.id, name)
-    if _lower_has(directory, name) if older is None else not is_whiteout(older):
-        origin.note(tx, directory, name, keep=False)
-        set_entry(tx, directory, name, WHITEOUT)
-        return
-    tree.store.delete_dentry(directory.id, name, tree.head)
-    tx.put(tree.entries(directory), name, older)
-
-
-def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
-    """Return what the layers below the head have for a name: an inode id, a whiteout, or None."""
-    if len(tree.chain) == 1:
-        return None
-    beneath = tree.chain - {tree.head}
-    versions = [version for version in tree.store.versions_of_name(directory_id, name) if version[0] in beneath]
-    return max(versions)[1] if versions else None
-
-
-def _lower_has(directory: Inode, name: bytes) -> bool:
-    return directory.lower_path is not None and exists_in(directory.tree.lower, join(directory.lower_path, name))
-
-
-def _touch(tx: Transaction, directory: Inode) -> None:
-    """Set the modification and change time of a directory whose names change."""
-    stamp = change_time_ns(directory)
-    tx.set(directory, mtime_ns=stamp, ctime_ns=stamp)
-    save(tx, directory)
-
-
-def _count_subdirectory(tx: Transaction, directory: Inode, change: int) -> None:
-    """Adjust a directory's link count, unless its file system does not count subdirectories (btrfs: always 1)."""
-    if directory.nlink >= 2:
-        tx.set(directory, nlink=max(2, directory.nlink + change))
-
-
-def _drop_link(tx: Transaction, inode: Inode) -> None:
-    if not inode.id:
-        load_lower_attributes(tx, inode)
-        if inode.nlink > 1:  # its other names stay, with one link less
-            tx.set(inode, id=inode.tree.store.next_id("inode"))
-            inode.tree.adopt(inode)
-    elif inode.row_layer:
-        materialize(tx, inode)
-    tx.set(inode, nlink=max(0, inode.nlink - 1), ctime_ns=change_time_ns(inode))
-    if not inode.id:
-        return
-    if inode.nlink == 0:
-        _drop_rows(tx, inode)
-    else:
-        save(tx, inode)
-
-
-def _drop_directory(tx: Transaction, inode: Inode) -> None:
-    path = inode.lower_path
-    if inode.id:
-        inode.tree.store.clear_directory(inode.id, inode.tree.head, keep_origins=path is not None)
-    else:
-        load_lower_attributes(tx, inode)
-        tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that nothing is read from the lower for it any more
-    tx.set(inode, nlink=0, entries={}, lower_path=None)
-    _drop_rows(tx, inode, seen_at=path)
-
-
-def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -> None:
-    """Remove the row of an inode without names. If an older layer has a row of it, store one with no links, which hides it.
-
-    *seen_at*: path of the directory in the lower, if any. Its row stays and records what the branch had seen there.
-    """
-    tree = inode.tree
-    if is_owned(inode) and inode.content:
-        tree.store.put_object(inode.content, GARBAGE)
-    is_known = len(tree.chain) > 1 and any(layer != tree.head and layer in tree.chain for layer in tree.store.layers_of(inode.id))
-    if seen_at is not None or is_known:
-        row = inode.row(tree.head)
-        tree.store.put_inode(row._replace(content=0, xattrs=None, target=None, lower_path=seen_at))
-    else:
-        tree.store.delete_inode(inode.id, tree.head)
-
-
-def _discard_if_gone(inode: Inode) -> None:
-    """Remove, after the transaction, the content of a file without names. Open descriptors can still read it."""
-    if inode.nlink or not is_owned(inode) or not inode.content:
-        return
-    tree, number = inode.tree, inode.content
-    if inode.file is None:
-        try:
-            inode.file = tree.backstore.open(number)
-        except DamagedContent:  # the object there is not one that we wrote
-            tree.backstore.set_aside(number)
-            return
-    inode.anonymous, inode.content = True, 0
-    tree.backstore.remove(number)

@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
+from agentfsd.core import inode_stat
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import Lower
@@ -15,7 +16,7 @@ def names(tree: Tree, inodes: Iterable[Inode]) -> dict[Inode, set[bytes]]:
     """
     paths_of = {inode: {path for path in stored(tree, inode.id) if _leads_to(tree, path, inode)} for inode in inodes}
     linked = [inode for inode in paths_of if inode.linked]
-    counts = {inode: inode.nlink if inode.id else tree.attributes(inode).nlink for inode in linked}
+    counts = {inode: inode.nlink if inode.id else inode_stat.attributes(inode).nlink for inode in linked}
     hidden = {inode.lower.ino: inode for inode in linked if len(paths_of[inode]) < counts[inode]}
     for number, path in _in_lower(tree.lower, hidden.keys()) if hidden else ():
         if path not in paths_of[hidden[number]] and _leads_to(tree, path, hidden[number]):

@@ -4,7 +4,7 @@ import errno
 import stat
 from dataclasses import dataclass
 
-from agentfsd.core import acl
+from agentfsd.core import acl, inode_stat
 from agentfsd.core.copyup import (
     change_time_ns,
     check_writable,
@@ -64,7 +64,7 @@ def setattr_(tree: Tree, inode: Inode, new: NewAttributes, *, privileged: bool =
             drop_setid(inode)
     if (new.mode, new.uid, new.gid, new.atime_ns, new.mtime_ns) != (None,) * 5:
         _change(tree, inode, new, privileged)
-    return tree.attributes(inode)
+    return inode_stat.attributes(inode)
 
 
 def _check(tree: Tree, inode: Inode) -> None:
@@ -76,7 +76,7 @@ def _check(tree: Tree, inode: Inode) -> None:
 
 
 def _change(tree: Tree, inode: Inode, new: NewAttributes, privileged: bool) -> None:
-    old = tree.attributes(inode)
+    old = inode_stat.attributes(inode)
     mode = _new_mode(old.mode, new, privileged)
     uid, gid = old.uid if new.uid is None else new.uid, old.gid if new.gid is None else new.gid
     atime = old.atime_ns if new.atime_ns is None else new.atime_ns
@@ -291,7 +291,7 @@ def _change_xattr(
         if value is not None:
             xattrs[name] = value
         if entries is not None:
-            mode = acl.mode_of(entries, inode.mode if live else tree.attributes(inode).mode)
+            mode = acl.mode_of(entries, inode.mode if live else inode_stat.attributes(inode).mode)
             if not in_group:  # as in chmod(2): only a member may set the bit that runs the file with the group's rights
                 mode &= ~stat.S_ISGID
             tx.set(inode, mode=mode)

@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
@@ -126,34 +126,15 @@ class Branches:
         return self._info(self._refs.branch(ref))
 
     def _info(self, row: BranchRow) -> BranchInfo:
-        return self._described(row, sum(self._changes(row)))
-
-    def _described(self, row: BranchRow, changed: int) -> BranchInfo:
         last = next(iter(self._layers.snapshots_along(row.head, row.id, row.base_id)), None)
-        return BranchInfo(row.name, row.id, row.base, row.created_ns, changed, last.id if last else "")
+        return BranchInfo(row.name, row.id, row.base, row.created_ns, last.id if last else "")
 
-    def describe_in_steps(self) -> Generator[tuple[int, int, str], None, list[BranchInfo]]:
-        """Describe every branch in steps, each of which counts some changes. A branch that is deleted meanwhile is left out.
+    def stored_changes(self, ref: str) -> Iterator[int]:
+        """Count the changes that a branch stores, some rows at a time. The caller adds up the numbers; some are negative.
 
-        Yields:
-            (branches done, number of branches, "branches").
-
-        Returns:
-            The descriptions, in order of creation.
+        A file that was changed between two snapshots is stored twice.
         """
-        described: list[BranchInfo] = []
-        for row in sorted(self._state.branches.values()):
-            changed = 0
-            for count in self._changes(row):
-                changed += count
-                yield len(described), len(self._state.branches), "branches"
-            if row.id in self._state.branches:
-                described.append(self._described(self._state.branches[row.id], changed))
-        return described
-
-    def _changes(self, row: BranchRow) -> Iterator[int]:
-        """Count the changes that a branch holds, in steps. The caller adds up the numbers; some are negative."""
-        own = self._layers.own(row)
+        own = self._layers.own(self._refs.branch(ref))
         yield from layer_rows.counting_entries(self._state.store, own)
         yield from (-len(copies) for copies in self._layers.unchanged_copies(own))
 

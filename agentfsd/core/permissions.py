@@ -9,7 +9,7 @@ import errno
 import stat
 from typing import NamedTuple
 
-from agentfsd.core import acl, inode_attributes
+from agentfsd.core import acl, inode_attributes, inode_stat
 from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Inode
 
@@ -38,7 +38,7 @@ def allows(inode: Inode, wanted: int, who: Credentials) -> bool:
     """Return whether *who* has all the permissions *wanted* (a sum of READ, WRITE, EXECUTE) on an inode."""
     if who.privileged and (inode.is_dir or not wanted & EXECUTE):
         return True
-    attributes = inode.tree.attributes(inode)
+    attributes = inode_stat.attributes(inode)
     if who.privileged and attributes.mode & 0o111:
         return True
     return wanted & ~_granted(inode, attributes, wanted, who) == 0
@@ -75,10 +75,10 @@ def check_removal(directory: Inode, victim: Inode, who: Credentials) -> None:
         PermissionError: EACCES by the directory's mode or ACL, EPERM by its sticky bit.
     """
     check(directory, WRITE | EXECUTE, who)
-    above = directory.tree.attributes(directory)
+    above = inode_stat.attributes(directory)
     if not above.mode & stat.S_ISVTX or who.privileged or who.uid == above.uid:
         return
-    if victim.tree.attributes(victim).uid != who.uid:
+    if inode_stat.attributes(victim).uid != who.uid:
         raise PermissionError(errno.EPERM, "the directory is sticky and the file is somebody else's")
 
 
@@ -88,7 +88,7 @@ def mode_of_new(directory: Inode, mode: int, who: Credentials) -> int:
     In a setgid directory the file gets the directory's group. If *who* is not a member of it, an executable file loses its setgid
     bit: it would run with the rights of that group.
     """
-    above = directory.tree.attributes(directory)
+    above = inode_stat.attributes(directory)
     lends = mode & stat.S_ISGID and mode & stat.S_IXGRP and above.mode & stat.S_ISGID
     return mode & ~stat.S_ISGID if lends and above.gid not in who.groups and not who.privileged else mode
 
@@ -98,7 +98,7 @@ def may_follow(directory: Inode, link: Inode, who: Credentials) -> bool:
 
     In a sticky directory that everybody may write to, the link must belong to *who* or to the directory's owner.
     """
-    owner = link.tree.attributes(link).uid
-    above = directory.tree.attributes(directory)
+    owner = inode_stat.attributes(link).uid
+    above = inode_stat.attributes(directory)
     shared = above.mode & stat.S_ISVTX and above.mode & stat.S_IWOTH
     return not shared or owner in (who.uid, above.uid)

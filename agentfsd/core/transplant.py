@@ -4,7 +4,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from agentfsd.core import copyup, directory_entries
+from agentfsd.core import copyup, directory_entries, inode_stat
 from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode_attributes import all_xattrs
@@ -24,7 +24,7 @@ class WantedAttributes(NamedTuple):
 
 
 def attributes_of(inode: Inode) -> WantedAttributes:
-    shown, xattrs = inode.tree.attributes(inode), dict(all_xattrs(inode.tree, inode))
+    shown, xattrs = inode_stat.attributes(inode), dict(all_xattrs(inode.tree, inode))
     return WantedAttributes(shown.mode, shown.uid, shown.gid, xattrs, shown.atime_ns, shown.mtime_ns)
 
 
@@ -82,7 +82,7 @@ class Transplant:
             return
         inode = self._fitting(path, directory, name, source, look, content)
         self._settle(inode, look)
-        if not inode.is_dir and source.tree.attributes(source).nlink > 1:
+        if not inode.is_dir and inode_stat.attributes(source).nlink > 1:
             self._made[source] = inode
 
     def _place(self, path: bytes) -> tuple[Inode | None, bytes]:
@@ -118,7 +118,7 @@ class Transplant:
         tree, existing = self._tree, self._tree.find(directory, name)
         if existing is not None:
             same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(look.mode)
-            has_other_names = not existing.is_dir and tree.attributes(existing).nlink > source.tree.attributes(source).nlink
+            has_other_names = not existing.is_dir and inode_stat.attributes(existing).nlink > inode_stat.attributes(source).nlink
             if same_type and existing.is_dir:
                 return existing
             if same_type and existing.is_file and not has_other_names:
@@ -126,7 +126,7 @@ class Transplant:
                 return existing
             self.remove(path)
         target = source.tree.readlink(source) if stat.S_ISLNK(look.mode) else b""
-        rdev = source.tree.attributes(source).rdev
+        rdev = inode_stat.attributes(source).rdev
         filled = self._object(source, content) if stat.S_ISREG(look.mode) else None
         owner = Owner(look.uid, look.gid)
         return directory_entries.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)

@@ -1,4 +1,4 @@
-"""The namespace of one branch or snapshot, and its inodes: look-ups and attributes. Other modules change them.
+"""The namespace of one branch or snapshot, and its inodes. Other modules change them; inode_stat.py says what stat(2) shows.
 
 A look-up takes one step however long the history is, because a directory's names are merged from all layers once, when they
 are first needed.
@@ -14,9 +14,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from agentfsd.core.copyup_settings import CopyUpSettings
-from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, Attributes, LowerIdentity
-from agentfsd.domain_errors import DamagedContent
-from agentfsd.metadata import checksum_rows
+from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, LowerIdentity
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
@@ -213,32 +211,24 @@ class Tree:
 
     # -- finding
 
-    def look(self, directory: Inode, name: bytes) -> tuple[Inode, Attributes] | None:
-        """Find the inode of *name* and its attributes; None if there is no such name.
+    def find(self, directory: Inode, name: bytes) -> Inode | None:
+        """Find the inode of *name*; None if there is no such name.
 
         Raises:
             NotADirectoryError: *directory* is none.
             OSError: ENAMETOOLONG.
         """
-        entry = self._search(directory, name)
-        if entry is None:
-            return None
-        inode, lower = entry
-        return inode, self.attributes(inode) if lower is None or inode.id else self._as_in_lower(inode, lower)
-
-    def find(self, directory: Inode, name: bytes) -> Inode | None:
-        """Find the inode of *name*; None if there is no such name. Raises as look() does."""
-        entry = self._search(directory, name)
+        entry = self.search(directory, name)
         return entry[0] if entry is not None else None
 
     def lookup(self, directory: Inode, name: bytes) -> Inode:
         """Find the inode of *name* as find() does, but raise FileNotFoundError if there is no such name."""
-        entry = self._search(directory, name)
+        entry = self.search(directory, name)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
         return entry[0]
 
-    def _search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
+    def search(self, directory: Inode, name: bytes) -> tuple[Inode, os.stat_result | None] | None:
         """Find the inode of *name*, and the stat result of the lower object if the search needed it."""
         if len(name) > NAME_MAX:
             raise OSError(errno.ENAMETOOLONG, "name too long")
@@ -444,76 +434,7 @@ class Tree:
             return identity.ino
         return _FOREIGN_INO_BASE | (hash((identity.ino, identity.dev)) & (_FOREIGN_INO_BASE - 1))
 
-    # -- attributes
-
-    def attributes(self, inode: Inode) -> Attributes:
-        """Return what stat(2) shows of an inode.
-
-        Raises:
-            OSError: ESTALE if the lower object that it is read from was removed or replaced.
-        """
-        if not inode.id and inode.nlink:
-            return self._lower_attributes(inode)
-        mode = inode.mode
-        if not stat.S_ISREG(mode):
-            is_dir = stat.S_ISDIR(mode)
-            return self._stored(inode, 4096 if is_dir else len(inode.target or b""), 8 if is_dir else 0)
-        status = self.data_stat(inode)
-        if not inode.has_live_times:
-            return self._stored(inode, status.st_size, status.st_blocks)
-        return Attributes(
-            inode.ino, mode, inode.nlink, inode.uid, inode.gid, inode.rdev, status.st_size, status.st_blocks,
-            status.st_atime_ns, status.st_mtime_ns, max(status.st_ctime_ns, inode.ctime_ns), inode.btime_ns,
-        )  # fmt: skip
-
-    @staticmethod
-    def _stored(inode: Inode, size: int, blocks: int) -> Attributes:
-        return Attributes(
-            inode.ino, inode.mode, inode.nlink, inode.uid, inode.gid, inode.rdev, size, blocks,
-            inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.btime_ns,
-        )  # fmt: skip
-
-    def _lower_attributes(self, inode: Inode) -> Attributes:
-        return self._as_in_lower(inode, self.lower_stat(inode))
-
-    def _as_in_lower(self, inode: Inode, status: os.stat_result) -> Attributes:
-        return Attributes(
-            inode.ino or self.shown_ino(self.identify(status)), status.st_mode, status.st_nlink, status.st_uid, status.st_gid,
-            status.st_rdev, status.st_size, status.st_blocks,
-            status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, 0,
-        )  # fmt: skip
-
-    def lower_stat(self, inode: Inode) -> os.stat_result:
-        """Return the present stat result of the lower object that an inode is read from. Raises as attributes() does."""
-        if inode.lower_fd >= 0:
-            return os.fstat(inode.lower_fd)
-        assert inode.lower_path is not None
-        try:
-            status = self.lower.stat(inode.lower_path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise OSError(errno.ESTALE, "the lower file has gone") from None
-        if stat.S_IFMT(status.st_mode) != stat.S_IFMT(inode.mode):
-            raise OSError(errno.ESTALE, "the lower file has been replaced")
-        return status
-
-    def data_stat(self, inode: Inode) -> os.stat_result:
-        """Return the stat result of the content object or lower file that holds a regular file's data."""
-        if inode.file is not None:
-            return inode.file.stat()
-        if inode.content:
-            try:
-                return self.backstore.stat(inode.content)
-            except DamagedContent:
-                return self._damaged_stat(inode)
-        return self.lower_stat(inode)
-
-    def _damaged_stat(self, inode: Inode) -> os.stat_result:
-        """Return a stat result for a file whose content is lost. Its size is above 0, so that a reader reads it and gets EIO."""
-        size = max(checksum_rows.size_of(self.store, inode.content), 1)
-        ns = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
-        seconds = [time_ns // 1_000_000_000 for time_ns in ns]
-        named = dict(zip(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), ns, strict=True)) | {"st_blocks": 0}
-        return os.stat_result((inode.mode, 0, 0, 1, inode.uid, inode.gid, size, *seconds), named)
+    # -- symlinks and numbers
 
     def readlink(self, inode: Inode) -> bytes:
         """Return a symlink's target.

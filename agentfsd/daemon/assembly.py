@@ -21,6 +21,7 @@ from agentfs_client import registry
 from agentfs_client.control import ControlClient
 from agentfs_host import mount_table, syncing
 from agentfsd import __version__
+from agentfsd.binding.binding_records import BindingRecords
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.control_socket import ControlSocketServer, listen
@@ -44,7 +45,7 @@ from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
-from agentfsd.metadata.row_store import unreadable
+from agentfsd.metadata.database_refusals import unreadable
 from agentfsd.process import descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
@@ -76,7 +77,7 @@ class Daemon:
             self.overlay = Overlay(held.store, self.lower, held.backstore)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
-        self.bindings = Bindings()
+        self.bindings = Bindings(BindingRecords(self.state.bindings))
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
         self.manager = ServiceManager(awaited=config.foreground)
@@ -147,6 +148,9 @@ class Daemon:
         self._read_settings()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
+        taken = self.bindings.take_over()
+        if taken:
+            log.info("%d processes have the branches that they had with the daemon before", taken)
         self.mount.mount()
         self.held.in_use = True
         self.observation.apply_settings()

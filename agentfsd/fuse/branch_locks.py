@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.branch_mounts import BranchMount
 from agentfsd.fuse.lock_service import LockConflict
@@ -86,6 +87,6 @@ def _place(inode: Inode) -> tuple[str, int]:
     if not inode.nlink:
         return "", 0
     try:
-        return os.fsdecode(inode.path), inode.tree.attributes(inode).ino
+        return os.fsdecode(inode.path), inode_stat.attributes(inode).ino
     except OSError:  # it has gone from the lower
         return "", 0

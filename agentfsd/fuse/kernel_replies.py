@@ -5,6 +5,7 @@ How long depends on who else may change it: see ``Connections.caches`` for names
 
 import os
 
+from agentfsd.core import inode_stat
 from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
@@ -34,7 +35,7 @@ class KernelReplies:
             stored: The attributes as the tree has them, where the caller has read them already.
         """
         tree = inode.tree
-        stored = stored or tree.attributes(inode)
+        stored = stored or inode_stat.attributes(inode)
         mark = self._marks.get(tree.id)
         if mark is None:
             mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32

@@ -2,7 +2,7 @@
 
 import errno
 
-from agentfsd.binding.table import Bindings
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.dentry_revival import DentryReviver
@@ -21,7 +21,7 @@ class TreeAccess:
         """Return the tree that a directory's view shows to the caller.
 
         Raises:
-            PermissionError: EACCES, the caller is bound to another branch.
+            PermissionError: EACCES, the caller is bound to another branch, or in doubt.
             OSError: ESTALE, the branch or snapshot was deleted.
         """
         fixed = node.view.tree_id
@@ -46,10 +46,12 @@ class TreeAccess:
         raise PermissionError(errno.EACCES, "a bound process reaches its own branch only")
 
     def tree_by_id(self, tree_id: str) -> Tree:
-        """Return a live tree; OSError (ESTALE) once it was deleted."""
+        """Return a live tree; OSError: ESTALE once it was deleted, EACCES for a caller of whom the branch is in doubt."""
         try:
             return self._overlay.trees.by_id(tree_id)
         except OSError:
+            if tree_id == IN_DOUBT:
+                raise PermissionError(errno.EACCES, "the process may have escaped from a branch") from None
             raise OSError(errno.ESTALE, "the branch or snapshot has gone") from None
 
     def directory(self, node_id: int, ctx: CallContext) -> tuple[DirNode, Tree, Inode]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from agentfsd.core import copyup, data, external_writers
+from agentfsd.core import copyup, data, external_writers, inode_stat
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.copyup import Copy, is_owned
 from agentfsd.core.inode_attributes import CAPABILITIES
@@ -295,7 +295,7 @@ class Forwarding:
             self.given += 1
             return GivenDescriptor(fd, "snapshot")
         assert inode.lower_path is not None
-        there = inode.tree.identify(inode.tree.lower_stat(inode))
+        there = inode.tree.identify(inode_stat.lower_stat(inode))
         fd = inode.tree.lower.open_to_give(inode.lower_path, flags)
         if inode.tree.identify(os.fstat(fd))[:2] != there[:2]:
             os.close(fd)
@@ -307,7 +307,7 @@ class Forwarding:
 
     def object_of(self, inode: Inode) -> os.stat_result:
         """Return what fstat(2) of a descriptor shows that is given out of the file now."""
-        return inode.tree.data_stat(inode)
+        return inode_stat.data_stat(inode)
 
     def behind(self, status: os.stat_result) -> Inode | None:
         """Return the file of which a descriptor was given out; None when there is none."""

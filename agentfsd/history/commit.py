@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentfsd.core import hard_links, origin, tree_diff
+from agentfsd.core import hard_links, inode_stat, origin, tree_diff
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
@@ -293,13 +293,13 @@ class _Planner:
         elif _is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content, pair.shown)
         else:
-            attributes = _as_told(pair.new, self._tree.attributes(pair.new))
+            attributes = _as_told(pair.new, inode_stat.attributes(pair.new))
             self.plan.steps.append(Adjust(path, attributes, expected if not pair.new.is_dir else None))
 
     def _put(
         self, path: bytes, inode: Inode, expected: Identity | None, content: bytes | None, shown: Shown | None = None
     ) -> None:  # fmt: skip
-        attributes = shown or self._tree.attributes(inode)
+        attributes = shown or inode_stat.attributes(inode)
         link = self._links.setdefault(inode, len(self._links) + 1) if not inode.is_dir and attributes.nlink > 1 else 0
         source: ContentSource | None = None
         if inode.is_file:
@@ -349,7 +349,7 @@ class _Planner:
         for path in sorted(above - told):
             node = at(self._tree, path) if path not in differing else None
             if node is not None and node.is_dir:
-                self.plan.steps.append(Adjust(path, _as_told(node, self._tree.attributes(node))))
+                self.plan.steps.append(Adjust(path, _as_told(node, inode_stat.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
         for directory in sorted({directory for path in told for directory in _directories(path)} - known):

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from agentfsd.core import inode_stat
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.history.executed_paths import why_by_path
@@ -93,7 +94,7 @@ def _with_commands(text: bytes) -> set[bytes]:
 
 def _content(inode: Inode) -> bytes:
     """Return a file's content. A file above _MOST_BYTES is not read, and counts as a git configuration with an include."""
-    if inode.tree.data_stat(inode).st_size > _MOST_BYTES:
+    if inode_stat.data_stat(inode).st_size > _MOST_BYTES:
         return b"[include]\npath\n"
     return content_of(inode)
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from pygit2 import Oid
 
-from agentfsd.core import tree_diff
+from agentfsd.core import inode_stat, tree_diff
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import WantedAttributes, attributes_of
@@ -255,7 +255,7 @@ class _Merger:
             files = [pair for pair in changes.values() if (pair.old is None) != (pair.new is None)]
             for done, pair in enumerate(files):
                 inode = pair.old or pair.new
-                if inode is not None and inode.is_file and inode.tree.data_stat(inode).st_size <= text_merge.TEXT_BYTES:
+                if inode is not None and inode.is_file and inode_stat.data_stat(inode).st_size <= text_merge.TEXT_BYTES:
                     self._blobs[inode] = self._objects.blob(content_of(inode))
                 yield done, len(files), "looking for renames"
             moves |= renames.find(self._objects, files, self._blobs)
@@ -435,7 +435,7 @@ def content_of(inode: Inode) -> bytes:
 
 
 def _is_text_size(inode: Inode) -> bool:
-    return inode.tree.data_stat(inode).st_size <= text_merge.TEXT_BYTES
+    return inode_stat.data_stat(inode).st_size <= text_merge.TEXT_BYTES
 
 
 def _unchanged(base: Inode, side: Inode) -> bool:

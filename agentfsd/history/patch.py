@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 import msgspec
 from pygit2.enums import FileMode
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree, join
@@ -146,14 +147,14 @@ class _Reader:
     def _size(tree: Tree, inode: Inode | None) -> int:
         if inode is None:
             return -1
-        return tree.data_stat(inode).st_size if inode.is_file else 0
+        return inode_stat.data_stat(inode).st_size if inode.is_file else 0
 
     def _content(
         self, tree: Tree, inode: Inode | None, same: bool, progress: Progress
     ) -> Generator[Progress, None, Content | None]:
         if inode is None:
             return None
-        mode = tree.attributes(inode).mode
+        mode = inode_stat.attributes(inode).mode
         if stat.S_ISLNK(mode):
             start = self._end
             self._end += os.write(self._spool, tree.readlink(inode))
@@ -192,7 +193,7 @@ class _Reader:
         return ", ".join(part for part in notes if part)
 
     def _attributes(self, one: Inode, two: Inode) -> list[str]:
-        old, new = self._old.attributes(one), self._new.attributes(two)
+        old, new = inode_stat.attributes(one), inode_stat.attributes(two)
         old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
         notes = []
         if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):

@@ -4,7 +4,7 @@ import stat
 from collections.abc import Generator
 from typing import NamedTuple
 
-from agentfsd.core import copyup, hard_links, origin
+from agentfsd.core import copyup, hard_links, inode_stat, origin
 from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -32,7 +32,7 @@ class Same(NamedTuple):
 
 def rights_of(inode: Inode) -> tuple[object, ...]:
     """Return mode, owner and extended attributes of an inode, for comparison."""
-    attributes = inode.tree.attributes(inode)
+    attributes = inode_stat.attributes(inode)
     return attributes.mode, attributes.uid, attributes.gid, all_xattrs(inode.tree, inode)
 
 

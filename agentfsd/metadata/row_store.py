@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import sqlite3
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from agentfs_host import syncing
 from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
+from agentfsd.metadata.database_refusals import damaged, no_room, unreadable, why_not_written
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow
@@ -151,7 +151,7 @@ class Store:
             raise unreadable(path, exc) from exc
         except OSError as exc:
             store.db.abandon(path)
-            raise (_no_room(path) if exc.errno in NO_ROOM else exc) from exc
+            raise (no_room(path) if exc.errno in NO_ROOM else exc) from exc
         except BaseException:
             store.db.abandon(path)
             raise
@@ -236,7 +236,7 @@ class Store:
         code = getattr(exc, "sqlite_errorcode", 0)
         number = _ERRNO.get(code & 0xFF, errno.EIO)
         if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
-            number = _why_not_written(self.place) or number
+            number = why_not_written(self.place) or number
         return OSError(number, f"the metadata database failed: {exc}")
 
     def transaction(self) -> Transaction:
@@ -413,44 +413,3 @@ def _run_script(db: Database, script: str) -> None:
         if sqlite3.complete_statement(statement):
             db.execute(statement)
             statement = ""
-
-
-def _why_not_written(directory: str) -> int:
-    """Try a write to find the errno: SQLite recognizes a full disk, but not an exceeded quota."""
-    try:
-        with tempfile.TemporaryFile(dir=directory) as file:
-            file.write(bytes(1 << 16))
-    except OSError as exc:
-        return exc.errno or 0
-    return 0
-
-
-def _no_room(path: str) -> Refusal:
-    return Refusal(
-        errno.ENOSPC, "no-room", f"there is no room to open the metadata database {path}",
-        "make room on its file system; a ramdisk grows with a larger --ramdisk-size",
-    )  # fmt: skip
-
-
-def damaged(path: str, problems: list[str]) -> Refusal:
-    """Return the refusal to start with a damaged database: what is damaged, and what to do."""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return Refusal(
-        errno.EIO, "state-corrupt", f"the state {os.path.dirname(path)} is damaged: {problems[0]}{more}",
-        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says all, and what can be done",
-    )  # fmt: skip
-
-
-def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
-    """Return the refusal to start with a database that cannot be read: why, and what to do."""
-    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
-    if code == sqlite3.SQLITE_FULL:
-        return _no_room(path)
-    return Refusal(
-        errno.EIO,
-        "state-corrupt",
-        f"the metadata database {path} cannot be read: {exc}",
-        f"nothing was changed; 'agentfsd fsck --state {os.path.dirname(path)}' says more, and what can be done",
-    )

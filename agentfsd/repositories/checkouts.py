@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from agentfsd.core import inode_stat
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
@@ -97,7 +98,7 @@ def is_as(inode: Inode | None, entry: Entry) -> bool:
         return entry.mode == b"120000" and _blob_id(inode.tree.readlink(inode), entry) == entry.oid
     if not inode.is_file or not entry.mode.startswith(b"100") or bool(inode.mode & 0o100) != (entry.mode == b"100755"):
         return False
-    if inode.tree.data_stat(inode).st_size > HASHED_BYTES:
+    if inode_stat.data_stat(inode).st_size > HASHED_BYTES:
         return False
     return _blob_id(reading.content(inode), entry) == entry.oid
 

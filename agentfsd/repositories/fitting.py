@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
@@ -356,7 +357,7 @@ def bundle_of(trees: Iterable[Tree], path: bytes) -> Generator[Progress, None, B
                 name, inode = file
                 if _is_passing_object(b"objects/" + name) or name.startswith(b"info/"):
                     continue
-                if tree.data_stat(inode).st_size > reading.INLINE_BYTES:
+                if inode_stat.data_stat(inode).st_size > reading.INLINE_BYTES:
                     bundle.descriptors[name] = content_fd(inode)
                 else:
                     bundle.contents[name] = reading.content(inode)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
@@ -76,7 +77,7 @@ def content(inode: Inode) -> bytes:
 def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
     """Return a regular file's content; None if there is no such file, or if it is larger than *limit* bytes."""
     inode = at(tree, path)
-    if inode is None or not inode.is_file or tree.data_stat(inode).st_size > limit:
+    if inode is None or not inode.is_file or inode_stat.data_stat(inode).st_size > limit:
         return None
     return content(inode)
 
@@ -126,7 +127,7 @@ def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
             inode = at(tree, join(path, below))
             if inode is not None and inode.is_dir:
                 todo.append(below)
-            elif inode is not None and inode.is_file and tree.data_stat(inode).st_size < 4096:
+            elif inode is not None and inode.is_file and inode_stat.data_stat(inode).st_size < 4096:
                 yield below, content(inode).strip()
 
 

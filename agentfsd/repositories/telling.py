@@ -18,10 +18,10 @@ Progress = tuple[int, int, str]
 
 
 class Told(NamedTuple):
-    """What a branch did in one repository.
+    """What was done with git in one repository.
 
     Attributes:
-        work_tree: The directory of the tracked files.
+        path: The directory of the tracked files, or the database of a bare repository.
         branch: The git branch that is checked out, or HEAD.
         commits: (id, title) of the newest new commits.
         ahead: The number of new commits.
@@ -30,7 +30,7 @@ class Told(NamedTuple):
         uncommitted: The number of changed files that differ from the newest commit.
     """
 
-    work_tree: bytes
+    path: bytes
     branch: str
     commits: tuple[tuple[str, str], ...]
     ahead: int
@@ -58,7 +58,8 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
     """Describe each repository that both trees have and whose database contains *changed* paths."""
     changed = list(changed)
     finder = Finder(lambda path: reading.has(new, path))
-    databases = sorted({member.database for path in changed if (member := finder.member(path)) and member.inside})
+    directories = {path.rpartition(b"/")[0] for path in changed} - {b""}
+    databases = sorted({member.database for directory in directories if (member := finder.member(directory))})
     yield 0, 0, "looking for repositories"
     repositories = []
     for database in databases:
@@ -107,7 +108,8 @@ def _tell(
     refs = sorted(_short(name) for name in names if was.refs.get(name) != now.refs.get(name))
     commits = tuple((line[:40].decode(), line[41:].decode("utf-8", "replace")) for line in lines)
     branch = _short(now.branch) if now.branch else "HEAD"
-    return Told(work_tree or b"", branch, commits, ahead, behind, tuple(refs), uncommitted)
+    path = work_tree if work_tree is not None and not now.bare else now.path
+    return Told(path, branch, commits, ahead, behind, tuple(refs), uncommitted)
 
 
 def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:

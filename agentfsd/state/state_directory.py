@@ -66,6 +66,11 @@ class StateDirectory:
         return os.path.join(self.path, "audit.db")
 
     @property
+    def bindings(self) -> str:
+        """The records of which process is bound to which branch."""
+        return os.path.join(self.path, "bindings")
+
+    @property
     def record(self) -> str:
         return os.path.join(self.path, "daemon.json")
 

@@ -229,7 +229,6 @@ def summary(changes: list[wire.Change]) -> dict[str, int]:
 
 
 def in_words(changes: list[wire.Change]) -> str:
-    """Say it in words, such as "2 files added, 1 changed"."""
-    counts = summary(changes)
-    parts = [f"{plural(count, 'path')} {word}" for word, count in counts.items() if count]
-    return ", ".join(parts) or "nothing"
+    """Say it in words, such as "3 changes (2 added, 1 modified)"."""
+    parts = [f"{count:,} {word}" for word, count in summary(changes).items() if count]
+    return f"{plural(len(changes), 'change')} ({', '.join(parts)})" if parts else "nothing"

@@ -65,6 +65,11 @@ def size(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
+def in_repository(path: bytes, sentence: str) -> str:
+    """A sentence about a git repository, after the repository's path unless that is the root."""
+    return visible(f"{path.decode('utf-8', 'surrogateescape')}: {sentence}" if path else sentence)
+
+
 def plural(count: int, noun: str) -> str:
     """Format a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -17,7 +17,7 @@ from agentfs_files.filesystem.virtual_paths import parent_of
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.cancel_on_disconnect import CURRENT
 from agentfsd.web.diff_rows import summary
-from agentfsd.web.display_text import ago, visible
+from agentfsd.web.display_text import ago, in_repository, visible
 from agentfsd.web.history_columns import HistoryNode, NodePlace, places
 from agentfsd.web.viewed_trees import LiveTree
 
@@ -26,11 +26,14 @@ MAX_LOOKED_AT = 300  # with more changed files, it does not ask for their times 
 
 @dataclass(frozen=True)
 class BranchOverview:
-    """A branch on the first page. ``since``: the state from which its changes are counted, "" for the real directory."""
+    """A branch on the first page. ``since``: the state to compare it with, "" for the real directory. ``git``: what was done
+    with git, a sentence for each repository.
+    """
 
     branch: wire.Branch
     workers: str
     since: str
+    git: list[str]
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,14 @@ class HistoryRow:
 
 
 class Changed(msgspec.Struct, kw_only=True):
-    """How much a branch changed. ``when``: the time of its last change in words, "" if that is not known."""
+    """How much a branch changed since it was made. ``git``: what was done with git, a sentence for each repository. ``when``: the
+    time of its last change in words, "" if that is not known.
+    """
 
     added: int
     modified: int
     deleted: int
+    git: list[str] = []
     when: str = ""
 
 
@@ -94,18 +100,23 @@ class LiveOverlay:
             workers.setdefault(binding.branch, Counter())[binding.command] += 1
         rows = [
             BranchOverview(
-                branch, _workers(branch, workers.get(branch.name, Counter())), branch.base if branch.base in refs else ""
+                branch,
+                _workers(branch, workers.get(branch.name, Counter())),
+                branch.base if branch.base in refs else "",
+                [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
             )
             for branch in branches
         ]
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
 
-    def changed(self, ref: str, since: str) -> Changed:
-        """Count the changes of a branch since a state, and find the time of the last one."""
+    def changed(self, ref: str) -> Changed:
+        """Count the changes of a branch, and find the time of the last one."""
         with self.client() as client:
-            changes = client.changes(ref, since or None).changes
+            found = client.changes(ref, own=True)
+            changes = found.changes
             times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []
-        return Changed(**summary(changes), when=ago(max(times)) if times else "")
+        git = [in_repository(one.path_bytes, one.sentence) for one in found.repositories]
+        return Changed(**summary(changes), git=git, when=ago(max(times)) if times else "")
 
     def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
         """List the branches, and the snapshots with the newest first."""

@@ -16,7 +16,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
-from agentfsd.web.display_text import key, plural, visible
+from agentfsd.web.display_text import in_repository, key, plural, visible
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer, in_words
 from agentfsd.web.query_params import QueryParams
@@ -100,20 +100,21 @@ class ReadRoutes:
     def changed(self, request: Request) -> Response:
         """Answer with the number of changes of a branch, and the time of the last one."""
         params = QueryParams(request)
-        return answer(self._overlay.changed(params.text("ref"), params.text("since", "")))
+        return answer(self._overlay.changed(params.text("ref")))
 
     def changes(self, request: Request) -> Response:
         """Answer with the list of changes between two states."""
         params = QueryParams(request)
         with self._overlay.client() as client:
-            changes = client.changes(params.text("b"), params.text("a", "") or None).changes
-        return answer({"changes": change_rows(changes), "counted": len(changes) <= MAX_COUNTED})
+            found = client.changes(params.text("b"), params.text("a", "") or None)
+        git = [in_repository(one.path_bytes, one.sentence) for one in found.repositories]
+        return answer({"changes": change_rows(found.changes), "git": git, "counted": len(found.changes) <= MAX_COUNTED})
 
     def counts(self, request: Request) -> Response:
         """Answer with the added and removed lines of each file, by key."""
         params = QueryParams(request)
         with self._overlay.client() as client:
-            patches = client.patches(params.text("b"), params.text("a", "") or None, stat_only=True)
+            patches = client.patches(params.text("b"), params.text("a", "") or None, stat_only=True, internal=False)
         return answer({key(_path(patch)): (patch.added, patch.removed) for patch in patches if not patch.is_binary})
 
     def diff(self, request: Request) -> Response:
@@ -123,7 +124,7 @@ class ReadRoutes:
         b, a = params.text("b"), params.text("a", "") or None
         with self._overlay.client() as client:
             if not _is_file(client, b, path) and len(changes := client.diff(b, a, [path])) > MAX_TOGETHER:
-                raise ValueError(f"{plural(len(changes), 'path')} differ in it; choose one of them")
+                raise ValueError(f"{plural(len(changes), 'change')} in it; choose one of them")
             patches = client.patches(b, a, [path], context_lines=lines)
         exact = [patch for patch in patches if _path(patch) == path]
         return answer([file_diff(patch) for patch in exact or patches])

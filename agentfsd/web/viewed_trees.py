@@ -115,7 +115,7 @@ class LiveTree:
         }  # fmt: skip
 
     def _created_ns(self) -> int:
-        for branch in self._client.list_branches():
+        for branch in self._client.list_branches(count=False):
             if self._ref in (branch.name, branch.id):
                 return branch.created_ns
         return self._client.show_snapshot(self._ref).created_ns

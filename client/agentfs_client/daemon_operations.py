@@ -103,8 +103,9 @@ class DaemonOperations:
         return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
 
     @operation
-    def list_branches(self) -> Question[list[wire.Branch]]:
-        return ask(wire.BranchList(), wire.BranchesReply, lambda reply: reply.branches)
+    def list_branches(self, *, count: bool = True) -> Question[list[wire.Branch]]:
+        """Return all branches, oldest first. Without *count* their changes are not counted. See wire.BranchList."""
+        return ask(wire.BranchList(count=count), wire.BranchesReply, lambda reply: reply.branches)
 
     @operation
     def show_branch(self, ref: str | None = None) -> Question[wire.Branch]:
@@ -317,6 +318,7 @@ class DaemonOperations:
         *,
         stat_only: bool = False,
         context_lines: int = 3,
+        own: bool = False,
         internal: bool = True,
         on_progress: OnProgress | None = None,
     ) -> Question[list[wire.FilePatch]]:
@@ -333,6 +335,7 @@ class DaemonOperations:
             stat_only=stat_only,
             context_lines=context_lines,
             progress=progress,
+            own=own,
             internal=internal,
         )
         return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)

@@ -6,10 +6,47 @@ from typing import Literal
 import msgspec
 
 
+class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path. ``path`` is for people and shows bytes that are not UTF-8 as \\xNN; ``raw_path`` holds the exact bytes in base64 if
+    ``path`` does not.
+    """
+
+    path: str
+    raw_path: str = ""
+
+    @property
+    def path_bytes(self) -> bytes:
+        return exact_path(self.path, self.raw_path)
+
+
+class GitCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    title: str
+
+
+class RepositoryChange(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The changes that git made in one repository.
+
+    The path is that of its files. ``branch`` is the branch that is checked out, or HEAD. ``commits`` holds the newest of the new
+    commits; ``ahead`` and ``behind`` count the commits that were added and lost. ``refs`` lists other refs that differ.
+    ``uncommitted`` counts changed files that are in no commit. ``sentence`` says all this for people.
+    """
+
+    branch: str
+    commits: list[GitCommit] = []
+    ahead: int = 0
+    behind: int = 0
+    refs: list[str] = []
+    uncommitted: int = 0
+    sentence: str = ""
+
+
 class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A branch.
 
-    ``base`` is the ref it was created from ("" for the bare lower), and ``changed`` the number of stored changes since then.
+    ``base`` is the ref it was created from ("" for the bare lower), and ``changed`` the number of changes since then: the paths
+    that DaemonOperations.changes(own=True) returns. ``counted`` is false if counting them would take too long: ``changed`` is
+    then the number of stored changes, which may be higher. ``repositories`` says what was committed with git since then.
     ``last`` is the id of its newest snapshot, or of the snapshot it was created from, or "". ``last_name`` and ``last_ns`` are
     the name and time of that snapshot. ``changed_ns`` is the time of the last change in the branch, 0 if it is not known.
     """
@@ -19,6 +56,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     base: str
     created_ns: int
     changed: int
+    counted: bool = True
+    repositories: list[RepositoryChange] = []
     processes: int = 0
     last: str = ""
     last_name: str = ""
@@ -43,25 +82,15 @@ class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     merged: tuple[str, ...] = ()  # ids of other branches' snapshots merged since the parent
 
 
+IN_DOUBT = "(in doubt)"  # in place of a branch's name: the process may have escaped from a branch, and is refused
+
+
 class Binding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pid: int
     branch: str
     explicit: bool
     command: str
     since_ns: int
-
-
-class PathName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A path. ``path`` is for people and shows bytes that are not UTF-8 as \\xNN; ``raw_path`` holds the exact bytes in base64 if
-    ``path`` does not.
-    """
-
-    path: str
-    raw_path: str = ""
-
-    @property
-    def path_bytes(self) -> bytes:
-        return exact_path(self.path, self.raw_path)
 
 
 class Renamed(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,28 +117,6 @@ class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_size: int
     lower_moved: bool = False
     what: tuple[str, ...] = ()
-
-
-class GitCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    title: str
-
-
-class RepositoryChange(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The changes that git made in one repository.
-
-    The path is that of its files. ``branch`` is the branch that is checked out, or HEAD. ``commits`` holds the newest of the new
-    commits; ``ahead`` and ``behind`` count the commits that were added and lost. ``refs`` lists other refs that differ.
-    ``uncommitted`` counts changed files that are in no commit. ``sentence`` says all this for people.
-    """
-
-    branch: str
-    commits: list[GitCommit] = []
-    ahead: int = 0
-    behind: int = 0
-    refs: list[str] = []
-    uncommitted: int = 0
-    sentence: str = ""
 
 
 def exact_path(path: str, raw_path: str) -> bytes:

@@ -82,7 +82,9 @@ class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
 
 
 class BranchList(Request, frozen=True, kw_only=True, tag="branch.list"):
-    pass
+    """Ask for all branches. Without ``count``, which is quicker, ``changed`` of each is 0 and ``counted`` false."""
+
+    count: bool = True
 
 
 class BranchShow(Request, frozen=True, kw_only=True, tag="branch.show"):
@@ -188,7 +190,7 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     """Ask for changes like Diff, with patches in git's format, or with ``stat_only`` only with the counts.
 
-    ``context_lines`` is the number of lines around a change. ``internal`` is as in Diff.
+    ``context_lines`` is the number of lines around a change. ``own`` and ``internal`` are as in Diff.
     """
 
     a: str | None = None
@@ -197,6 +199,7 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     raw_paths: list[bytes] = []
     stat_only: bool = False
     context_lines: int = 3
+    own: bool = False
     internal: bool = True
 
 

@@ -16,6 +16,7 @@ import pytest
 from agentfsd.binding import procfs
 from agentfsd.binding.fork_watch import ForkWatch
 from agentfsd.binding.table import Bindings
+from tests.binding.processes import ORPHAN, Child
 from tests.mounted import needs_root
 
 
@@ -24,44 +25,6 @@ def table() -> Iterator[Bindings]:
     made = Bindings()
     yield made
     made.close()
-
-
-class Child:
-    """A Python process that makes descendants when told to, and prints their numbers."""
-
-    def __init__(self, script: str = "", *, stdin: bool = False) -> None:
-        body = "import os, sys, threading, time, ctypes\n" + script + "\nprint('ready', flush=True)\ntime.sleep(60)"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", body], stdin=subprocess.PIPE if stdin else None, stdout=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self.numbers: list[int] = []
-        self.pid = self.process.pid
-        if not stdin:
-            self._read_numbers()
-
-    def go_on(self) -> int:
-        """Lets a child that waits for a line go on; the number it prints."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.close()
-        self._read_numbers()
-        return self.numbers[-1]
-
-    def _read_numbers(self) -> None:
-        assert self.process.stdout is not None
-        while (line := self.process.stdout.readline()) != "ready\n":
-            assert line, "the child died"
-            self.numbers.append(int(line))
-
-    def end(self) -> None:
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -156,18 +119,6 @@ def needs_fork_watch() -> None:
     watch.close()
     if not able:
         pytest.skip("the kernel does not tell us of forks: needs root, or Linux 6.6 in the initial namespaces")
-
-
-ORPHAN = """
-if os.fork() == 0:
-    os.setsid()
-    if (pid := os.fork()) == 0:
-        os.close(1)
-        time.sleep(60)
-    print(pid, flush=True)
-    os._exit(0)
-os.wait()
-"""
 
 
 def test_a_double_fork_before_the_first_request_keeps_the_branch(table: Bindings, children: list[Child]) -> None:

@@ -49,7 +49,7 @@ def test_the_real_directory_becomes_what_the_branch_was(project: Mounted) -> Non
     assert differences(describe(project.lower, times=True), before) == []
     assert project.cli("commit", "fix").stdout.startswith("committed fix into ")
     assert_committed(project, wanted)
-    assert project.json("diff", "fix") == []
+    assert project.json("diff", "fix")["changes"] == []
     assert project.json("branch show", "fix")["changed"] == 0
     assert project.cli("commit", "fix").stdout.startswith("nothing to do")
     assert differences(as_seen(project, "main"), wanted) == []
@@ -94,7 +94,7 @@ def test_only_some_paths(project: Mounted) -> None:
     assert (project.lower / "new" / "deep" / "file").read_text() == "new\n"
     assert not (project.lower / "two").exists()
     assert (project.lower / "gone" / "below" / "file").exists()
-    left = {found["path"] for found in project.json("diff", "fix")}
+    left = {found["path"] for found in project.json("diff", "fix")["changes"]}
     assert "one" in left
     assert not left & {"two", "new/deep/file"}
     wanted = as_seen(project, "fix")

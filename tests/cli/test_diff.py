@@ -87,7 +87,8 @@ def test_forms_have_json(branch: Mounted) -> None:
     assert base64.b64decode(patches[1]["patch"]).startswith(b"diff --git a/sub/inner b/sub/inner\n")
     stat = json.loads(raw(branch, "one", "--stat", "--json", "--", "data"))
     assert (stat[0]["is_binary"], stat[0]["added"], stat[0]["patch"]) == (True, -1, "")
-    assert [change["path"] for change in json.loads(raw(branch, "one", "--json", "--", "sub/inner"))] == ["sub/inner"]
+    found = json.loads(raw(branch, "one", "--json", "--", "sub/inner"))
+    assert [change["path"] for change in found["changes"]] == ["sub/inner"]
 
 
 def test_paths_are_relative_to_where_one_stands(branch: Mounted) -> None:

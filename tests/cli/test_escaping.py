@@ -84,7 +84,7 @@ def test_a_message_of_the_log_is_one_line() -> None:
 
 def test_json_is_exact(evil: Mounted) -> None:
     assert [found["tag"] for found in evil.json("snapshot list")] == [EVIL]
-    assert {found["path"] for found in evil.json("diff", "b")} == {EVIL, f"{EVIL}moved", "plain"}
+    assert {found["path"] for found in evil.json("diff", "b")["changes"]} == {EVIL, f"{EVIL}moved", "plain"}
     assert json.loads((evil.path / ".agentfs" / "status.json").read_text())["branches"]
 
 

@@ -62,7 +62,7 @@ def test_a_conflict_is_listed_and_nothing_changes(project: Mounted) -> None:
         "lines",
     ]
     assert "nothing was changed" in refused.stderr
-    assert [c["path"] for c in project.json("diff", "b")] == ["one", "two"]
+    assert [c["path"] for c in project.json("diff", "b")["changes"]] == ["one", "two"]
     told = project.cli("merge", "a", "b", "--dry-run", "--json", check=False)
     assert told.returncode == 1
     assert '"kind": "content"' in told.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentfsd.control.conversation_files import StagedFile
-from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core import data, directory_entries, inode_attributes, inode_stat
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
@@ -158,7 +158,7 @@ def describe(tree: Tree, directory: Any, prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
     for name in sorted(tree.names(directory)):
         inode, path = tree.lookup(directory, name), prefix + os.fsdecode(name)
-        shown = tree.attributes(inode)
+        shown = inode_stat.attributes(inode)
         content: object = None
         if inode.is_dir:
             found |= describe(tree, inode, path + "/")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentfsd.backstore.hostfs import HostBackstore
-from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core import data, directory_entries, inode_attributes, inode_stat
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.overlay import Overlay
@@ -319,7 +319,7 @@ class OverlayMachine(RuleBasedStateMachine):
         assert sorted(tree.names(inode)) == sorted(node.children)
         for name, child in node.children.items():
             found = tree.lookup(inode, name)
-            shown = tree.attributes(found)
+            shown = inode_stat.attributes(found)
             assert stat.S_IFMT(shown.mode) == child.kind
             assert stat.S_IMODE(shown.mode) == child.mode, name
             assert (

@@ -172,7 +172,7 @@ def test_whoever_changes_a_file_sees_that_at_once(mount: Mounted, settings: Call
 def test_a_mode_that_the_setting_gave_is_a_change_like_any_other(mount: Mounted, settings: Callable[..., Path]) -> None:
     tree = settings(mode_strategy="fixed", file_mode="600")
     os.utime(tree / "tool", ns=((tree / "tool").stat().st_atime_ns, (tree / "tool").stat().st_mtime_ns))
-    assert [(change["status"], change["path"]) for change in mount.json("diff", "b0")] == [("m", "tool")]
+    assert [(change["status"], change["path"]) for change in mount.json("diff", "b0")["changes"]] == [("m", "tool")]
     said = mount.json("commit", "b0", "--dry-run")
     assert [found["path"] for found in said["changed"]] == ["tool"]
 

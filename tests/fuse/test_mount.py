@@ -21,7 +21,7 @@ from tests.mounted import Mounted, needs_fuse, needs_namespaces, needs_root
 def test_reading_creates_no_state(mounted: Mounted) -> None:
     assert (mounted.path / "sub" / "deep" / "leaf").read_text() == "leaf\n"
     os.close(os.open(mounted.path / "file", os.O_RDWR))
-    assert mounted.json("diff") == []
+    assert mounted.json("diff")["changes"] == []
     assert mounted.json("branch show")["changed"] == 0
 
 
@@ -158,7 +158,7 @@ def test_special_files_symlinks_and_odd_names(mounted: Mounted) -> None:
     assert stat.S_ISFIFO((mounted.path / "pipe").lstat().st_mode)
     assert os.readlink(mounted.path / "sym") == "some/where"
     assert b"\xff\n\x01name" in os.listdir(os.fsencode(mounted.path))
-    assert any(change.get("raw_path") for change in mounted.json("diff"))
+    assert any(change.get("raw_path") for change in mounted.json("diff")["changes"])
 
 
 def test_device_node_is_kept_but_not_usable(mounted: Mounted) -> None:
@@ -261,7 +261,7 @@ def test_lower_change_shows_within_a_second_until_copied_up(mounted: Mounted) ->
     (mounted.lower / "file").write_text("theirs")
     time.sleep(1.2)
     assert (subtree / "file").read_text() == "mine"
-    assert [change["lower_moved"] for change in mounted.json("diff")] == [True]
+    assert [change["lower_moved"] for change in mounted.json("diff")["changes"]] == [True]
 
 
 def test_lower_file_that_vanishes_gives_an_error_and_no_hang(mounted: Mounted) -> None:
@@ -309,7 +309,7 @@ def test_file_that_is_open_across_a_restore_keeps_its_content(mounted: Mounted) 
         file.write("more")
         file.flush()
     assert (mounted.path / "file").read_text() == "lower\n"
-    assert mounted.json("diff") == []
+    assert mounted.json("diff")["changes"] == []
 
 
 # -- memory backstore

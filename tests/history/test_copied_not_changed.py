@@ -40,7 +40,7 @@ def copy_up(path: Path) -> None:
 
 
 def statuses(mount: Mounted, *arguments: str) -> list[tuple[str, str]]:
-    return [(change["status"], change["path"]) for change in mount.json("diff", *arguments)]
+    return [(change["status"], change["path"]) for change in mount.json("diff", *arguments)["changes"]]
 
 
 def test_it_is_in_no_diff_and_no_patch_and_not_counted(project: Mounted) -> None:

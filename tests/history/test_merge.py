@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import directory_entries, inode_attributes
+from agentfsd.core import directory_entries, inode_attributes, inode_stat
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.domain_errors import Refusal
 from agentfsd.history.merge import Rules
@@ -161,7 +161,7 @@ def test_modes_and_attributes_are_merged_one_by_one(two: Opened) -> None:
     assert conflicts(two) == []
     merged = two.tree("ours")
     inode = merged.walk(b"text")
-    assert (merged.attributes(inode).mode & 0o777, inode.xattrs) == (0o600, {b"user.a": b"1"})
+    assert (inode_stat.attributes(inode).mode & 0o777, inode.xattrs) == (0o600, {b"user.a": b"1"})
     assert two.read("text", "ours") == edited(3)
 
 
@@ -183,8 +183,8 @@ def test_links_empty_directories_and_times_come_along(two: Opened) -> None:
     assert conflicts(two) == []
     merged = two.tree("ours")
     assert merged.walk(b"one") is merged.walk(b"two")
-    assert merged.attributes(merged.walk(b"one"))[2] == 2
-    assert merged.attributes(merged.walk(b"two")).mtime_ns == 123
+    assert inode_stat.attributes(merged.walk(b"one"))[2] == 2
+    assert inode_stat.attributes(merged.walk(b"two")).mtime_ns == 123
     assert merged.readlink(merged.walk(b"sym")) == b"text"
     assert merged.walk(b"empty").is_dir
     assert two.overlay.fsck() == []

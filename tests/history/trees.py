@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 
-from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core import data, directory_entries, inode_attributes, inode_stat
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.history import commit, settling
@@ -210,7 +210,7 @@ def _collect(tree: Tree, path: bytes, node: Inode, found: dict, names: dict) -> 
     for name in tree.names(node):
         below = join(path, name)
         inode = tree.lookup(node, name)
-        shown = tree.attributes(inode)
+        shown = inode_stat.attributes(inode)
         names.setdefault(inode, []).append(below.decode("utf-8", "backslashreplace"))
         xattrs = {key.decode(): value for key, value in inode_attributes.all_xattrs(tree, inode).items()}
         what = (

@@ -6,7 +6,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from agentfsd.core import copyup, directory_entries
+from agentfsd.core import copyup, directory_entries, inode_stat
 from agentfsd.core.tree import Tree, join
 from agentfsd.history.merge import Rules, content_of
 from agentfsd.history.merging import Author, Merged, merge_branches
@@ -113,7 +113,7 @@ def lay_out(tree: Tree, path: bytes, place: bytes) -> None:
         elif below.is_file:
             Path(os.fsdecode(there)).write_bytes(content_of(below))
             os.chmod(there, stat.S_IMODE(below.mode))
-            os.utime(there, ns=(tree.attributes(below).mtime_ns,) * 2)
+            os.utime(there, ns=(inode_stat.attributes(below).mtime_ns,) * 2)
         else:
             os.symlink(tree.readlink(below), there)
 

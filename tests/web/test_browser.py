@@ -207,7 +207,7 @@ def test_snapshot_is_restored_and_undone_with_a_look_before(browser: Browser, ad
     browser.run(f"document.querySelector('.history a[href=\"/restore?ref={good}\"]').click()")
     browser.until("location.pathname === '/restore' && document.querySelector('.buttons')")
     assert app.read_text() == before
-    assert "1 path modified" in browser.text()
+    assert "1 change (1 modified)" in browser.text()
     browser.click(".buttons button")
     browser.until("location.pathname === '/compare' && document.querySelector('.said')")
     assert app.read_text() == "def three():\n    return 1\n"

@@ -159,7 +159,7 @@ def test_directory_with_many_changes_is_not_compared_at_once(mounted: Mounted, v
     mounted.cli("branch create", "many")
     mounted.sh("many", "mkdir n few; seq 400 | split -l 1 -a 3 - n/; echo 1 > few/one; echo 2 > few/two")
     refused = visitor.get("/api/diff?b=many&path=n")
-    assert (refused.status, refused.json()["error"]) == (400, "401 paths differ in it; choose one of them.")
+    assert (refused.status, refused.json()["error"]) == (400, "401 changes in it; choose one of them.")
     assert [diff["path"] for diff in visitor.get("/api/diff?b=many&path=few/one").json()] == ["few/one"]
     assert visitor.get("/api/diff?b=many&path=few").status == 200
     (one,) = visitor.get("/api/diff?b=many&path=n/aaa").json()

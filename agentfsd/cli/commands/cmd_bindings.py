@@ -2,6 +2,7 @@
 
 import click
 
+from agentfs_client.facts import IN_DOUBT
 from agentfsd.cli.command_base import client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
 
@@ -28,3 +29,8 @@ def bindings(named: str | None, as_json: bool) -> None:
         for b in bound
     ]
     printing.table(("pid", "branch", "bound", "since", "command"), rows)
+    if any(b.branch == IN_DOUBT for b in bound):
+        printing.note(
+            "(in doubt): perhaps from a branch, started while no daemon watched, and refused;"
+            " `agentfsd bind PID BRANCH` or `agentfsd unbind PID` settles it"
+        )

@@ -6,6 +6,7 @@ from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
+from agentfsd.control import status_text
 
 
 @click.group(cls=Group)
@@ -24,9 +25,12 @@ def _show(branches: list[wire.Branch], as_json: bool) -> None:
         printing.as_json(plain(branches))
         return
     rows = [
-        (b.name, str(b.changed), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id) for b in branches
+        (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id)
+        for b in branches
     ]
     printing.table(("branch", "changes", "processes", "from", "created", "id"), rows)
+    for line in status_text.remarks(branches):
+        printing.say(line)
 
 
 @branch.command()

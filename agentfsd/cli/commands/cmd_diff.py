@@ -7,6 +7,7 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import WithPaths, converse, json_option, mount_option, plain
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import diff_views, pager, printing, progress_bar
+from agentfsd.control import status_text
 
 _CONTEXT_LINES = 3
 
@@ -19,6 +20,9 @@ _CONTEXT_LINES = 3
 @click.option("-p", "--patch", "form", flag_value="patch", help="Show patches in git's format, which `git apply` takes.")
 @click.option(
     "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
+)
+@click.option(
+    "--own", is_flag=True, help="Show what the branch A changed since it was made, not what its base had changed before."
 )
 @click.option("--all", "everything", is_flag=True, help="Include git's own files (.git/objects and the like).")
 @click.option(
@@ -38,6 +42,7 @@ def diff(
     b: str | None,
     form: str | None,
     context_lines: int | None,
+    own: bool,
     everything: bool,
     colour: str,
     no_pager: bool,
@@ -52,7 +57,7 @@ def diff(
 
     The letters mean: A added, M modified, D deleted, R renamed, T type changed, m only mode or owner changed, x only extended
     attributes changed. For each git repository that changed, it also names the new commits and counts uncommitted
-    files.
+    files. `agentfsd status` and `agentfsd branch list` count the lines of `diff --own`.
 
     \b
     Example:
@@ -62,18 +67,21 @@ def diff(
       agentfsd diff --patch fix-1 | git apply
     """
     form = form or ("patch" if context_lines is not None else "name-status")
+    if own and b is not None:
+        raise click.UsageError("--own compares one branch with what it was made from: leave out B")
     old, new = (a, b) if b is not None else (None, a)
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon:
         wanted = [mount_finder.in_workspace(mount, path) for path in paths]
         if form == "name-status":
-            _show_changes(daemon.changes(new, old, wanted, internal=everything), as_json, paged=not no_pager)
+            _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
         with progress_bar.of_daemon() as told:
             patches = daemon.patches(
-                new, old, wanted, stat_only=form == "stat", context_lines=lines, internal=everything, on_progress=told
-            )
+                new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
+                internal=everything, on_progress=told,
+            )  # fmt: skip
     if as_json:
         printing.as_json(plain(patches))
         return
@@ -83,10 +91,10 @@ def diff(
 
 def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
     if as_json:
-        printing.as_json(plain(reply.changes))
+        printing.as_json(plain(reply))
     else:
         for repository in reply.repositories:
-            printing.note(printing.in_repository(repository.path_bytes, repository.sentence))
+            printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
         lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 

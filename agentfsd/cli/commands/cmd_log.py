@@ -30,9 +30,13 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
         printing.as_json(plain(snapshots))
         return
     known = {snapshot.id for snapshot in snapshots}
-    shown = [branch for branch in branches if branch.name == ref or (ref is None and (branch.changed or branch.last in known))]
+    shown = [branch for branch in branches if branch.name == ref or (ref is None and _is_worth_a_line(branch, known))]
     for line in history_graph.draw(_nodes(snapshots, shown)):
         printing.say(line)
+
+
+def _is_worth_a_line(branch: wire.Branch, known: set[str]) -> bool:
+    return bool(branch.changed or branch.repositories) or branch.last in known
 
 
 def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
@@ -60,7 +64,9 @@ def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
 
 
 def _branch_text(branch: wire.Branch) -> str:
-    return f"branch {branch.name}: {printing.plural(branch.changed, 'change')} since {branch.base or 'the lower'}"
+    changes = f"{status_text.amount(branch)} {'change' if branch.changed == 1 else 'changes'}"
+    git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
+    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}"
 
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:

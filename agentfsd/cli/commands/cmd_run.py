@@ -22,6 +22,7 @@ from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
+from agentfsd.control import status_text
 from agentfsd.domain_errors import Refusal
 from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
@@ -224,7 +225,7 @@ def _check_namespace(shown_at: str, no_namespace: bool) -> None:
 
 def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
     if branch is None:
-        taken = {each.name for each in daemon.list_branches()}
+        taken = {each.name for each in daemon.list_branches(count=False)}
         names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
         return daemon.create_branch(next(name for name in names if name not in taken), source)
     if new:
@@ -329,13 +330,13 @@ def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Seque
     for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
         printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
     for repository in reply.repositories:
-        printing.detail(printing.in_repository(repository.path_bytes, repository.sentence))
+        printing.detail(status_text.in_repository(repository.path_bytes, repository.sentence))
     for change in changes[: printing.SHOWN_PATHS]:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
     if len(changes) > printing.SHOWN_PATHS:
         click.echo(f"  ... and {len(changes) - printing.SHOWN_PATHS} more", err=True)
-    since = f"{branch.base} " if branch.base else ""  # without it, the changes of the base would be shown as well
-    click.echo(f"  show it:    agentfsd diff {since}{branch.name}", err=True)
+    own = "--own " if branch.base else ""  # without it, the changes of the base would be shown as well
+    click.echo(f"  show it:    agentfsd diff {own}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
     click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
     click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)

@@ -12,6 +12,8 @@ from agentfsd.cli.output import printing
 def unbind(pid: int, named: str | None) -> None:
     """Remove a process's binding: it sees main again.
 
+    This also settles that a process in doubt (see `agentfsd bindings`) belongs to no branch.
+
     \b
     Example:
       agentfsd unbind 4711

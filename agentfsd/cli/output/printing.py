@@ -41,11 +41,6 @@ def detail(text: str) -> None:
     click.echo(f"  {printable(text)}".encode(), err=True)
 
 
-def in_repository(path: bytes, sentence: str) -> str:
-    """Put the repository's path before a sentence about it, unless it is the root."""
-    return f"{quoted(path)}: {sentence}" if path else sentence
-
-
 def fail(message: str, hint: str = "") -> None:
     """Print an error: one sentence, and a hint what to do."""
     note(message)

@@ -152,5 +152,5 @@ def check_free(daemon: ControlClient, name: str) -> None:
             errno.EINVAL, "bad-name", f"{name!r} is no branch name",
             "a name starts with a letter or digit, followed by letters, digits, '.', '_' or '-', 128 characters at most",
         )  # fmt: skip
-    if name in {branch.name for branch in daemon.list_branches()}:
+    if name in {branch.name for branch in daemon.list_branches(count=False)}:
         raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")

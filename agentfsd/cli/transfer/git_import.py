@@ -103,7 +103,7 @@ class _History:
     def __init__(self, mount: locate.Mount, daemon: ControlClient, repository: Repository, base: str | None, step: Step) -> None:
         self._mount, self._daemon, self._repository, self._step = mount, daemon, repository, step
         self._base = base or DEFAULT_BRANCH
-        snapshots, branches = daemon.list_snapshots(), daemon.list_branches()
+        snapshots, branches = daemon.list_snapshots(), daemon.list_branches(count=False)
         self._taken = {snapshot.name for snapshot in snapshots} | {branch.name for branch in branches}
         self._own_snapshots = {snapshot.id for snapshot in snapshots}
         self._own_branches = {branch.id for branch in branches}

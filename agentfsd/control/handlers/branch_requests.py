@@ -28,21 +28,19 @@ async def create_branch(services: Services, request: wire.BranchCreate, context:
     made = services.overlay.branches.create(request.name, source, temporary=request.temporary)
     context.peer.temporary |= {made.id} if request.temporary else set()
     services.tell("branch-created", made.id, context.caller.pid, name=made.base)
-    return wire.BranchReply(branch=wire_branch(services, made))
+    return wire.BranchReply(branch=await wire_branch(services, made.id))
 
 
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)
 async def list_branches(services: Services, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
     """List all branches."""
-    return wire.BranchesReply(branches=await wire_branches(services))
+    return wire.BranchesReply(branches=await wire_branches(services, count=request.count))
 
 
 @control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)
 async def show_branch(services: Services, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
     """Return one branch."""
-    info = services.overlay.branches.info(request.ref or context.branch)
-    busy = sum(binding.branch_id == info.id for binding in services.bindings.bindings())
-    return wire.BranchReply(branch=wire_branch(services, info, busy))
+    return wire.BranchReply(branch=await wire_branch(services, request.ref or context.branch))
 
 
 @control_operation(wire.BranchRename, permission=unbound_only, note=told_as_event)
@@ -51,7 +49,7 @@ async def rename_branch(services: Services, request: wire.BranchRename, context:
     old = services.overlay.refs.branch(request.ref).name
     renamed = services.overlay.branches.rename(request.ref, request.new_name)
     services.tell("branch-renamed", renamed.id, context.caller.pid, name=old)
-    return wire.BranchReply(branch=wire_branch(services, renamed))
+    return wire.BranchReply(branch=await wire_branch(services, renamed.id))
 
 
 @control_operation(wire.BranchDelete, permission=unbound_only, note=told_as_event)

@@ -31,7 +31,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import copyup, data, permissions
+from agentfsd.core import copyup, data, inode_stat, permissions
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.tree import Inode
@@ -50,7 +50,7 @@ async def open_file(services: Services, request: wire.FileOpen, context: Request
     permissions.check(inode, READ, context.peer.credentials())
     reading = OpenedFile(inode)
     try:
-        attributes = inode.tree.attributes(inode)
+        attributes = inode_stat.attributes(inode)
         head = reading.read(request.read_bytes, 0) if request.read_bytes else b""
     except BaseException:
         reading.close()
@@ -124,7 +124,7 @@ async def commit_file(services: Services, request: wire.FileCommit, context: Req
     finally:
         staged.close()
     await services.settle()
-    return wire.FileReply(file=info_of(staged.path, written.tree.attributes(written)))
+    return wire.FileReply(file=info_of(staged.path, inode_stat.attributes(written)))
 
 
 async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:

@@ -24,7 +24,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import copyup, data, directory_entries, inode_attributes, permissions
+from agentfsd.core import copyup, data, directory_entries, inode_attributes, inode_stat, permissions
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
@@ -68,7 +68,7 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
     given = await forwarding.give(inode, wanted, context.caller.pid)
     context.peer.outgoing.append(given.fd)
     await services.settle()
-    shown = info_of(path_of(request.path, request.raw_path), inode.tree.attributes(inode))
+    shown = info_of(path_of(request.path, request.raw_path), inode_stat.attributes(inode))
     return wire.FdReply(source=given.source, file=shown)
 
 
@@ -124,7 +124,7 @@ async def duplicate_descriptor(services: Services, request: wire.FdDup, context:
         inode, WantedDescriptor(flags, request.require_reflink, not request.no_copy), context.caller.pid
     )
     context.peer.outgoing.append(given.fd)
-    return wire.FdReply(source=given.source, file=info_of(inode.path, inode.tree.attributes(inode)))
+    return wire.FdReply(source=given.source, file=info_of(inode.path, inode_stat.attributes(inode)))
 
 
 @control_operation(wire.FdSync, permission=everybody, note=changes_nothing)

@@ -1,6 +1,6 @@
 """Requests for the differences between two states: of a branch, a snapshot or the real directory."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from agentfs_client import wire
 from agentfsd.control import diff_patches, file_differences
@@ -17,8 +17,9 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import wire_change, wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.core.tree import Tree
 from agentfsd.history.paths import among, parse
-from agentfsd.repositories.git_database_paths import is_internal
+from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.repositories.telling import tell
 
 
@@ -28,18 +29,14 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with (
-        services.overlay.trees.made_from(b)
-        if request.own and b is not None
-        else nullcontext(services.overlay.trees.side(a)) as old
-    ):
+    with _old_side(services, a, b, own=request.own) as old:
         new = services.overlay.trees.side(b)
         changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
         repositories = []
         if request.histories:
             repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
-    if not request.internal and not wanted:
-        changes = [change for change in changes if not is_internal(change.path)]
+        if not request.internal and not wanted:
+            changes = GitInternals(old, new).without(changes, lambda change: change.path)
     return wire.ChangesReply(
         changes=[wire_change(change) for change in changes], repositories=[wire_repository(one) for one in repositories]
     )
@@ -72,4 +69,15 @@ async def diff_patch(services: Services, request: wire.DiffPatch, context: Reque
     diff_patches.check(request)
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    return wire.PatchesReply(patches=await diff_patches.make(services.overlay, a, b, request, context, services.info.state))
+    with _old_side(services, a, b, own=request.own) as old:
+        new = services.overlay.trees.side(b)
+        return wire.PatchesReply(
+            patches=await diff_patches.make(services.overlay, old, new, request, context, services.info.state)
+        )
+
+
+def _old_side(services: Services, a: str | None, b: str | None, *, own: bool) -> AbstractContextManager[Tree]:
+    """Return the tree to compare *b* with: what it was made from (*own*), or *a*."""
+    if own and b is not None:
+        return services.overlay.trees.made_from(b)
+    return nullcontext(services.overlay.trees.side(a))

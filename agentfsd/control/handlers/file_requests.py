@@ -27,7 +27,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of, typed_info
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import directory_entries, permissions
+from agentfsd.core import directory_entries, inode_stat, permissions
 from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
 from agentfsd.core.inode import Attributes
 from agentfsd.core.path_resolution import ResolvedPath, existing
@@ -44,7 +44,7 @@ async def stat_file(services: Services, request: wire.StatFile, context: Request
     target = inode.tree.readlink(inode) if is_link else b""
     if is_link and request.follow:
         inode = existing(place_of(services, request, context, follow=True))
-    attributes = inode.tree.attributes(inode)
+    attributes = inode_stat.attributes(inode)
     return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), attributes, is_link, target))
 
 
@@ -83,7 +83,7 @@ def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[li
 def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
     """Describe a name of a directory; None if it was deleted since the names were read."""
     try:
-        looked = directory.tree.look(directory, name)
+        looked = inode_stat.look(directory.tree, directory, name)
     except OSError:
         return None
     if looked is None:
@@ -101,7 +101,7 @@ def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> At
     """Return the attributes of a symlink's target; None if the caller cannot reach one."""
     try:
         inode = find_path(services, tree, path, who, follow=True).inode
-        return tree.attributes(inode) if inode is not None else None
+        return inode_stat.attributes(inode) if inode is not None else None
     except OSError:
         return None
 
@@ -119,7 +119,7 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
     tell_file(services, "created", made, context)
     services.overlay.events.names_changed(directory, place.name)
     await services.settle()
-    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), made.tree.attributes(made)))
+    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), inode_stat.attributes(made)))
 
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)

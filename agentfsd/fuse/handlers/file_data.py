@@ -8,7 +8,7 @@ import errno
 
 import trio
 
-from agentfsd.core import copyup, data
+from agentfsd.core import copyup, data, inode_stat
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 
@@ -56,7 +56,7 @@ def end_of(conn: Connection, node_id: int, inode: Inode, believed: int) -> int:
     Args:
         believed: The offset that the kernel believes to be the end, in bytes; its pages are expired where that is wrong.
     """
-    end = inode.tree.data_stat(inode).st_size
+    end = inode_stat.data_stat(inode).st_size
     if end != believed:
         conn.notifier.expire_data(node_id)
     return end

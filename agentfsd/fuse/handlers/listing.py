@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import trio
 
+from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
@@ -79,7 +80,7 @@ def _list(conn: Connection, parent: DirNode, directory: Inode, listing: list[byt
             yield ListedName(name, dot_entry(conn.replies.attributes(inode)), position + 1)
             continue
         try:
-            child = tree.look(directory, name)
+            child = inode_stat.look(tree, directory, name)
             if child is None:
                 continue
             reply = conn.replies.entry(parent, name, *child)

@@ -2,6 +2,7 @@
 
 import errno
 
+from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
@@ -19,7 +20,7 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
     if name == CONTROL_DIR and parent.parent is None:
         return control_directory.lookup_control_dir(conn, parent, ctx)
     conn.replies.watch(parent, directory)
-    child = tree.look(directory, name)
+    child = inode_stat.look(tree, directory, name)
     conn.shared.reservations.looked(ctx.pid, directory, name, exists=child is not None)
     caller_dependent = not parent.view.tree_id
     if child is None:

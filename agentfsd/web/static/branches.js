@@ -16,7 +16,8 @@ function show(row, found) {
   const amount = row.querySelector(".amount");
   const parts = [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, count]) => count);
   const counts = parts.map(([kind, count, word]) => el("span", { class: kind }, `${count.toLocaleString("en")} ${word}`));
-  amount.replaceChildren(parts.length ? el("span", { class: "counts" }, ...counts) : el("span", { class: "muted" }, "none"));
+  const git = found.git.map((sentence) => el("small", { class: "muted git" }, sentence));
+  amount.replaceChildren(parts.length ? el("span", { class: "counts" }, ...counts) : el("span", { class: "muted" }, "none"), ...git);
   if (found.when) row.querySelector(".when").textContent = found.when;
 }
 
@@ -40,7 +41,7 @@ async function work() {
     }
     const begun = performance.now();
     try {
-      const found = await ask(address("/api/changed", { ref: branch, since: row.dataset.since }));
+      const found = await ask(address("/api/changed", { ref: branch }));
       restedAt.set(branch, performance.now() + REST * (performance.now() - begun));
       known.set(branch, found);
       const now = rowOf(branch); // the rows may have been renewed meanwhile

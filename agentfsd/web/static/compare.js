@@ -7,12 +7,14 @@ import { List } from "./list.js";
 const split = document.getElementById("compare");
 const content = document.getElementById("content");
 const sum = document.getElementById("sum");
+const git = document.getElementById("git"); // what was done with git, in sentences
 const search = document.getElementById("search");
 const { a, b } = split.dataset;
 const MOST_LINES = 5000; // more lines of a new file are not shown here
 const layoutButton = document.getElementById("layout");
 const blanks = document.getElementById("blanks");
 let all = [];
+let changed = 0; // how many changes the server counts
 let found = [];
 let counts = {};
 let current = null; // { change, diffs, isWhole, whole }
@@ -58,10 +60,10 @@ function filter() {
   found = wanted ? all.filter((change) => `${change.path}\n${change.was ?? ""}`.toLowerCase().includes(wanted)) : all;
   list.chosen = current ? found.indexOf(current.change) : -1;
   list.renew(found.length);
-  const total = plural(all.length, "path");
+  const total = plural(changed, "change"); // with the directories that the list leaves out
   const lines = [0, 1].map((side) => Object.values(counts).reduce((sum, each) => sum + Math.max(0, each[side]), 0));
-  const words = wanted ? `${found.length.toLocaleString("en")} of ${total}` : `${total} differ${all.length === 1 ? "s" : ""}`;
-  sum.replaceChildren(all.length ? words : "", " ", ...(wanted ? [] : amounts(...lines).flatMap((each) => [each, " "])));
+  const words = wanted ? `${found.length.toLocaleString("en")} of ${plural(all.length, "path")}` : total;
+  sum.replaceChildren(changed ? words : "", " ", ...(wanted ? [] : amounts(...lines).flatMap((each) => [each, " "])));
 }
 
 async function open(index) {
@@ -179,6 +181,8 @@ async function start() {
   try {
     const said = await ask(address("/api/changes", { a, b }));
     all = worthwhile(said.changes);
+    changed = said.changes.length;
+    git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
     filter();
     if (!all.length) return nothing();
     const wanted = new RegExp("[?&]path=([^&]*)").exec(location.search)?.[1];
