@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.packing import Pack
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
@@ -60,6 +61,7 @@ class Joined:
         theirs: The commit that is being merged, if there are unmerged entries.
         said: Sentences for people about what was done.
         parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
+        pack: A pack that replaces many loose objects of the other side; None for none.
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Joined:
     parted: bool = False
     made: dict[bytes, bytes] = field(default_factory=dict)
     contents: dict[bytes, bytes] = field(default_factory=dict)
+    pack: Pack | None = None
 
 
 class Joiner:
