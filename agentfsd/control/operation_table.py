@@ -18,6 +18,7 @@ from agentfsd.control.handlers import (
     file_requests,
     history_requests,
     observation_requests,
+    rule_requests,
     snapshot_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
@@ -33,6 +34,7 @@ _MODULES = (
     file_requests,
     history_requests,
     observation_requests,
+    rule_requests,
     snapshot_requests,
 )
 
