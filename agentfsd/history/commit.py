@@ -26,6 +26,8 @@ from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttrib
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
+from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.git_database_paths import Finder, rank_of
 from agentfsd.repositories.joining import Manner
 from agentfsd.repositories.reading import at
 
@@ -76,7 +78,8 @@ def plan(
         manner = LOWER_MANNERS[rule](name, as_branches)
         moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
         sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
-        fitted = yield from fit(overlay.parts, sides, moved, pairs, manner, always=True)
+        with Workshops(overlay.parts) as workshops:
+            fitted = yield from fit(workshops, overlay.parts, sides, moved, pairs, manner, always=True)
         planner.add_fits(fitted)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
@@ -132,6 +135,7 @@ class _Planner:
             pair.new.lower_path: pair.new.lower for pair in pairs
             if pair.new is not None and pair.new.id and pair.new.lower_path is not None
         }  # fmt: skip
+        self._finder = Finder(lambda path: at(tree, path) is not None or origin.now_in_lower(tree, path) != NO_LOWER)
         self.plan = Plan()
 
     def add(self, pair: EntryPair) -> None:
@@ -243,12 +247,13 @@ class _Planner:
         """Add the steps, conflicts and messages for git repositories. Each path that is removed has a step of its own."""
         self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
+        needed = {above for one in fitted.fits if one.source is not None for above in _directories(one.path)}
         for one in sorted(fitted.fits, key=lambda one: one.path):
             expected = _identity(origin.now_in_lower(self._tree, one.path))
             if one.source is None:
-                if expected != ABSENT:
+                if expected != ABSENT and one.path not in needed:
                     self._note(one.path, None)
-                    self.plan.steps.append(Remove(one.path, expected))
+                    self.plan.steps.append(Remove(one.path, expected, self._rank(one.path, gone=True)))
                 continue
             self._make_directories(one.path)
             if one.content is None:
@@ -258,11 +263,15 @@ class _Planner:
                 self._note(one.path, None, same=False)
                 look = one.look or attributes_of(one.source)
                 told = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
-                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected)
+                rank = self._rank(one.path, gone=False)
+                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected, rank=rank)
                 self.plan.steps.append(self._puts[one.path])
 
+    def _rank(self, path: bytes, *, gone: bool) -> int:
+        return rank_of(self._finder.member(path), gone=gone)
+
     def _make_directories(self, path: bytes) -> None:
-        """Plan the directories above *path* that the lower lacks.
+        """Plan the directories above *path* that the lower lacks, or has a file in the place of.
 
         Each gets the attributes that it has in the branch, or those of the directory above it if the branch has none there.
         """
@@ -270,9 +279,15 @@ class _Planner:
         for directory in _directories(path):
             inode = at(self._tree, directory)
             like = inode if inode is not None and inode.is_dir else like
-            if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
+            if directory not in self._puts and not self._is_lower_directory(directory):
                 self._note(directory, inode)
-                self._put(directory, like, ABSENT, None)
+                self._put(directory, like, _identity(origin.now_in_lower(self._tree, directory)), None)
+
+    def _is_lower_directory(self, path: bytes) -> bool:
+        try:
+            return stat.S_ISDIR(self._tree.lower.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
         self.plan.changed.append(path)
@@ -289,7 +304,7 @@ class _Planner:
             self._displaced.add(path)  # even with force, the writer must find no new name in it
         expected = _identity(_in_lower(pair)) if displaced or self._rule != "force" else None
         if pair.new is None:
-            self.plan.steps.append(Remove(path, expected))
+            self.plan.steps.append(Remove(path, expected, self._rank(path, gone=True)))
         elif _is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content, pair.shown)
         else:
@@ -305,7 +320,8 @@ class _Planner:
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
-        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected)
+        rank = self._rank(path, gone=False)
+        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected, rank)
         self._puts[path] = put
         self.plan.steps.append(put)
 

@@ -24,6 +24,7 @@ from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
 from agentfsd.repositories.joining import Manner, Way
 from agentfsd.repositories.reading import has
@@ -113,7 +114,7 @@ def is_in_git(path: bytes, mine: Inode, his: Inode) -> bool:
 
 
 def merge(
-    parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
+    workshops: Workshops, parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
     names: tuple[str, str] = ("ours", "theirs"),
 ) -> Steps:  # fmt: skip
     """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still.
@@ -133,7 +134,7 @@ def merge(
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        fitted = yield from fitting.fit(parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+        fitted = yield from fitting.fit(workshops, parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
     for path in list(his) if rules.way == "beside" else fitted.decided:
         mine.pop(path, None)
         his.pop(path, None)

@@ -14,6 +14,7 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
+from agentfsd.repositories.gathering import Workshops
 
 _T = TypeVar("_T")
 
@@ -120,6 +121,7 @@ def _attempt(
     result, target = Merged(), overlay.refs.branch(target_id).name
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
+        workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged = ours.head, ours, list[tuple[str, int]]()
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
@@ -138,7 +140,7 @@ def _attempt(
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-            outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, (target, name))
+            outcome = yield from merge(workshops, overlay.parts, base, now, theirs, rules, wanted, (target, name))
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)

@@ -23,8 +23,8 @@ from agentfsd.types import CONTROL_DIR
 
 
 class Survey:
-    """The examined steps. ``tops`` are Puts and Removes by (directory, name) with the identities of the originals; ``inside`` are
-    Puts in new directories.
+    """The examined steps. ``tops`` are Puts and Removes by (rank, directory, name) with the identities of the originals;
+    ``inside`` are Puts in new directories.
     """
 
     def __init__(self, lower: HostLower) -> None:
@@ -49,6 +49,7 @@ class Survey:
             self._check_mounts(step)
         for parent, group in groupby(tops, key=lambda step: parent_of(step.path)):
             self._look_into(parent, list(group))
+        self.tops.sort(key=lambda top: top[0].rank)
         for adjust in adjusts:
             self._look_at(adjust)
         if self._drifted:

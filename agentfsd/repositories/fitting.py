@@ -6,24 +6,22 @@ It decides and changes nothing. Whatever it decides, the plain merge of files le
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentfsd.core import inode_stat
-from agentfsd.core.copyup import content_fd
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.lower.host_lower import HostLower
-from agentfsd.repositories import logs_of_refs, reading
+from agentfsd.repositories import gathering, logs_of_refs, reading
 from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import Bundle, GitFailed, Workshop, aside
+from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
 Changes = Mapping[bytes, EntryPair]
 Progress = tuple[int, int, str]
@@ -59,7 +57,7 @@ class Sides(NamedTuple):
 
 
 def fit(
-    parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
+    workshops: Workshops, parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
 ) -> Generator[Progress, None, Fitted]:  # fmt: skip
     """What becomes of the databases that both sides have, and of the working files that these track.
 
@@ -87,7 +85,7 @@ def fit(
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
         elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
-            yield from _Fitter(parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
+            yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
 
 
@@ -146,10 +144,10 @@ class _Fitter:
     """One repository of a merge."""
 
     def __init__(
-        self, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
+        self, workshops: Workshops, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
         changes: tuple[Changes, Changes], fitted: Fitted,
     ) -> None:  # fmt: skip
-        self._parts, self._sides, self._fitted = parts, sides, fitted
+        self._workshops, self._parts, self._sides, self._fitted = workshops, parts, sides, fitted
         self._base, self._ours, self._theirs = databases
         self._mine, self._his = changes
         self._path = self._ours.path
@@ -161,7 +159,7 @@ class _Fitter:
     def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
         """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
         try:
-            joined = yield from self._join(manner)
+            joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
             self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
@@ -201,21 +199,36 @@ class _Fitter:
     def _decide(self, inside: set[bytes]) -> None:
         self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
 
-    def _join(self, manner: Manner) -> Generator[Progress, None, Joined]:
+    def _join(self, inside: set[bytes], manner: Manner) -> Generator[Progress, None, Joined]:
         trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
-        bundle = yield from bundle_of(trees, self._path)
-        lowers = lower_objects(self._parts, trees, self._path)
+        workshop = self._workshops.at(self._path, self._ours.format)
+        bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
+        lowers = gathering.lower_objects(self._parts, trees, self._path)
         sides = (self._base, self._ours, self._theirs)
+        coming = {name[len(b"objects/") :] for name in self._coming(inside)} & bundle.contents.keys()
 
         def work() -> Joined:
-            try:
-                with Workshop(workplace(self._parts), self._ours.format, bundle, lowers) as workshop:
-                    workshop.cut(side.shallow for side in sides)
-                    return Joiner(workshop, *sides, manner).join()
-            finally:
-                bundle.close()
+            workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
+            workshop.cut(side.shallow for side in sides)
+            joined = Joiner(workshop, *sides, manner).join()
+            joined.pack = workshop.pack
+            return joined
 
-        return (yield from aside(work))
+        try:
+            return (yield from aside(lambda: workshop.run(work)))
+        finally:
+            bundle.close()
+
+    def _coming(self, inside: set[bytes]) -> set[bytes]:
+        """The object files that we lack."""
+        found = set()
+        for name in inside:
+            path = join(self._path, name)
+            new = self._his[path].new
+            is_object = kind_of(name) == "object" and new is not None and new.is_file
+            if is_object and not gathering.is_passing_object(name) and not reading.has(self._sides.ours, path):
+                found.add(name)
+        return found
 
     # -- what becomes of files
 
@@ -230,14 +243,16 @@ class _Fitter:
     def _take_objects(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
         """All that either side has: an object file says the same under the same name."""
         information = any(name.startswith(b"objects/info/") for name in touched)
-        for name in sorted(inside):
-            new = self._his[join(self._path, name)].new
-            if kind_of(name) != "object" or new is None or not new.is_file or _is_passing_object(name):
-                continue
+        packed: frozenset[bytes] = frozenset()
+        if joined.pack is not None:
+            packed = joined.pack.objects
+            self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
+            self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
+        for name in sorted(self._coming(inside)):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue
-            if not reading.has(self._sides.ours, join(self._path, name)):
-                self._fitted.fits.append(Fit(join(self._path, name), new))
+            if name[len(b"objects/") :] not in packed:
+                self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
         for name in sorted(touched - inside):
             old = reading.at(self._sides.theirs, join(self._path, name)) if name.startswith(b"objects/") else None
             gone = self._mine[join(self._path, name)].new is None
@@ -306,56 +321,6 @@ class _Fitter:
                 b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)}))
             )
             self._fitted.decided.add(join(self._path, b"shallow"))
-
-
-def bundle_of(trees: Iterable[Tree], path: bytes) -> Generator[Progress, None, Bundle]:
-    """The object files that trees have of their own, together."""
-    bundle = Bundle({}, {})
-    try:
-        for tree in trees:
-            for file in reading.own_files(tree, join(path, b"objects")):
-                if file is None or file[0] in bundle.contents or file[0] in bundle.descriptors:
-                    yield 0, 0, "reading objects"
-                    continue
-                name, inode = file
-                if _is_passing_object(b"objects/" + name) or name.startswith(b"info/"):
-                    continue
-                if inode_stat.data_stat(inode).st_size > reading.INLINE_BYTES:
-                    bundle.descriptors[name] = content_fd(inode)
-                else:
-                    bundle.contents[name] = reading.content(inode)
-                if len(bundle.contents) % 20 == 0:
-                    yield 0, 0, "reading objects"
-    except BaseException:
-        bundle.close()
-        raise
-    return bundle
-
-
-def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tuple[HostLower, bytes]]:
-    """The object directories of the lower that trees see beneath their own."""
-    if not isinstance(parts.lower, HostLower):
-        return []
-    places = {}
-    for tree in trees:
-        node = reading.at(tree, join(path, b"objects"))
-        if node is not None and node.is_dir and node.lower_path is not None:
-            try:
-                parts.lower.stat(node.lower_path)
-            except OSError:
-                continue
-            places[node.lower_path] = parts.lower
-    return [(lower, name) for name, lower in places.items()]
-
-
-def workplace(parts: Parts) -> str:
-    """Where workshops are made: beside the contents of the branches, never in the mount."""
-    return os.path.dirname(parts.backstore.place)
-
-
-def _is_passing_object(name: bytes) -> bool:
-    last = name.rpartition(b"/")[2]
-    return last.startswith((b"tmp_", b"incoming-")) or last.endswith((b".lock", b".tmp"))
 
 
 def work_tree_in(tree: Tree, database: bytes) -> bytes | None:

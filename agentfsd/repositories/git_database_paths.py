@@ -30,6 +30,9 @@ UNDER_WAY = {  # what git leaves in a database while somebody has to finish some
 }  # fmt: skip
 
 
+_RANKS: dict[Kind, int] = {"object": 0, "ref": 2, "head": 4, "index": 4, "state": 4}
+
+
 class Member(NamedTuple):
     """A path inside a database. Both are relative: ``database`` to the workspace, ``inside`` to the database."""
 
@@ -56,6 +59,21 @@ def kind_of(inside: bytes) -> Kind:
     if first.startswith(b"sharedindex."):
         return "index"
     return "settings" if first in _SETTINGS else "other"
+
+
+def rank_of(member: Member | None, *, gone: bool) -> int:
+    """Return when a path is written into the real directory, so that git finds a whole repository whenever the writing stops.
+
+    Objects come first, then files, then refs, and then what depends on refs. What goes, goes after what replaces it: a ref after
+    the list of packed refs that has it, and an object at the very end.
+
+    Args:
+        member: The path; None for what is in no database.
+        gone: Whether it is removed.
+    """
+    if member is None or not member.inside:
+        return 1
+    return {"object": 5, "ref": 3}.get(member.kind, _RANKS.get(member.kind, 1)) if gone else _RANKS.get(member.kind, 1)
 
 
 def is_of_one_checkout(path: bytes) -> bool:

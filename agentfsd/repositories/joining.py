@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.packing import Pack
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
@@ -45,7 +46,7 @@ class Joined:
     ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
     and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
     that is being merged then. ``said``: what was done, for people. ``parted``: their commits have no common ancestor with ours
-    and stay apart, so that git has no merge of the working files.
+    and stay apart, so that git has no merge of the working files. ``pack``: instead of many loose objects that come.
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Joined:
     parted: bool = False
     made: dict[bytes, bytes] = field(default_factory=dict)
     contents: dict[bytes, bytes] = field(default_factory=dict)
+    pack: Pack | None = None
 
 
 class Joiner:

@@ -7,7 +7,8 @@ from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.repositories import reading
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
-from agentfsd.repositories.fitting import bundle_of, lower_objects, work_tree_in, workplace
+from agentfsd.repositories.fitting import work_tree_in
+from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
 from agentfsd.repositories.git_database_paths import Finder, is_internal
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop, aside
