@@ -20,6 +20,7 @@ from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
@@ -76,11 +77,13 @@ def fit(
         base = yield from _read(sides.base.database(ours, theirs))
         if not _is_whole(theirs):
             if base.head and _has_new_commits(base, ours):
-                text = f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it"
+                text = (
+                    f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it: remove it there, too"
+                )
                 fitted.clashes.append(Clash(database, "repository", text))
                 fitted.decided |= {database} | {join(database, name) for name in inside}
             continue
-        obstacles = _obstacles(base, ours, theirs, manner)
+        obstacles = find_obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
@@ -121,25 +124,6 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
     return databases
 
 
-def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
-    """What has to be settled by people or by git itself first."""
-    clashes = []
-    for side, name in zip((ours, theirs), manner.names, strict=True):
-        if side.reftable:
-            clashes.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
-        for ref in side.broken:
-            text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
-            clashes.append(Clash(join(side.path, ref), "repository", text))
-        for lock in side.locks:
-            text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
-            clashes.append(Clash(join(side.path, lock), "locked", text))
-        if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
-            clashes.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
-    if ours.format != theirs.format:
-        clashes.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return list({clash.path: clash for clash in reversed(clashes)}.values())  # a branch shows the lower's locks, too
-
-
 class _Fitter:
     """One repository of a merge."""
 
@@ -162,7 +146,8 @@ class _Fitter:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
-            self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
+            text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
+            self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         work_tree = work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
