@@ -175,10 +175,12 @@ def spoiling(script: str, *directories: Path, timeout_s: float = 120) -> str:
 
 
 def test_install() -> None:
-    """All ways, after each other; `apt` asks nothing."""
+    """All ways, after each other; `apt` asks nothing, and pip compiles nothing that it compiled when the tests were installed."""
     needs_fuse()
+    cache = Path(subprocess.run([BIN / "pip", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
     prelude = f"""
         set -eu
+        export PIP_CACHE_DIR={shlex.quote(str(cache))}
         quietly() {{ "$@" >/tmp/said 2>&1 || (cat /tmp/said; false); }}
         apt() {{ DEBIAN_FRONTEND=noninteractive quietly apt-get -qq -y --no-install-recommends "$@"; }}
         apt update || exit {UNREACHABLE}
@@ -190,7 +192,7 @@ def test_install() -> None:
         set -x
     """
     script = prelude + "\n".join(COMMANDS["Install"]) + "\ncommand -v agentfsd; complete -p agentfsd"
-    done = throwaway.run(script, ROOT, timeout_s=400)
+    done = throwaway.run(script, ROOT, *[cache] * cache.is_dir(), timeout_s=400)
     if done.returncode == UNREACHABLE:
         pytest.skip("Debian's packages cannot be fetched")
     assert done.returncode == 0, done.stdout

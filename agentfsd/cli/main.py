@@ -27,6 +27,7 @@ from agentfsd.cli.commands import (
     cmd_policy,
     cmd_prune,
     cmd_restore,
+    cmd_rules,
     cmd_run,
     cmd_shell,
     cmd_snapshot,
@@ -51,7 +52,7 @@ _SECTIONS = (  # as `agentfsd --help` shows them
     )),
     HelpSection("Looking", (cmd_status.status, cmd_diff.diff, cmd_watch.watch, cmd_top.top, cmd_audit.audit, cmd_ui.ui)),
     HelpSection("Service", (
-        cmd_policy.policy, cmd_interpose.interpose, cmd_backstore.backstore, cmd_fsck.fsck, cmd_mcp.mcp,
+        cmd_rules.rules, cmd_policy.policy, cmd_interpose.interpose, cmd_backstore.backstore, cmd_fsck.fsck, cmd_mcp.mcp,
         cmd_completion.completion,
     )),
 )  # fmt: skip

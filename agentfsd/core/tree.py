@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -62,6 +62,7 @@ class Inode:
         "parent",
         "rdev",
         "row_layer",
+        "ruled",
         "target",
         "tree",
         "uid",
@@ -91,6 +92,7 @@ class Inode:
         self.lower_fd = -1
         self.opens = 0
         self.linkable = False  # created without a name and never had one, so a link may give it one (O_TMPFILE)
+        self.ruled: tuple[object, Any] = (None, None)  # of a directory: see rule_set.RuleSet.state_in()
         self.anonymous = False  # no row refers to its content object, which is deleted at the last close
 
     @property

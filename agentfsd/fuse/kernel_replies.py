@@ -7,6 +7,8 @@ import os
 
 from agentfsd.core import inode_stat
 from agentfsd.core.inode import Attributes
+from agentfsd.core.rule_checks import masked_mode
+from agentfsd.core.rule_set import ALLOW, HIDE
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.kernel_cache import KernelCache
@@ -72,7 +74,28 @@ class KernelReplies:
                 attr_s = self._file_s(inode)
             answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
         node.lookups += 1
-        return answer
+        return self._as_ruled(name, inode, answer, parent) if self._overlay.rules.active else answer
+
+    def hidden(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
+        """Answer a look-up of a name that a rule hides: as missing, which only a connection of one branch may remember."""
+        return self.missing(parent, directory, name) if self._cache.tree_id else NOT_THERE
+
+    def _as_ruled(self, name: bytes, inode: Inode, answer: LookupReply, parent: DirNode) -> LookupReply:
+        """Let the kernel remember no name that is hidden from others, and show what rules leave of a mode.
+
+        Modes are shown so where all callers have the same rules. The kernel then refuses opens that it does not send us.
+        """
+        tree_id = self._cache.tree_id
+        rules = self._overlay.rules.for_branch(tree_id or inode.tree.id)
+        directory = parent.bound.get(inode.tree.id)
+        if rules is None or directory is None:
+            return answer
+        verdict = rules.verdict(directory, name, is_dir=inode.is_dir)
+        if verdict == ALLOW:
+            return answer
+        if not tree_id:
+            return answer._replace(entry_s=NOW_S) if verdict == HIDE else answer
+        return answer._replace(attributes=_masked(verdict, answer.attributes))
 
     def unnamed(self, inode: Inode) -> LookupReply:
         """Answer TMPFILE: a file that has no name yet; count one look-up on its node."""
@@ -95,7 +118,12 @@ class KernelReplies:
             attr_s = self._directory_s(node, inode) if self.caches(node.view, inode.tree) else NOW_S
         else:
             attr_s = self._file_s(inode)
-        return AttributesReply(self.attributes(inode), attr_s)
+        attributes = self.attributes(inode)
+        if self._cache.tree_id and self._overlay.rules.active:
+            rules = self._overlay.rules.for_branch(self._cache.tree_id)
+            if rules is not None and (verdict := rules.verdict_of(inode)) != ALLOW:
+                attributes = _masked(verdict, attributes) or attributes
+        return AttributesReply(attributes, attr_s)
 
     def _directory_s(self, node: DirNode, inode: Inode) -> float:
         if inode.id or inode.lower_path is None:
@@ -133,3 +161,7 @@ class KernelReplies:
             (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, 0, 0,
             stamp, stamp, stamp, 0,
         )  # fmt: skip
+
+
+def _masked(verdict: int, attributes: Attributes | None) -> Attributes | None:
+    return attributes._replace(mode=masked_mode(verdict, attributes.mode)) if attributes is not None else None

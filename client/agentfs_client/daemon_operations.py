@@ -273,6 +273,43 @@ class DaemonOperations:
         return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
 
     @operation
+    def list_rules(self, branch: str | None = None) -> Question[list[wire.RuleInScope]]:
+        """Return the rules by path: of every scope, or those that hold for processes bound to *branch*."""
+        return ask(wire.RulesList(branch=branch), wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def add_rules(
+        self, rules: Sequence[str], branch: str | None = None, *, everybody: bool = False
+    ) -> Question[list[wire.RuleInScope]]:
+        """Add rules such as "deny *.key", and return them. See wire.RulesChange.
+
+        Args:
+            rules: the rules.
+            branch: the branch for whose processes they hold; None means all branches.
+            everybody: they hold for processes outside all branches as well.
+        """
+        request = wire.RulesChange(add=list(rules), branch=branch, everybody=everybody)
+        return ask(request, wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def remove_rules(
+        self, rules: Sequence[str], branch: str | None = None, *, everybody: bool = False
+    ) -> Question[list[wire.RuleInScope]]:
+        """Remove rules, and return them. The arguments are those of add_rules()."""
+        request = wire.RulesChange(remove=list(rules), branch=branch, everybody=everybody)
+        return ask(request, wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def test_rules(self, paths: Sequence[str], branch: str | None = None) -> Question[list[wire.PathVerdict]]:
+        """Return what the rules of a branch say about paths. One that ends with a slash is a directory."""
+        return ask(wire.RulesTest(paths=list(paths), branch=branch), wire.VerdictsReply, lambda reply: reply.verdicts)
+
+    @operation
+    def obey_rules(self, branch: str) -> Question[str]:
+        """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must."""
+        return ask(wire.RulesObey(branch=branch), wire.Done, lambda reply: reply.message)
+
+    @operation
     def diff(
         self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
     ) -> Question[list[wire.Change]]:

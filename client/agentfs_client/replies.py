@@ -16,7 +16,9 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    PathVerdict,
     RepositoryChange,
+    RuleInScope,
     UndoEntry,
     exact_path,
 )
@@ -181,6 +183,16 @@ class FreedReply(Reply, frozen=True, kw_only=True, tag="freed"):
 
 class PolicyReply(Reply, frozen=True, kw_only=True, tag="policy"):
     policy: dict[str, str]
+
+
+class RulesReply(Reply, frozen=True, kw_only=True, tag="rules"):
+    """Rules in the order in which they count: the last one that matches a path decides. After a change: those changed."""
+
+    rules: list[RuleInScope]
+
+
+class VerdictsReply(Reply, frozen=True, kw_only=True, tag="rules.verdicts"):
+    verdicts: list[PathVerdict]
 
 
 class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
