@@ -9,6 +9,8 @@ from agentfsd.cli.command_base import plain
 from agentfsd.cli.output import printing
 
 EXECUTED = "executed"  # the kind of conflict that only --hooks decides
+IN_GIT = {"repository", "locked"}  # what only git or a person settles: the message says how
+_NO_FILES = {*IN_GIT, "under-way", "history"}
 _SHOWN = 10  # paths of one kind that are named
 
 
@@ -110,17 +112,29 @@ def advise_executed(result: wire.MergeReply) -> None:
         printing.note("--hooks includes files that your own programs would execute; review them first: agentfsd diff --patch")
 
 
+def advise_in_git(result: wire.MergeReply) -> bool:
+    """Say that the repository has to be settled first, where it has to be; whether options may decide something, too."""
+    kinds = {conflict.kind for conflict in result.conflicts}
+    if kinds & IN_GIT:
+        printing.note("settle what the list says of the repository, and commit again")
+    return not kinds & IN_GIT and not kinds <= {*_NO_FILES, EXECUTED}
+
+
 def _show_commands(conflicts: list[wire.Conflict], source: str, into: str, command: str) -> None:
-    paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in conflicts[:_SHOWN]]
-    if all(path.isprintable() for path in paths):
+    files = [conflict for conflict in conflicts if conflict.kind not in _NO_FILES]
+    paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in files[:_SHOWN]]
+    if paths and all(path.isprintable() for path in paths):
         printing.detail(f"show:   {command.format('diff --patch')} {into} {source} -- {shlex.join(dict.fromkeys(paths))}")
     again = f"{command.format('merge')} {source} --into {into}"
     if any(conflict.kind == EXECUTED for conflict in conflicts):
         printing.detail(f"take:   {again} --hooks     (files that run on your side)")
-    hard = {conflict.kind for conflict in conflicts} <= {"type", EXECUTED}
-    if not hard:
+    kinds = {conflict.kind for conflict in conflicts}
+    if not kinds & {*IN_GIT, "history"} and not kinds <= {"type", EXECUTED}:
         printing.detail(f"decide: {again} --ours      ({into} wins)")
         printing.detail(f"        {again} --theirs    ({source} wins)")
-    if any(conflict.ours or conflict.theirs for conflict in conflicts):
+    if not kinds & IN_GIT and "history" in kinds:
+        printing.detail(f"decide: {again}             (a merge commit)")
+        printing.detail(f"        {again} --squash    (one commit)")
+    if not kinds & IN_GIT and any(conflict.ours or conflict.theirs for conflict in conflicts):
         printing.detail(f"        {again} --markers   (both, between markers, in {into})")
     printing.detail(f"or change {source} or {into}, and merge again")

@@ -61,6 +61,7 @@ class Commits:
 
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
+        self._counts: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self._hash = hashlib.sha256 if workshop.form == "sha256" else hashlib.sha1
         self.empty_tree = self._id(b"tree", b"")
         self.zero = b"0" * len(self.empty_tree)
@@ -103,7 +104,17 @@ class Commits:
 
     def is_ancestor(self, one: bytes, two: bytes) -> bool:
         """Return whether *one* is *two* or in the history of *two*."""
-        return one == two or self._workshop.ask("merge-base", "--is-ancestor", one, two, good=(0, 1))[1] == 0
+        return self.count(one, two)[0] == 0
+
+    def count(self, one: bytes, two: bytes) -> tuple[int, int]:
+        """Return how many commits the history of *one* has that the history of *two* lacks, and the other way round."""
+        if one == two:
+            return 0, 0
+        if (one, two) not in self._counts:
+            said = self._workshop.git("rev-list", "--left-right", "--count", one + b"..." + two, "--").split()
+            self._counts[one, two] = int(said[0]), int(said[1])
+            self._counts[two, one] = int(said[1]), int(said[0])
+        return self._counts[one, two]
 
     def is_new(self, commit: bytes, known: set[bytes]) -> bool:
         """Return whether the commit is in the history of none of the *known* commits."""
