@@ -23,8 +23,9 @@ MOUNTING = {"make_mount", "mounted"}
 # What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
 LONGEST = [
     "test_readme.py", "system/test_posix_in_run.py", "system/test_crash.py", "system/test_suites.py",
-    "system/test_shared_branch.py", "system/test_damage.py", "posix/", "system/test_workloads.py", "core/test_fault_points.py", "system/test_two_writers.py",
-    "system/test_commit_crash.py", "history/test_merge.py", "confinement/test_escapes.py", "system/", "cli/", "handoff/",
+    "system/test_shared_branch.py", "system/test_damage.py", "posix/", "system/test_workloads.py",
+    "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py", "history/test_merge.py",
+    "confinement/test_escapes.py", "system/", "cli/", "handoff/",
 ]  # fmt: skip
 
 
