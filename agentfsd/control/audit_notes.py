@@ -41,6 +41,13 @@ def noted_setting(kind: str) -> NoteMaker:
     return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
 
 
+def noted_rules(request: wire.RulesChange, reply: wire.RulesReply) -> AuditNote:
+    """Note which rules by path were added and removed."""
+    texts = [*(f"+ {text}" for text in request.add), *(f"- {text}" for text in request.remove)]
+    more = f" and {len(texts) - _NAMES} others" if len(texts) > _NAMES else ""
+    return AuditNote("rules", ", ".join(texts[:_NAMES]) + more, request.branch)
+
+
 def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
     """Note which snapshots were deleted, if any."""
     if request.dry_run or not reply.snapshots:

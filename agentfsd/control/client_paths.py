@@ -10,6 +10,7 @@ from agentfsd.core import copyup, path_resolution
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal, invalid
 
@@ -22,23 +23,32 @@ def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, 
 def place_of(services: Services, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:
     """Walk the path of a request, in the branch or snapshot that it names. OSError."""
     tree = services.overlay.trees.of(request.branch or context.branch)
-    return find_path(services, tree, path_of(request.path, request.raw_path), context.peer.credentials(), follow=follow)
+    return find_path(services, tree, path_of(request.path, request.raw_path), context.credentials(), follow=follow)
 
 
 def place_to_change(services: Services, request: wire.FileRequest, context: RequestContext) -> ResolvedPath:
     """Likewise, for a name that is to be made, replaced or removed. OSError where nothing may be changed."""
     place = place_of(services, request, context, follow=False)
-    check_changeable(services, place)
+    check_changeable(services, place, context.ruled, is_dir=isinstance(request, wire.FileMkdir))
     return place
 
 
-def check_changeable(services: Services, place: ResolvedPath) -> None:
-    """Refuse to change anything in the control directory, on a read-only mount, or in a snapshot. OSError."""
+def check_changeable(services: Services, place: ResolvedPath, ruled: RuledCaller | None, *, is_dir: bool = False) -> None:
+    """Refuse to change anything in the control directory, on a read-only mount, or in a snapshot, or against a rule. OSError.
+
+    Args:
+        services: Services of the daemon.
+        place: What is to be changed.
+        ruled: The rules that hold for the caller, if any do.
+        is_dir: Whether a directory is to be made where nothing is.
+    """
     if place.is_reserved:
         raise Refusal(errno.EPERM, "reserved", ".agentfs is agentfsd's own", "choose another name")
     if services.info.read_only:
         raise OSError(errno.EROFS, "the mount is read-only")
     copyup.check_writable(place.directory.tree)
+    if ruled is not None and place.name:
+        ruled.check_name(place.directory, place.name, is_dir=place.inode.is_dir if place.inode is not None else is_dir)
 
 
 def tell_file(

@@ -53,7 +53,10 @@ async def make(
         changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
         if not request.internal and not wanted:
             changes = GitInternals(old, new).without(changes, lambda change: change.path)
-        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
+        pairs = await drive(
+            patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only, keeps_back=context.keeps_back),
+            context,
+        )
         context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:

@@ -7,6 +7,7 @@ import errno
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -34,10 +35,15 @@ class _Write:
 
 
 class EventWatcher:
-    """Collects the events of the branch with that id (None: of all), from start() to stop()."""
+    """Collects the events of the branch with that id (None: of all), from start() to stop().
 
-    def __init__(self, overlay: Overlay, branch_id: str | None) -> None:
-        self.branch_id = branch_id
+    *hides* tells which paths (that of the event, and the old one of a rename) the client must not see.
+    """
+
+    def __init__(
+        self, overlay: Overlay, branch_id: str | None, hides: Callable[[bytes, bytes], bool] = lambda *paths: False
+    ) -> None:
+        self.branch_id, self._hides = branch_id, hides
         self._overlay = overlay
         self._branch_gone = False
         self._queue: deque[wire.Event] = deque()
@@ -65,7 +71,7 @@ class EventWatcher:
             return
         elif self._writes:
             self._tell_write_before(inode, event)
-        self._put(self._event(event))
+        self._tell(event)
         if event.kind == "branch-deleted" and self.branch_id is not None:
             self._branch_gone = True
 
@@ -80,7 +86,7 @@ class EventWatcher:
             now = time.monotonic()
             self._writes[inode] = _Write(now)
             self._next_look_s = min(self._next_look_s, now + _QUIET_S)
-            self._put(self._event(event))
+            self._tell(event)
 
     def _tell_write_before(self, inode: Inode, event: BranchEvent) -> None:
         """Tell the write of a file before its rename or deletion is told."""
@@ -89,7 +95,7 @@ class EventWatcher:
             return
         known = self._writes.get(inode)
         if known is not None and known.again is not None and event.kind == "renamed":
-            self._put(self._event(known.again._replace(path=event.old_path)))
+            self._tell(known.again._replace(path=event.old_path))
             known.again = None
 
     def _tell_writes(self, branch_id: str) -> None:
@@ -99,7 +105,13 @@ class EventWatcher:
 
     def _tell_write(self, inode: Inode, write: _Write) -> None:
         if write.again is not None and inode.nlink:
-            self._put(self._event(write.again))
+            self._tell(write.again)
+
+    def _tell(self, event: BranchEvent) -> None:
+        """Tell an event, unless a rule hides its path from the client."""
+        path = (event.inode.path if event.inode is not None else b"") if event.path is None else event.path
+        if not self._hides(path, event.old_path):
+            self._put(self._event(event))
 
     def _event(self, event: BranchEvent) -> wire.Event:
         inode = event.inode

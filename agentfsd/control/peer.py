@@ -49,6 +49,7 @@ class Peer:
         self.outgoing: list[int] = []  # that go along with the reply
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
         self.at_end: list[Callable[[], None]] = []  # what is called when the conversation has ended
+        self.obeys: str | None = None  # the id of a branch whose rules by path it keeps, though bound to none
         self.temporary: set[str] = set()  # ids of snapshots and branches that go with it
 
     def check_alive(self) -> None:

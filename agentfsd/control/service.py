@@ -20,6 +20,8 @@ from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.request_metering import metered
 from agentfsd.core.branch_events import EventKind
+from agentfsd.core.overlay_rules import OverlayRules
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
 
@@ -76,7 +78,8 @@ class ControlService:
         services, operation = self.services, OPERATIONS[type(request)]
         bound_to = services.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
-        context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress)
+        ruled = _ruled(services.overlay.rules, bound_to or peer.obeys) if services.overlay.rules.active else None
+        context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress, ruled)
         try:
             check_caller(peer, services.info.owner_uid)
             check_known(peer.caller.pid, bound_to)
@@ -109,6 +112,11 @@ class ControlService:
                 self.services.tell(cast(EventKind, kind), branch_id, peer.caller.pid, branch=of, name=name)
         except (OSError, sqlite3.Error) as exc:  # a full disk, for example: it goes at the next start
             log.warning("what a client has left behind stays for now: %s", exc)
+
+
+def _ruled(rules: OverlayRules, branch_id: str | None) -> RuledCaller | None:
+    found = rules.for_everybody if branch_id is None else rules.for_branch(branch_id)
+    return RuledCaller(found) if found is not None else None
 
 
 def _decode(body: bytes) -> wire.Request:

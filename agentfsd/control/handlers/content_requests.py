@@ -46,7 +46,7 @@ async def open_file(services: Services, request: wire.FileOpen, context: Request
     _check_size(request.read_bytes)
     inode = existing(place_of(services, request, context, follow=True))
     check_regular(inode)
-    permissions.check(inode, READ, context.peer.credentials())
+    permissions.check(inode, READ, context.credentials())
     reading = OpenedFile(inode)
     try:
         attributes = inode_stat.attributes(inode)
@@ -84,13 +84,13 @@ async def create_file(services: Services, request: wire.FileCreate, context: Req
     check_permissions(request.permissions)
     path = path_of(request.path, request.raw_path)
     place = place_of(services, request, context, follow=request.mode != "create")
-    _check_writable(services, place, request.mode, context.peer.credentials())
+    _check_writable(services, place, request.mode, context.credentials())
     staged = StagedFile(place.directory.tree, path, request.mode, request.permissions)
     return wire.FileOpened(handle=context.peer.enter(staged))
 
 
 def _check_writable(services: Services, place: ResolvedPath, mode: str, who: Credentials) -> None:
-    check_changeable(services, place)
+    check_changeable(services, place, who.ruled)
     if place.inode is None:
         permissions.check(place.directory, WRITE | EXECUTE, who)
     elif mode == "create":
@@ -123,7 +123,7 @@ async def commit_file(services: Services, request: wire.FileCommit, context: Req
 
 async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:
     """Put the staged content where the path leads now, if the caller may still write there, and return the file."""
-    who = context.peer.credentials()
+    who = context.credentials()
     place = _place_of(services, staged, who)
     if place.inode is not None:
         # The kernel must write back pages changed through a mapping now: later they would overwrite the new content.
@@ -134,7 +134,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
         await copy_up(place.inode)
         place = _place_of(services, staged, who)  # the path may lead to another file by now, or the branch may have another state
     if place.inode is None:
-        made = staged.become(place.directory, place.name, context.peer.creator())
+        made = staged.become(place.directory, place.name, context.creator())
         tell_file(services, "created", made, context)
         services.overlay.events.names_changed(place.directory, place.name)
         return made

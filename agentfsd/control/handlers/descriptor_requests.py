@@ -60,7 +60,7 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
         forwarding.check_possible(wanted)
         inode = _create(services, place, request, context)
     else:
-        _open_existing(services, inode, place, flags, context.peer.credentials())
+        _open_existing(services, inode, place, flags, context.credentials())
         forwarding.check(inode, wanted)
         if flags & os.O_TRUNC:
             await _empty(services, inode, context)
@@ -74,9 +74,9 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
 def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, context: RequestContext) -> Inode:
     if not request.flags & os.O_CREAT:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory")
-    check_changeable(services, place)
+    check_changeable(services, place, context.ruled)
     check_mode(request.permissions)
-    who = context.peer.creator()
+    who = context.creator()
     permissions.check(place.directory, WRITE | EXECUTE, who)
     mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
     owner = Owner(who.uid, who.gid, who.umask)
@@ -97,7 +97,7 @@ def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags:
     if not inode.is_file:
         raise invalid("only a regular file's content has a descriptor", "open it on the mount", "not-a-file")
     if writes:
-        check_changeable(services, place)
+        check_changeable(services, place, who.ruled)
     permissions.check(inode, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
 
 
@@ -108,7 +108,7 @@ async def _empty(services: Services, inode: Inode, context: RequestContext) -> N
     copyup.check_writable(inode.tree)
     inode_attributes.truncate(inode, 0)
     inode_attributes.drop_capabilities(inode)
-    if not context.peer.credentials().privileged:
+    if not context.credentials().privileged:
         inode_attributes.drop_setid(inode)
     tell_file(services, "modified", inode, context)
     services.overlay.events.file_changed(inode, data=True)
@@ -162,6 +162,8 @@ async def _file_of(services: Services, forwarding: Forwarding, context: RequestC
         inode.tree.read_only and services.overlay.snapshots.in_history(bound, inode.tree.id)
     ):
         raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
+    if context.ruled is not None:
+        context.ruled.check_open(inode, writes=flags & os.O_ACCMODE != os.O_RDONLY)
     return inode, flags
 
 

@@ -31,6 +31,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     with _old_side(services, a, b, own=request.own) as old:
         new = services.overlay.trees.side(b)
         changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
         if request.histories:
             repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
@@ -52,7 +53,9 @@ async def diff_files(services: Services, request: wire.DiffFiles, context: Reque
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
-        return await drive(file_differences.files(services.overlay.parts, old, new, count=request.count), context)
+        return await drive(
+            file_differences.files(services.overlay.parts, old, new, count=request.count, hides=context.hides), context
+        )
 
 
 @control_operation(

@@ -52,8 +52,10 @@ async def list_directory(services: Services, request: wire.FileList, context: Re
     directory = existing(place_of(services, request, context, follow=True))
     if not directory.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-    permissions.check(directory, READ, context.peer.credentials())
-    listing = _names(directory) if request.names_only else _listing(services, directory, context.peer.credentials())
+    permissions.check(directory, READ, context.credentials())
+    listing = (
+        _names(directory, context.credentials()) if request.names_only else _listing(services, directory, context.credentials())
+    )
     return wire.FilesReply(files=await drive(listing, context))
 
 
@@ -78,7 +80,7 @@ def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[li
 
 
 def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
-    """Describe a name of a directory; None if it was deleted since the names were read."""
+    """Describe a name of a directory; None if it was deleted since the names were read, or is hidden from the caller."""
     try:
         looked = inode_stat.look(directory.tree, directory, name)
     except OSError:
@@ -86,6 +88,8 @@ def _listed(services: Services, directory: Inode, name: bytes, who: Credentials,
     if looked is None:
         return None
     inode, attributes = looked
+    if who.ruled is not None and who.ruled.hides(directory, name, is_dir=inode.is_dir):
+        return None
     if not may_search:
         return typed_info(name, inode.mode)
     is_link = stat.S_ISLNK(attributes.mode)
@@ -106,7 +110,7 @@ def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> At
 @control_operation(wire.FileMkdir, permission=own_history("branch"), note=told_as_event)
 async def make_directory(services: Services, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
     check_permissions(request.permissions)
-    place, who = place_to_change(services, request, context), context.peer.creator()
+    place, who = place_to_change(services, request, context), context.creator()
     directory, mode = place.directory, stat.S_IFDIR | request.permissions
     if place.inode is not None:
         raise FileExistsError(errno.EEXIST, "file exists")
@@ -120,11 +124,13 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)
 async def rename_file(services: Services, request: wire.FileRename, context: RequestContext) -> wire.Done:
-    old, who = place_to_change(services, request, context), context.peer.credentials()
+    old, who = place_to_change(services, request, context), context.credentials()
     tree, source = old.directory.tree, existing(old)
     new = find_path(services, tree, path_of(request.to, request.raw_to), who, follow=False)
-    check_changeable(services, new)
+    check_changeable(services, new, None)
     check_not_root(old, new)
+    if who.ruled is not None:
+        who.ruled.check_rename(old.directory, old.name, source, new.directory, new.name)
     permissions.check_removal(old.directory, source, who)
     if new.inode is not None:
         permissions.check_removal(new.directory, new.inode, who)
@@ -135,6 +141,8 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
     paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
     flags = 0 if request.replace else RENAME_NOREPLACE
     directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+    if source.is_dir:
+        services.overlay.rules.directory_moved()
     if new.inode is not source:
         tell_file(services, "renamed", source, context, paths[1], paths[0])
     services.overlay.events.names_changed(old.directory, old.name)
@@ -163,12 +171,14 @@ def deleting(services: Services, place: ResolvedPath, recursive: bool, context: 
 
     A file that a process creates meanwhile stays, and so does its directory.
     """
-    todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
+    todo, done, who = [(place.directory, place.name, recursive)], 0, context.credentials()
     while todo:
         directory, name, enters = todo.pop()
         inode = directory.tree.find(directory, name)
         if inode is not None:
             permissions.check_removal(directory, inode, who)
+            if who.ruled is not None:
+                who.ruled.check_name(directory, name, is_dir=inode.is_dir)
             if inode.is_dir and enters and not inode.tree.is_empty(inode):
                 permissions.check(inode, READ | EXECUTE, who)
                 todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
@@ -189,10 +199,11 @@ def _remove(services: Services, directory: Inode, name: bytes, inode: Inode, con
         services.overlay.events.file_changed(inode, data=False)
 
 
-def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
+def _names(directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
     entries = []
     for name, mode in sorted(directory.tree.kinds(directory)):
-        if name != CONTROL_DIR or directory.parent is not None:
+        hidden = who.ruled is not None and who.ruled.hides(directory, name, is_dir=stat.S_ISDIR(mode))
+        if not hidden and (name != CONTROL_DIR or directory.parent is not None):
             entries.append(typed_info(name, mode))
         yield len(entries), 0, "listing"
     return entries

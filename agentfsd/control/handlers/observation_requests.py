@@ -32,7 +32,7 @@ _MOST_ENTRIES = 10_000
 @control_operation(wire.Events, permission=own_branch("branch"), note=changes_nothing, cancellable=True, waits=True)
 async def watch_events(services: Services, request: wire.Events, context: RequestContext) -> wire.Done:
     branch_id = services.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
-    await stream(EventWatcher(services.overlay, branch_id), context, services.bindings)
+    await stream(EventWatcher(services.overlay, branch_id, context.hides), context, services.bindings)
     return wire.Done(message="the branch has gone")
 
 
@@ -69,7 +69,9 @@ async def list_audit_entries(services: Services, request: wire.AuditList, contex
         return wire.AuditReply(enabled=False, entries=[])
     branch_id, name = _asked_branch(services, request.branch, context)
     question = AuditQuery(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
-    records = await services.audit.read(question, _path_filter(request.path), request.limit)
+    fits = _path_filter(request.path)
+    shown = fits if context.ruled is None else lambda record: not context.hides(record.path, record.old_path) and fits(record)
+    records = await services.audit.read(question, shown, request.limit)
     return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in records])
 
 
