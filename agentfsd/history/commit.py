@@ -28,16 +28,15 @@ from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, rank_of
-from agentfsd.repositories.joining import Manner
+from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
 from agentfsd.repositories.reading import at
 
 Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
-_REAL = "the real directory"
 LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # arguments: branch name, whether only git branches are committed
-    "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
-    "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
-    "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
+    "refuse": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge", only_forward=not beside),
+    "merge": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge"),
+    "force": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge", "theirs"),
 }
 
 
