@@ -5,6 +5,7 @@ import click
 from agentfsd import __version__
 from agentfsd.cli.command_base import Group, HelpSection
 from agentfsd.cli.commands import (
+    cmd_asks,
     cmd_audit,
     cmd_backstore,
     cmd_bind,
@@ -52,7 +53,8 @@ _SECTIONS = (  # as `agentfsd --help` shows them
     )),
     HelpSection("Looking", (cmd_status.status, cmd_diff.diff, cmd_watch.watch, cmd_top.top, cmd_audit.audit, cmd_ui.ui)),
     HelpSection("Service", (
-        cmd_rules.rules, cmd_policy.policy, cmd_interpose.interpose, cmd_backstore.backstore, cmd_fsck.fsck, cmd_mcp.mcp,
+        cmd_rules.rules, cmd_asks.asks, cmd_policy.policy, cmd_interpose.interpose, cmd_backstore.backstore, cmd_fsck.fsck,
+        cmd_mcp.mcp,
         cmd_completion.completion,
     )),
 )  # fmt: skip
