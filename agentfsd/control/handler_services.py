@@ -21,7 +21,7 @@ from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.telemetry.request_counters import RequestCounters
-from agentfsd.types import DEFAULT_BRANCH, BranchView
+from agentfsd.types import DEFAULT_BRANCH, BranchView, HomeView
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,16 @@ class Flush(Protocol):
     """Brings the kernel's dirty pages of one branch (None: of all) to the daemon before a state is fixed."""
 
     async def __call__(self, branch_id: str | None = None) -> None: ...
+
+
+class HomeLayers(Protocol):
+    """The changes of branches to the home directory."""
+
+    async def open(self, branch_id: str, home: str) -> HomeView:
+        """Return a mount of *home* with a branch's changes. Refusal if there is none to be had."""
+
+    def discard(self, branch_id: str) -> None:
+        """Discard a branch's changes."""
 
 
 class CommitTurn:
@@ -83,6 +93,7 @@ class Services:
         shutdown: Asks the daemon to unmount and end; True also while the mount is in use.
         measure: The daemon's own use of resources: see wire.StatusReply.
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
+        homes: Has the changes of branches to the home directory; None without a mount.
         connections: Branch id, session and io of each connection of the kernel.
         traffic: Counters of requests.
         identify: Command and user of a process.
@@ -105,6 +116,7 @@ class Services:
     shutdown: Callable[[bool], Awaitable[None]] = _stay
     measure: Callable[[], dict[str, int]] = dict
     open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
+    homes: HomeLayers | None = None
     connections: Callable[[], list[tuple[str, str, str]]] = _no_connections
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier

@@ -134,7 +134,8 @@ def merge(
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        fitted = yield from fitting.fit(workshops, parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+        sides = fitting.Sides(TreeBefore(base, theirs), ours, theirs)
+        fitted = yield from fitting.fit(workshops, parts, sides, mine, his, manner)
     for path in list(his) if rules.way == "beside" else fitted.decided:
         mine.pop(path, None)
         his.pop(path, None)

@@ -10,6 +10,7 @@ from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
@@ -166,7 +167,8 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """Whether taking all of *theirs* over is no merge of the two.
 
     It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
-    a directory that *theirs* had made, or take over what git has checked out or is doing in *theirs*.
+    a directory that *theirs* had made, or refs that the lower got meanwhile, or take over what git has checked out or is doing
+    in *theirs*.
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
@@ -174,8 +176,17 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
             return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
+        if pair is not None and _is_moved_ref(theirs, pair):
+            return True
         yield 0, 0, "changes"
     return bool(unseen)
+
+
+def _is_moved_ref(theirs: Tree, pair: EntryPair) -> bool:
+    """Whether the lower has got commits at a ref since *theirs* changed it."""
+    if pair.within is None or not git_database_paths.may_be_ref(pair.path):
+        return False
+    return origin.has_moved(theirs, pair.within, pair.path.rpartition(b"/")[2], pair.new)
 
 
 def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from agentfsd.core import origin
 from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories import reading
@@ -28,18 +29,47 @@ class Before(Protocol):
 
 
 class TreeBefore:
-    """The common state of two branches."""
+    """The common state of two branches, *tree*; *theirs* is the branch whose changes since then are merged.
 
-    def __init__(self, tree: Tree) -> None:
+    Where the common state shows the lower, it shows what the lower has now. Where *theirs* changed that path, the lower had
+    something else then: that is what both began with. A ref that the lower got and *theirs* has never seen was not there.
+    """
+
+    def __init__(self, tree: Tree, theirs: Tree) -> None:
         self.trees: tuple[Tree, ...] = (tree,)
+        self._tree, self._theirs, self._seen = tree, theirs, SeenNames(theirs)
 
     def text(self, path: bytes) -> bytes | None:
-        """See Before."""
-        return reading.text(self.trees[0], path, reading.REFS_BYTES)
+        """See Before. UNKNOWN for what is not kept."""
+        found, now = reading.at(self._tree, path), origin.now_in_lower(self._tree, path)
+        if (found is not None and found.has_own_data) or (found is None and now != NO_LOWER):
+            return reading.text(self._tree, path, reading.REFS_BYTES)
+        row = self._seen.row(path)
+        if row is None:
+            was_seen = reading.has(self._theirs, path) or self._seen.was_removed(path)
+            return reading.text(self._tree, path, reading.REFS_BYTES) if was_seen else None
+        before = origin.identity_of(row)
+        if before == now:
+            return reading.text(self._tree, path, reading.REFS_BYTES)
+        return None if before == NO_LOWER else _kept(self._theirs, row)
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
-        return reading.database(self.trees[0], ours.path)
+        made = None
+        for step in reading.database(self._tree, ours.path):
+            made = step
+            yield None
+        if made is None:
+            return
+        packed = reading.packed_refs(self.text(join(ours.path, b"packed-refs")) or b"")
+        for name in sorted(made.refs.keys() | theirs.refs.keys()):
+            if made.refs.get(name) == theirs.refs.get(name):
+                continue
+            value = self.text(join(ours.path, name))
+            made.refs[name] = packed.get(name, b"") if value is None else _value(value)
+            yield None
+        made.refs = {name: value for name, value in made.refs.items() if value}
+        yield made
 
 
 class OriginBefore:
@@ -60,16 +90,7 @@ class OriginBefore:
             return None
         if before == now:
             return reading.text(self._lower, path, reading.REFS_BYTES)
-        if not row.lower_size:
-            return b""
-        return self._kept(row) if row.base else UNKNOWN
-
-    def _kept(self, row: OriginRow) -> bytes:
-        file = self._branch.backstore.open(row.base)
-        try:
-            return file.pread(row.lower_size, 0)
-        finally:
-            file.close()
+        return _kept(self._branch, row)
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
@@ -88,3 +109,16 @@ class OriginBefore:
 
 def _value(data: bytes) -> bytes:
     return data if data == UNKNOWN else reading.ref_value(data.strip())
+
+
+def _kept(tree: Tree, row: OriginRow) -> bytes:
+    """The lower's content when *tree* changed a file; UNKNOWN where it was not kept."""
+    if not row.lower_size:
+        return b""
+    if not row.base:
+        return UNKNOWN
+    file = tree.backstore.open(row.base)
+    try:
+        return file.pread(row.lower_size, 0)
+    finally:
+        file.close()

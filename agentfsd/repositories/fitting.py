@@ -84,9 +84,14 @@ def fit(
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
-        elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
+        elif always or touched or _has_new_commits(base, ours) or _needs_git(ours, theirs, manner):
             yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
+
+
+def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:
+    """Whether the plain merge of files will not do, although only they changed the database."""
+    return ours.head != theirs.head or bool(theirs.under_way) or manner.way != "merge"
 
 
 def _is_whole(side: GitDatabase) -> bool:

@@ -92,6 +92,11 @@ def is_internal(path: bytes) -> bool:
     return bool(found) and kind_of(inside) != "settings"
 
 
+def may_be_ref(path: bytes) -> bool:
+    """Whether a path of the workspace may be a file of refs; told by its name alone."""
+    return b"/refs/" in path or path.endswith((b"/packed-refs", b"/HEAD"))
+
+
 class Finder:
     """Tells of paths which database they are in. *has* says whether a path leads to something, in any tree of interest."""
 

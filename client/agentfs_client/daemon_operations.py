@@ -28,13 +28,14 @@ class OpenedFd:
 
 @dataclass(frozen=True, slots=True)
 class OpenedView:
-    """A detached mount of one branch, and the user namespace to enter before attaching it, if it needs one. The caller closes
-    both.
+    """A detached mount of one branch, the user namespace to enter before attaching it, if it needs one, and a detached mount of
+    the home directory, if the request named it. The caller closes all.
     """
 
     reply: wire.ViewReply
     mount: int
     user_namespace: int | None = None
+    home: int | None = None
 
 
 class DaemonOperations:
@@ -145,11 +146,11 @@ class DaemonOperations:
         return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
 
     @operation
-    def open_view(self, branch: str, io: str = "auto") -> Question[OpenedView]:
+    def open_view(self, branch: str, io: str = "auto", *, home: str = "") -> Question[OpenedView]:
         """Return a detached mount of a branch, to attach in the caller's own namespace. It counts as in use during this
-        conversation.
+        conversation. *home*: the path of the home directory, to get a mount with the branch's changes to it, too.
         """
-        return Question(wire.ViewOpen(branch=branch, io=io), wire.ViewReply, OpenedView, brings_descriptors=2)
+        return Question(wire.ViewOpen(branch=branch, io=io, home=home), wire.ViewReply, _view, brings_descriptors=3)
 
     # -- snapshots
 
@@ -445,6 +446,12 @@ def _raw(paths: Sequence[str | bytes]) -> list[bytes]:
 
 def _nothing(reply: wire.Done) -> None:
     pass
+
+
+def _view(reply: wire.ViewReply, mount: int, *others: int) -> OpenedView:
+    home = others[-1] if reply.has_home else None
+    namespaces = others[:-1] if reply.has_home else others
+    return OpenedView(reply, mount, namespaces[0] if namespaces else None, home)
 
 
 def _branch(reply: wire.BranchReply) -> wire.Branch:

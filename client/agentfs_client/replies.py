@@ -212,11 +212,13 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
 
 class ViewReply(Reply, frozen=True, kw_only=True, tag="view.ok"):
     """The reply to ViewOpen. It carries a descriptor of a detached mount, and one of the user namespace to enter first if it
-    needs one.
+    needs one. The last descriptor is that of the home directory's mount if ``has_home``; ``home_why`` says why there is none.
     """
 
     io: str  # how file data reaches programs
     joined: bool  # whether other runs share this connection
+    has_home: bool = False
+    home_why: str = ""
 
 
 class FileReply(Reply, frozen=True, kw_only=True, tag="file"):

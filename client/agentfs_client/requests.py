@@ -113,11 +113,12 @@ class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
     """Ask for a detached mount that shows one branch, to attach in a namespace. The reply carries it. Over the socket only.
 
     ``io`` is how file data reaches programs (auto, zero-message, passthrough, cached). It applies only if no such mount exists
-    yet.
+    yet. ``home``: the resolved path of a home directory, to get a mount of it as well with the branch's changes to it.
     """
 
     branch: str
     io: str = "auto"
+    home: str = ""
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):

@@ -38,7 +38,7 @@ def show(view: View, plan: RunPlan | None) -> list[str]:
         Impossible: Anything else that the command must not start without is not.
     """
     branch, inside = _enter(view)
-    enclosure = _Enclosure(plan) if plan is not None else None
+    enclosure = _Enclosure(plan, view.home) if plan is not None else None
     if enclosure is not None:
         enclosure.prepare(view.targets)
     first, *others = view.targets
@@ -70,8 +70,8 @@ class _Copy:
 class _Enclosure:
     """``prepare`` goes before the branch is shown, ``finish`` after it: the branch may lie in what is covered, or hide it."""
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._plan, self._confinement = plan, plan.confinement
+    def __init__(self, plan: RunPlan, home: int | None) -> None:
+        self._plan, self._confinement, self._home = plan, plan.confinement, home
         self._copies: dict[str, _Copy] = {}
         self._sealed: list[str] = []
         self._fresh = [place.path for place in plan.places if place.how in ("fresh", "hide")]
@@ -141,6 +141,11 @@ class _Enclosure:
             if place.how == "ro":
                 namespaces.make_read_only(copy.fd)
             self._put(place.path, copy)
+        elif place.how == "overlay":
+            assert self._home is not None
+            self._make_way(place.path)
+            namespaces.move_mount(self._home, place.path)
+            self._fresh.append(place.path)
         elif place.how == "hide" and not os.path.isdir(place.path):
             namespaces.bind_over("/dev/null", place.path)
         else:
@@ -170,8 +175,15 @@ class _Enclosure:
         namespaces.move_mount(copy.fd, path)
 
     def _bind(self, source: str, target: str) -> None:
+        """Show *source* at *target*; nothing if the branch has deleted it."""
         self._make_way(target)
-        namespaces.bind_over(source, target)
+        if os.path.lexists(source):
+            namespaces.bind_over(source, target)
+        elif os.path.isdir(target):
+            namespaces.mount_tmpfs(target, "mode=700,size=64k")
+            self._sealed.append(target)
+        else:
+            namespaces.bind_over(os.devnull, target)
 
     def _make_way(self, directory: str) -> None:
         """Make a directory, but only in a place that is empty in this run: nothing is made in the real file system."""

@@ -6,9 +6,8 @@ It must never mount anything, nor look into a mount of somebody else: its daemon
 import errno
 import glob
 import os
-import pwd
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentfs_client.registry import DaemonRecord, read_record, runtime_dir
@@ -17,12 +16,10 @@ from agentfs_host.mount_table import Mounted, is_within
 from agentfsd.cli.sandbox.aliases import Alias, aliases
 from agentfsd.cli.sandbox.profiles import Confinement
 from agentfsd.domain_errors import Refusal
+from agentfsd.linux import home_directory
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.state_directory import StateDirectory
 
-_NO_HOME = frozenset(
-    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
-)
 _TEMPORARY = ("/tmp", "/var/tmp")
 _RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
 
@@ -32,11 +29,12 @@ class Place:
     """One path and what the run shows there.
 
     Attributes:
-        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing.
+        how: rw or ro: what is there now; overlay: likewise, with the branch's changes; fresh: an empty directory to write to;
+            hide: nothing.
     """
 
     path: str
-    how: Literal["rw", "ro", "fresh", "hide"]
+    how: Literal["rw", "ro", "overlay", "fresh", "hide"]
     mode: str = "1777"
 
 
@@ -64,6 +62,15 @@ class RunPlan:
     covers: tuple[Cover, ...] = ()
     pins: tuple[str, ...] = ()
 
+    @property
+    def layered_home(self) -> str:
+        """The home directory to which the run's changes belong to the branch; "" for none."""
+        return next((place.path for place in self.places if place.how == "overlay"), "")
+
+    def without_layer(self) -> "RunPlan":
+        """The same plan with a read-only home directory."""
+        return replace(self, places=tuple(replace(each, how="ro") if each.how == "overlay" else each for each in self.places))
+
 
 def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> RunPlan:
     """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
@@ -76,29 +83,19 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> R
     record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
-    places = _places(confinement, shown)
+    places = _places(confinement, shown, table)
     gone = [place.path for place in places if place.how in ("fresh", "hide")]
     covers = [
         cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
         if cover.keep or not any(is_within(cover.path, place) for place in gone)
     ]  # fmt: skip
-    pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
+    layered = next((place.path for place in places if place.how == "overlay"), "")
+    pins = [
+        path
+        for path in _pins([*shown, *(cover.path for cover in covers)], shown, table)
+        if not is_within(path, layered or path + "/")
+    ]
     return RunPlan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
-
-
-def home_directory() -> str:
-    """$HOME, or else what the user database has; "" for none. Never a directory of the system, such as "/"."""
-    for chosen in (os.environ.get("HOME"), _home_of_user()):
-        if chosen and os.path.isabs(chosen) and os.path.isdir(chosen) and os.path.realpath(chosen) not in _NO_HOME:
-            return os.path.realpath(chosen)
-    return ""
-
-
-def _home_of_user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        return ""
 
 
 # -- the branch ---------------------------------------------------------------------------------------------------------
@@ -199,9 +196,9 @@ def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]
 # -- everything else ----------------------------------------------------------------------------------------------------
 
 
-def _places(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
+def _places(confinement: Confinement, shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
     """An outer place comes before what lies in it."""
-    places = [*_temporary(confinement), *_home(confinement, shown)]
+    places = [*_temporary(confinement), *_home(confinement, shown, table)]
     for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
         for path in paths:
             _check(path, shown)
@@ -232,12 +229,21 @@ def _temporary(confinement: Confinement) -> list[Place]:
     return places
 
 
-def _home(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
-    home = home_directory()
+def _home(confinement: Confinement, shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
+    home = home_directory.find()
     if not home or any(is_within(home, place) for place in shown):
         if confinement.home == "rw" or home:
             return []
         raise Refusal(errno.ENOENT, "no-home", "there is no home directory to confine", "set HOME, or say --home rw")
     if confinement.home == "rw" and confinement.rest == "rw":
         return []
+    if confinement.home == "overlay":
+        return [Place(home, "overlay"), *(Place(path, "ro") for path in _mounted_in(home, shown, table))]
     return [Place(home, "fresh" if confinement.home == "hide" else confinement.home, "700")]
+
+
+def _mounted_in(home: str, shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
+    """Other file systems in the home directory, the outermost: a layer over the home directory does not show them."""
+    paths = dict.fromkeys(each.mountpoint for each in table if each.fstype != mount_table.FSTYPE)
+    found = [path for path in paths if path != home and is_within(path, home) and not any(_hides(path, at) for at in shown)]
+    return [path for path in found if not _is_inside_another(path, found)]

@@ -17,8 +17,8 @@ _OPTIONS = (
         help="The profile of confinement; by default the setting `confine` (see `agentfsd policy`).",
     ),
     click.option(
-        "--home", type=click.Choice(["ro", "hide", "rw"]),
-        help="The home directory: read-only (ro), empty (hide) or writable (rw).",
+        "--home", type=click.Choice(["overlay", "ro", "hide", "rw"]),
+        help="The home directory: its changes belong to the branch (overlay); read-only (ro), empty (hide) or writable (rw).",
     ),
     click.option("--rest", type=click.Choice(["ro", "rw"]), help="All other files of the machine: read-only or writable."),
     click.option(

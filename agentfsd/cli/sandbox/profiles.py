@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 from agentfsd.domain_errors import Refusal
 
 Profile = Literal["off", "workspace", "strict"]
-Home = Literal["ro", "hide", "rw"]
+Home = Literal["overlay", "ro", "hide", "rw"]
 Access = Literal["ro", "rw"]
 Tmp = Literal["private", "shared"]
 Net = Literal["host", "none"]
@@ -21,7 +21,7 @@ PROFILES: tuple[str, ...] = get_args(Profile)
 _PARTS: dict[str, tuple[Home, Access, Tmp, Net]] = {
     "off": ("rw", "rw", "shared", "host"),
     "workspace": ("rw", "rw", "shared", "host"),
-    "strict": ("ro", "ro", "private", "host"),
+    "strict": ("overlay", "ro", "private", "host"),
 }
 
 
@@ -99,9 +99,9 @@ def profile_of(settings: Mapping[str, str], branch: str) -> str:
     return settings.get("confine", "workspace")
 
 
-def impossible(why: str) -> Refusal:
+def impossible(why: str, hint: str = "") -> Refusal:
     """The refusal of a run that cannot be confined as it was asked for."""
     return Refusal(
-        errno.EPERM, "not-confined", f"the command cannot be confined as asked: {why}",
+        errno.EPERM, "not-confined", f"the command cannot be confined as asked: {why}", hint or
         "'agentfsd doctor' says what this kernel can; --confine workspace does what is possible, --confine off nothing",
     )  # fmt: skip

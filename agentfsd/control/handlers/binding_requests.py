@@ -49,8 +49,22 @@ async def open_view(services: Services, request: wire.ViewOpen, context: Request
     view = await services.open_view(row.id, request.io)
     context.peer.at_end.append(view.leave)
     context.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
+    home_why = await _open_home(services, row.id, request.home, context) if request.home else ""
     await services.settle()  # wait until the kernel has dropped what the mount cached of the branch
-    return wire.ViewReply(io=view.io, joined=view.joined)
+    has_home = bool(request.home) and not home_why
+    return wire.ViewReply(io=view.io, joined=view.joined, has_home=has_home, home_why=home_why)
+
+
+async def _open_home(services: Services, branch_id: str, home: str, context: RequestContext) -> str:
+    """Send along the home directory with the branch's changes. Return "", or why that is impossible."""
+    assert services.homes is not None
+    try:
+        view = await services.homes.open(branch_id, home)
+    except Refusal as exc:
+        return exc.strerror or str(exc)
+    context.peer.at_end.append(view.leave)
+    context.peer.outgoing.append(view.mount)
+    return ""
 
 
 @control_operation(wire.BranchUnbind, permission=unbound_only, note=told_as_event)

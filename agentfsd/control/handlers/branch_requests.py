@@ -64,6 +64,8 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
     services.tell("discard", row.id, context.caller.pid, branch=row.name)
     if not services.overlay.refs.exists(row.id):
         services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
+    elif services.homes is not None:
+        services.homes.discard(row.id)
     await services.settle()
     return wire.Done(message=f"discarded {request.ref}")
 
