@@ -22,7 +22,7 @@ _KNOWN_MOST = 4096  # answers that are kept
 
 
 @dataclass(eq=False, slots=True)
-class Question:
+class PendingQuestion:
     """A question that waits for its answer.
 
     Attributes:
@@ -51,7 +51,7 @@ class Question:
 class AnswerNeeded(Exception):
     """The request needs the answer to a question. Repeat it after over()."""
 
-    def __init__(self, questions: "Questions", question: Question) -> None:
+    def __init__(self, questions: "Questions", question: PendingQuestion) -> None:
         super().__init__()
         self._questions, self.question = questions, question
 
@@ -75,8 +75,8 @@ class Questions:
     def __init__(self, limit_s: Callable[[], float], process_of: Callable[[int], int]) -> None:
         self._limit_s, self._process_of = limit_s, process_of
         self._numbers = itertools.count(1)
-        self._open: dict[int, Question] = {}
-        self._by_use: dict[tuple[_Process, _Use, str], Question] = {}
+        self._open: dict[int, PendingQuestion] = {}
+        self._by_use: dict[tuple[_Process, _Use, str], PendingQuestion] = {}
         self._once: dict[tuple[_Process, _Use], bool] = {}
         self._session: dict[_Use, bool] = {}
         self._refused: dict[tuple[_Process, _Use], float] = {}
@@ -106,12 +106,12 @@ class Questions:
         if question is None:
             if len(self._open) >= _MOST:
                 raise _refused()
-            question = Question(next(self._numbers), branch_id, pid, known.command, path, what)
+            question = PendingQuestion(next(self._numbers), branch_id, pid, known.command, path, what)
             self._open[question.id] = self._by_use[process, use, what] = question
             self._tell()
         raise AnswerNeeded(self, question)
 
-    async def wait(self, question: Question) -> None:
+    async def wait(self, question: PendingQuestion) -> None:
         """Wait until a question is answered. PermissionError as AnswerNeeded.over(). The last one to stop waiting ends it."""
         question.waiting += 1
         try:
@@ -125,7 +125,7 @@ class Questions:
             self._note_refusal(question)
             raise _refused()
 
-    def _note_refusal(self, question: Question) -> None:
+    def _note_refusal(self, question: PendingQuestion) -> None:
         for process, use, _ in [key for key, one in self._by_use.items() if one is question]:
             self._refused[process, use] = time.monotonic()
         self._close(question)
@@ -135,11 +135,11 @@ class Questions:
 
     # -- answering
 
-    def waiting(self, branch_id: str | None = None) -> list[Question]:
+    def waiting(self, branch_id: str | None = None) -> list[PendingQuestion]:
         """Return the questions that wait, of one branch or of all, the oldest first."""
         return [one for one in self._open.values() if branch_id in (None, one.branch_id)]
 
-    def answer(self, number: int, *, allowed: bool, for_session: bool) -> Question:
+    def answer(self, number: int, *, allowed: bool, for_session: bool) -> PendingQuestion:
         """Answer a question, and return it.
 
         Raises:
@@ -171,7 +171,7 @@ class Questions:
         self._once.clear()
         self._session.clear()
 
-    def _close(self, question: Question) -> None:
+    def _close(self, question: PendingQuestion) -> None:
         if self._open.pop(question.id, None) is not None:
             for key in [key for key, one in self._by_use.items() if one is question]:
                 del self._by_use[key]

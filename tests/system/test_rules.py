@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,3 +271,23 @@ print(json.dumps(found))
         assert client.ask(opening, wire.FileOpened).data == b"again\n"
         client.obey_rules("spoken")
         assert client.ask(opening, wire.Error).code == "EACCES"
+
+
+def test_paths_outside_the_workspace_are_covered(ruled: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".ssh/id_x", ".ssh/id_x.pub", ".aws/keys", ".profile", "other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SECRET)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ruled.cli("branch create", "outside")
+    texts = ["deny ~/.ssh/id_*", "allow ~/.ssh/*.pub", f"hide /{tmp_path}/.aws/**", "ro ~/.profile"]
+    ruled.cli("rules add", "-b", "outside", *texts)
+    script = """
+os.chdir(os.environ['HOME'])
+print(json.dumps([tried(read, '.ssh/id_x'), tried(read, '.ssh/id_x.pub'), tried(os.listdir, '.aws'), tried(read, '.profile'),
+                  tried(write, '.profile'), tried(write, 'other')]))
+"""
+    found = python(ruled, script, view="zero-message", branch="outside")
+    assert found == ["", SECRET, [], SECRET, "EROFS", "done"]
+    assert (tmp_path / ".profile").read_text() == (tmp_path / ".ssh" / "id_x").read_text() == SECRET
+    said = ruled.run("outside", "true", view="pid").stderr
+    assert "without a mount namespace" in said

@@ -3,7 +3,7 @@
 import re
 
 from agentfs_client import wire
-from agentfsd.asking.questions import Question
+from agentfsd.asking.questions import PendingQuestion
 from agentfsd.control.audit_notes import changes_nothing, noted_answer
 from agentfsd.control.authorization import own_branch, unbound_only
 from agentfsd.control.handler_services import Services
@@ -37,7 +37,7 @@ def _literal(path: bytes) -> str:
     return re.sub(r"([*?\\[\\\\ ])", r"\\\1", path.decode("utf-8", "backslashreplace"))
 
 
-def _wire_ask(services: Services, question: Question) -> wire.PathQuestion:
+def _wire_ask(services: Services, question: PendingQuestion) -> wire.PathQuestion:
     return wire.PathQuestion(
         id=question.id, branch=services.branch_name(question.branch_id), pid=question.pid, command=question.command,
         path=question.path.decode("utf-8", "backslashreplace"), what=question.what, asked_ns=question.asked_ns,
