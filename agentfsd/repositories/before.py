@@ -1,4 +1,4 @@
-"""What both sides of a merge began with: a tree, or what the lower had when a branch first changed it."""
+"""The common state from which both sides of a merge started: a tree, or the lower as it was when a branch first changed it."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -15,16 +15,16 @@ UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
 
 
 class Before(Protocol):
-    """``trees``: those whose object files belong to it."""
+    """The common state. ``trees`` are the trees whose object files belong to it."""
 
     trees: tuple[Tree, ...]
 
     def text(self, path: bytes) -> bytes | None:
-        """A file's content; None where there was none."""
+        """Return a file's content; None if there was no file."""
         ...
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
-        """The database that both sides have, as it was; None at the steps on the way."""
+        """Read the database that both sides have, as it was then. Yields None at each step, and the database last."""
         ...
 
 
@@ -73,14 +73,20 @@ class TreeBefore:
 
 
 class OriginBefore:
-    """The lower as it was when *branch* changed it, file by file; *lower* is what it is now. *row*: what is known of a path."""
+    """The lower as it was when a branch changed it, file by file.
+
+    Args:
+        lower: The lower as it is now.
+        branch: The branch's tree.
+        row: Returns what was recorded about a path of the lower; None if nothing was.
+    """
 
     def __init__(self, lower: Tree, branch: Tree, row: Callable[[bytes], OriginRow | None]) -> None:
         self.trees: tuple[Tree, ...] = ()
         self._lower, self._branch, self._row = lower, branch, row
 
     def text(self, path: bytes) -> bytes | None:
-        """See Before. UNKNOWN for what is not kept."""
+        """See Before. Returns UNKNOWN if the content was not kept."""
         row, now = self._row(path), origin.now_in_lower(self._lower, path)
         if row is None:
             inode = reading.at(self._branch, path)

@@ -1,6 +1,6 @@
-"""Merging databases of git between two trees: what each side has goes into a workshop, and what comes of it becomes steps.
+"""Merge git databases between two trees: git joins the histories in a workshop, and the result becomes a list of changes.
 
-It decides and changes nothing. Whatever it decides, the plain merge of files leaves alone.
+This module decides and changes nothing. The plain merge of files then skips every path that was decided here.
 """
 
 import os
@@ -20,6 +20,7 @@ from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
@@ -30,7 +31,14 @@ _OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "loc
 
 
 class Fit(NamedTuple):
-    """What is to happen at *path* of our side; ``source`` None: it goes. ``content`` and ``look`` instead of the source's own."""
+    """A change to make at a path of our side.
+
+    Attributes:
+        path: The path.
+        source: The inode that the path becomes; None removes the path.
+        content: The content to write instead of the source's; None keeps the source's.
+        look: The attributes to set instead of the source's; None keeps the source's.
+    """
 
     path: bytes
     source: Inode | None
@@ -40,7 +48,14 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class Fitted:
-    """``decided``: the paths that the plain merge is to leave alone. ``said``: one sentence for each thing done."""
+    """The result of fit().
+
+    Attributes:
+        decided: The paths that the plain merge of files must skip.
+        fits: The changes to make.
+        clashes: The conflicts.
+        said: One sentence for each thing that was done.
+    """
 
     decided: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
@@ -49,7 +64,7 @@ class Fitted:
 
 
 class Sides(NamedTuple):
-    """What a merge is of."""
+    """The three inputs of a merge."""
 
     base: Before
     ours: Tree
@@ -59,10 +74,16 @@ class Sides(NamedTuple):
 def fit(
     workshops: Workshops, parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
 ) -> Generator[Progress, None, Fitted]:  # fmt: skip
-    """What becomes of the databases that both sides have, and of the working files that these track.
+    """Decide how to merge the git databases that both sides have, and the working files that these databases track.
 
-    *mine* and *his*: what each side changed since the base, by path. The trees must hold still. *always*: also where the plain
-    merge of files would do, since only they changed the database.
+    Args:
+        workshops: The workshops, which can serve several merges.
+        parts: The parts of the overlay.
+        sides: The base and both trees. They must not change meanwhile.
+        mine: What our side changed since the base, by path.
+        his: What the other side changed since the base, by path.
+        manner: How to join histories.
+        always: Also decide databases that only the other side changed, which the plain merge of files could copy.
     """
     fitted = Fitted()
     for database, inside in (yield from _databases(sides, his)).items():
@@ -76,11 +97,13 @@ def fit(
         base = yield from _read(sides.base.database(ours, theirs))
         if not _is_whole(theirs):
             if base.head and _has_new_commits(base, ours):
-                text = f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it"
+                text = (
+                    f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it: remove it there, too"
+                )
                 fitted.clashes.append(Clash(database, "repository", text))
                 fitted.decided |= {database} | {join(database, name) for name in inside}
             continue
-        obstacles = _obstacles(base, ours, theirs, manner)
+        obstacles = find_obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
@@ -95,17 +118,20 @@ def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:
 
 
 def _is_whole(side: GitDatabase) -> bool:
-    """Whether there is a database to merge; a broken HEAD is told, and not taken for none."""
+    """Return whether there is a database to merge. A database with a broken HEAD counts: it is reported as a conflict."""
     return bool(side.head or side.broken)
 
 
 def _has_new_commits(base: GitDatabase, side: GitDatabase) -> bool:
-    """Whether its refs lead elsewhere than they did. What one never saw, one cannot have meant to remove."""
+    """Return whether the side's refs or HEAD differ from the base's.
+
+    The other side has not seen these, so it cannot have meant to remove them.
+    """
     return side.refs != base.refs or side.resolve(b"HEAD") != base.resolve(b"HEAD")
 
 
 def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitDatabase]:
-    """The database that comes last; an empty one where there is none."""
+    """Run the steps and return the last database; an empty one if there is none."""
     made = None
     for found in steps:
         made = found or made
@@ -114,7 +140,10 @@ def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitD
 
 
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
-    """The databases that *his* paths are in, and which paths inside those are."""
+    """Find the databases that contain changed paths of the other side.
+
+    Return these paths, relative to their database, by database.
+    """
     finder = Finder(lambda path: reading.has(sides.theirs, path) or reading.has(sides.ours, path))
     databases: dict[bytes, set[bytes]] = {}
     for done, path in enumerate(his):
@@ -126,27 +155,8 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
     return databases
 
 
-def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
-    """What has to be settled by people or by git itself first."""
-    clashes = []
-    for side, name in zip((ours, theirs), manner.names, strict=True):
-        if side.reftable:
-            clashes.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
-        for ref in side.broken:
-            text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
-            clashes.append(Clash(join(side.path, ref), "repository", text))
-        for lock in side.locks:
-            text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
-            clashes.append(Clash(join(side.path, lock), "locked", text))
-        if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
-            clashes.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
-    if ours.format != theirs.format:
-        clashes.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return list({clash.path: clash for clash in reversed(clashes)}.values())  # a branch shows the lower's locks, too
-
-
 class _Fitter:
-    """One repository of a merge."""
+    """Merges one repository."""
 
     def __init__(
         self, workshops: Workshops, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
@@ -156,18 +166,26 @@ class _Fitter:
         self._base, self._ours, self._theirs = databases
         self._mine, self._his = changes
         self._path = self._ours.path
+        self._coming: set[bytes] = set()
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
         self._look = attributes_of(like)
 
     def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
-        """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
+        """Merge the repository and enter the changes or conflicts.
+
+        Args:
+            inside: The paths in the database that the other side changed.
+            touched: The paths in the database that our side changed.
+            manner: How to join histories.
+        """
         try:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
-            self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
+            text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
+            self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         work_tree = work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
@@ -210,7 +228,8 @@ class _Fitter:
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
         sides = (self._base, self._ours, self._theirs)
-        coming = {name[len(b"objects/") :] for name in self._coming(inside)} & bundle.contents.keys()
+        self._coming = self._find_coming(inside)
+        coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
 
         def work() -> Joined:
             workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
@@ -224,7 +243,7 @@ class _Fitter:
         finally:
             bundle.close()
 
-    def _coming(self, inside: set[bytes]) -> set[bytes]:
+    def _find_coming(self, inside: set[bytes]) -> set[bytes]:
         """The object files that we lack."""
         found = set()
         for name in inside:
@@ -246,14 +265,14 @@ class _Fitter:
         self._fitted.fits.append(Fit(join(self._path, inside), None))
 
     def _take_objects(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
-        """All that either side has: an object file says the same under the same name."""
+        """Enter the object files of both sides. Files with the same name have the same content."""
         information = any(name.startswith(b"objects/info/") for name in touched)
         packed: frozenset[bytes] = frozenset()
         if joined.pack is not None:
             packed = joined.pack.objects
             self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
             self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
-        for name in sorted(self._coming(inside)):
+        for name in sorted(self._coming):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue
             if name[len(b"objects/") :] not in packed:
@@ -316,7 +335,10 @@ class _Fitter:
             self._write(b"index", joined.index)
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
-        """What git wrote in passing comes where we have none; what they are in the middle of stays theirs."""
+        """Enter files that git writes as a by-product, where our side has none.
+
+        An operation that is under way there stays theirs.
+        """
         for name in sorted(inside):
             new = self._his[join(self._path, name)].new
             if kind_of(name) == "passing" and new is not None and not reading.has(self._sides.ours, join(self._path, name)):
@@ -329,7 +351,7 @@ class _Fitter:
 
 
 def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
-    """Where the files that a database tracks are, as a path of the workspace."""
+    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
     work_tree = work_tree_of(database)
     if work_tree is not None:
         return work_tree
