@@ -7,7 +7,6 @@ from agentfs_client import wire
 from agentfsd.control.handler_services import Services
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, path_resolution
-from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Inode, Tree
@@ -39,13 +38,6 @@ def check_changeable(services: Services, place: ResolvedPath) -> None:
     if services.info.read_only:
         raise OSError(errno.EROFS, "the mount is read-only")
     copyup.check_writable(place.directory.tree)
-
-
-def tell_file(
-    services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
-) -> None:
-    """Tell the listeners of a change to a file. *path* None: where the file is now."""
-    services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:
