@@ -1,7 +1,7 @@
-"""Plain lists of the files that differ between two states, and counts of files. It never knows a request."""
+"""List the files that differ between two states, and count files. This module sees no request."""
 
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.cooperative import Steps
@@ -10,7 +10,7 @@ from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import pairs_in_steps
 
 
-def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.FilesDifferReply]:
+def files(parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[bytes], bool]) -> Steps[wire.FilesDifferReply]:
     """List the files that differ between two trees, which must not change meanwhile.
 
     Args:
@@ -18,11 +18,12 @@ def files(parts: Parts, old: Tree, new: Tree, *, count: bool) -> Steps[wire.File
         old: The tree to compare with.
         new: The tree that is compared.
         count: Also count the files that are the same, which walks all of *old*.
+        hides: Tells which paths the caller must not see.
     """
     added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
     for done, pair in enumerate(pairs_in_steps(parts, old, new)):
         yield done, 0, "comparing"
-        if pair is None:
+        if pair is None or hides(pair.path):
             continue
         had, has = _is_file(pair.old), _is_file(pair.new)
         if had or has:
@@ -63,7 +64,7 @@ def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
 
 
 def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
-    """Walk *top* and all directories beneath it, each before what is in it."""
+    """Yield *top* and all directories beneath it, each before its content."""
     todo = [top]
     while todo:
         directory = todo.pop()

@@ -6,7 +6,7 @@ It must never compare contents: compare.py does that, in another process if the 
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import msgspec
 from pygit2.enums import FileMode
@@ -32,7 +32,14 @@ _SPECIAL = {
 
 
 def read(
-    old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
+    old: Tree,
+    new: Tree,
+    changes: list[PathChange],
+    wanted: tuple[bytes, ...],
+    spool_fd: int,
+    *,
+    stat_only: bool,
+    keeps_back: Callable[[bytes], bool] = lambda path: False,
 ) -> Generator[Progress, None, list[Pair]]:
     """Copy both versions of the changed files into an empty spool, in steps that yield their progress.
 
@@ -45,6 +52,7 @@ def read(
         wanted: The only paths to read, as paths.parse() returns them; empty for all.
         spool_fd: The spool.
         stat_only: Skip the content of files above MAX_FILE_BYTES instead of refusing.
+        keeps_back: Tells which paths to leave out, because the caller must not read them.
 
     Returns:
         Where the contents are in the spool, in the order of *changes*.
@@ -55,6 +63,8 @@ def read(
     reader = _Reader(old, new, spool_fd, stat_only)
     pairs: list[Pair] = []
     for done, status, old_path, path in _Files(old, new, changes, wanted):
+        if any(path_ is not None and keeps_back(path_) for path_ in (old_path, path)):
+            continue
         pair = yield from reader.pair(status, old_path, path, (done, len(changes), "reading what changed"))
         if pair is not None:
             pairs.append(msgspec.structs.replace(pair, lower_moved=changes[done].lower_moved))

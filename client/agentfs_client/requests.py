@@ -113,11 +113,12 @@ class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
     """Ask for a detached mount that shows one branch, to attach in a namespace. The reply carries it. Over the socket only.
 
     ``io`` is how file data reaches programs (auto, zero-message, passthrough, cached). It applies only if no such mount exists
-    yet.
+    yet. ``home``: the resolved path of a home directory, to get a mount of it as well with the branch's changes to it.
     """
 
     branch: str
     io: str = "auto"
+    home: str = ""
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
@@ -290,6 +291,49 @@ class PolicyGet(Request, frozen=True, kw_only=True, tag="policy.get"):
 class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
     name: str
     value: str
+
+
+class RulesList(Request, frozen=True, kw_only=True, tag="rules.list"):
+    """Ask for the rules by path.
+
+    ``branch`` None means those of every scope, or for a bound caller those that hold for it; of a branch, those that hold for
+    processes bound to it.
+    """
+
+    branch: str | None = None
+
+
+class RulesChange(Request, frozen=True, kw_only=True, tag="rules.change"):
+    """Add or remove rules of one scope.
+
+    The scope is ``branch``; or, if that is None, the bound processes of all branches; or, with ``everybody``, every process.
+    A rule is a verb (hide, deny, ask, ro, allow) and a pattern as in .gitignore: ``deny secrets/**``. The last one that matches
+    counts. The rule ``secrets`` stands for many, which are about files that usually hold passwords and keys. A rule that is
+    added again moves to the end.
+    """
+
+    add: list[str] = []
+    remove: list[str] = []
+    branch: str | None = None
+    everybody: bool = False
+
+
+class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
+    """Ask what the rules say about paths, relative to the root; one that ends with a slash is a directory. ``branch`` as in
+    RulesList; None means main for an unbound caller.
+    """
+
+    paths: list[str]
+    branch: str | None = None
+
+
+class RulesObey(Request, frozen=True, kw_only=True, tag="rules.obey"):
+    """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must.
+
+    A program that acts for an agent asks for this.
+    """
+
+    branch: str
 
 
 class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):

@@ -39,6 +39,7 @@ from agentfsd.types import CONTROL_DIR
 
 @control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
 async def stat_file(services: Services, request: wire.StatFile, context: RequestContext) -> wire.FileReply:
+    """Return the attributes of a file."""
     inode = existing(place_of(services, request, context, follow=False))
     is_link = stat.S_ISLNK(inode.mode)
     target = inode.tree.readlink(inode) if is_link else b""
@@ -50,16 +51,20 @@ async def stat_file(services: Services, request: wire.StatFile, context: Request
 
 @control_operation(wire.FileList, permission=own_history("branch"), note=changes_nothing)
 async def list_directory(services: Services, request: wire.FileList, context: RequestContext) -> wire.FilesReply:
+    """List the names in a directory, with attributes."""
     directory = existing(place_of(services, request, context, follow=True))
     if not directory.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-    permissions.check(directory, READ, context.peer.credentials())
-    listing = _names(directory) if request.names_only else _listing(services, directory, context.peer.credentials())
+    permissions.check(directory, READ, context.credentials())
+    listing = (
+        _names(directory, context.credentials()) if request.names_only else _listing(services, directory, context.credentials())
+    )
     return wire.FilesReply(files=await drive(listing, context))
 
 
 @control_operation(wire.FileCount, permission=own_history("branch"), note=changes_nothing, cancellable=True)
 async def count_files(services: Services, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
+    """Count the files beneath a directory, and add up their sizes."""
     directory = existing(place_of(services, request, context, follow=True))
     with services.overlay.trees.frozen(directory.tree.id) as tree:
         return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
@@ -79,7 +84,7 @@ def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[li
 
 
 def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
-    """Describe a name of a directory; None if it was deleted since the names were read."""
+    """Describe a name of a directory; None if it was deleted since the names were read, or is hidden from the caller."""
     try:
         looked = inode_stat.look(directory.tree, directory, name)
     except OSError:
@@ -87,6 +92,8 @@ def _listed(services: Services, directory: Inode, name: bytes, who: Credentials,
     if looked is None:
         return None
     inode, attributes = looked
+    if who.ruled is not None and who.ruled.hides(directory, name, is_dir=inode.is_dir):
+        return None
     if not may_search:
         return typed_info(name, inode.mode)
     is_link = stat.S_ISLNK(attributes.mode)
@@ -106,8 +113,9 @@ def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> At
 
 @control_operation(wire.FileMkdir, permission=own_history("branch"), note=told_as_event)
 async def make_directory(services: Services, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
+    """Create a directory."""
     check_permissions(request.permissions)
-    place, who = place_to_change(services, request, context), context.peer.creator()
+    place, who = place_to_change(services, request, context), context.creator()
     directory, mode = place.directory, stat.S_IFDIR | request.permissions
     if place.inode is not None:
         raise FileExistsError(errno.EEXIST, "file exists")
@@ -120,11 +128,14 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)
 async def rename_file(services: Services, request: wire.FileRename, context: RequestContext) -> wire.Done:
-    old, who = place_to_change(services, request, context), context.peer.credentials()
+    """Rename a file or directory."""
+    old, who = place_to_change(services, request, context), context.credentials()
     tree, source = old.directory.tree, existing(old)
     new = find_path(services, tree, path_of(request.to, request.raw_to), who, follow=False)
-    check_changeable(services, new)
+    check_changeable(services, new, None)
     check_not_root(old, new)
+    if who.ruled is not None:
+        who.ruled.check_rename(old.directory, old.name, source, new.directory, new.name)
     permissions.check_removal(old.directory, source, who)
     if new.inode is not None:
         permissions.check_removal(new.directory, new.inode, who)
@@ -134,18 +145,21 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
         permissions.check(source, WRITE, who)  # a moved directory gets another ".."
     by, flags = ClientChanges(services, context), 0 if request.replace else RENAME_NOREPLACE
     requested_changes.rename(by, tree, old.directory, old.name, new.directory, new.name, flags)
+    if source.is_dir:
+        services.overlay.rules.directory_moved()
     await services.settle()
     return wire.Done()
 
 
 @control_operation(wire.FileDelete, permission=own_history("branch"), note=told_as_event, cancellable=True)
 async def delete_file(services: Services, request: wire.FileDelete, context: RequestContext) -> wire.Done:
+    """Delete a file or directory."""
     place = place_to_change(services, request, context)
     existing(place)
     check_not_root(place)
     try:
         by = ClientChanges(services, context)
-        await drive(deleting(by, place, request.recursive, context.peer.credentials()), context)
+        await drive(deleting(by, place, request.recursive, context.credentials()), context)
     finally:
         with trio.CancelScope(shield=True):
             await services.settle()
@@ -163,6 +177,8 @@ def deleting(by: ChangeReporter, place: ResolvedPath, recursive: bool, who: Cred
         inode = directory.tree.find(directory, name)
         if inode is not None:
             permissions.check_removal(directory, inode, who)
+            if who.ruled is not None:
+                who.ruled.check_name(directory, name, is_dir=inode.is_dir)
             if inode.is_dir and enters and not inode.tree.is_empty(inode):
                 permissions.check(inode, READ | EXECUTE, who)
                 todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
@@ -173,10 +189,11 @@ def deleting(by: ChangeReporter, place: ResolvedPath, recursive: bool, who: Cred
         yield done, 0, "deleting"
 
 
-def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
+def _names(directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
     entries = []
     for name, mode in sorted(directory.tree.kinds(directory)):
-        if name != CONTROL_DIR or directory.parent is not None:
+        hidden = who.ruled is not None and who.ruled.hides(directory, name, is_dir=stat.S_ISDIR(mode))
+        if not hidden and (name != CONTROL_DIR or directory.parent is not None):
             entries.append(typed_info(name, mode))
         yield len(entries), 0, "listing"
     return entries

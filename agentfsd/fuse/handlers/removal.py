@@ -4,9 +4,10 @@ import errno
 
 from agentfsd.core import requested_changes
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
-from agentfsd.fuse.handlers.lookup import parent_of
+from agentfsd.fuse.handlers.lookup import check_name, parent_of
 from agentfsd.fuse.nodes import DirNode
 from agentfsd.fuse.reply import CallContext
 
@@ -14,12 +15,14 @@ from agentfsd.fuse.reply import CallContext
 def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer UNLINK."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    check_name(conn, ctx, parent, directory, name, is_dir=False)
     requested_changes.unlink(conn.changes.by(ctx.pid, parent), tree, directory, name)
 
 
 def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer RMDIR."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    check_name(conn, ctx, parent, directory, name, is_dir=True)
     inode = tree.lookup(directory, name)
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
@@ -65,13 +68,27 @@ def rename(
     if new_tree is not tree or old_parent.view is not new_parent.view:
         raise OSError(errno.EXDEV, "another view")
     source, target = tree.lookup(old_dir, old_name), tree.find(new_dir, new_name)
+    caller = conn.guard.in_directory(ctx, old_parent, tree)
+    if caller is not None:
+        _check_rules(caller, (old_dir, old_name, source), (new_dir, new_name, target), flags)
     conn.shared.reservations.check(ctx.pid, new_dir, new_name)
     _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
     requested_changes.rename(
         conn.changes.by(ctx.pid, old_parent, new_parent), tree, old_dir, old_name, new_dir, new_name, flags
     )  # fmt: skip
+    if source.is_dir or (flags & RENAME_EXCHANGE and target is not None and target.is_dir):
+        conn.guard.rules.directory_moved()
     _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
     _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
+
+
+def _check_rules(
+    caller: RuledCaller, old: tuple[Inode, bytes, Inode], new: tuple[Inode, bytes, Inode | None], flags: int
+) -> None:
+    (old_dir, old_name, source), (new_dir, new_name, target) = old, new
+    caller.check_rename(old_dir, old_name, source, new_dir, new_name)
+    if target is not None and flags & RENAME_EXCHANGE:
+        caller.check_rename(new_dir, new_name, target, old_dir, old_name)
 
 
 def _move_directories(
