@@ -17,6 +17,7 @@ from agentfs_client.facts import (
     MergedPath,
     PathName,
     PathVerdict,
+    RefusedCount,
     RepositoryChange,
     RuleInScope,
     UndoEntry,
@@ -326,6 +327,12 @@ class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
     read_bytes: int
     written_bytes: int
     lag_ns: int
+
+
+class RefusalsReply(Reply, frozen=True, kw_only=True, tag="refusals"):
+    """Refused requests, the latest kinds last."""
+
+    refusals: list[RefusedCount]
 
 
 class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):
