@@ -193,8 +193,9 @@ def _become(request: _Request, fds: list[int]) -> None:
 def _main() -> None:
     import gc
 
-    import agentfsd.cli.main  # noqa: F401
+    from agentfsd.cli.main import main
 
+    list(main.commands.values())  # each is imported when it is first asked for
     del sys.modules[_MODULE]  # each command runs it as its main program
     gc.collect()
     gc.freeze()

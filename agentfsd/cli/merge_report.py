@@ -1,4 +1,4 @@
-"""What merge and commit say of their result: what changed and whose it was, what was left out, and how to decide that."""
+"""Print the result of merge and commit: what changed and by which branch, what was left out, and how to decide that."""
 
 import shlex
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
     """Print a result.
 
     Args:
-        result: What the daemon answered.
-        said: What was done, as a sentence begins.
+        result: The daemon's reply.
+        said: The beginning of the sentence about what was done.
         dry_run: Nothing was changed; list what would be.
         as_json: Print all of it as JSON.
     """
@@ -80,11 +80,11 @@ def _paths(decisions: Iterable[wire.PathName]) -> str:
 
 
 def advise(result: wire.MergeReply, mount: str | None) -> None:
-    """Say for each branch that was left out how to look at its conflicts, and which commands decide them.
+    """Print, for each branch that was left out, how to see its conflicts and which commands decide them.
 
     Args:
-        result: What the daemon answered.
-        mount: The mount that the command named, if it did.
+        result: The daemon's reply.
+        mount: The value of -m; None if it was not given.
     """
     command = f"agentfsd {{}} -m {shlex.quote(mount)}" if mount else "agentfsd {}"
     by_source = sorted(result.conflicts, key=lambda conflict: result.left.index(conflict.source))
@@ -105,7 +105,7 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
 
 
 def advise_executed(result: wire.MergeReply) -> None:
-    """Say what takes along files that run on the person's side, where there are any."""
+    """Explain --hooks, if files were refused because programs on the user's side would execute them."""
     if any(conflict.kind == EXECUTED for conflict in result.conflicts):
         printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
 

@@ -1,6 +1,6 @@
-"""The events of branches for one client: in order, in bounded memory, at the pace at which that client reads.
+"""The events of branches for one client: in order, in bounded memory, as fast as the client reads.
 
-A watcher hears each change from the handler that makes it (a listener of the overlay's events) and never makes it wait.
+A watcher is a listener of the overlay's events. It never makes the handler of a change wait.
 """
 
 import errno
@@ -25,7 +25,7 @@ _BATCH = 500
 
 
 class _Write:
-    """The last "modified" of a file: when it was told, and the last write since then (None: there was none)."""
+    """The last "modified" event of a file: when it was sent, and the last write since then (None if there was none)."""
 
     __slots__ = ("again", "told_s")
 
@@ -35,9 +35,9 @@ class _Write:
 
 
 class EventWatcher:
-    """Collects the events of the branch with that id (None: of all), from start() to stop().
+    """Collects the events of one branch, given by its id, or of all (None), from start() to stop().
 
-    *hides* tells which paths (that of the event, and the old one of a rename) the client must not see.
+    *hides*: given the path of an event, and the old path of a rename, returns whether the client must not see it.
     """
 
     def __init__(
@@ -53,14 +53,17 @@ class EventWatcher:
         self._news = trio.Event()
 
     def start(self) -> None:
+        """Start collecting events."""
         self._overlay.events.listeners.append(self.hear)
 
     def stop(self) -> None:
+        """Stop collecting events."""
         self._overlay.events.listeners.remove(self.hear)
 
     # -- hearing
 
     def hear(self, event: BranchEvent) -> None:
+        """Receive an event from the overlay."""
         if self.branch_id not in (None, event.branch_id):
             return
         inode = event.inode
@@ -76,7 +79,7 @@ class EventWatcher:
             self._branch_gone = True
 
     def _written(self, inode: Inode, event: BranchEvent) -> None:
-        """Tell the first write at once, and those that follow it together after a quiet time."""
+        """Report the first write at once, and later ones together after a quiet time."""
         known = self._writes.get(inode)
         if known is not None:
             known.again = event
@@ -89,7 +92,7 @@ class EventWatcher:
             self._tell(event)
 
     def _tell_write_before(self, inode: Inode, event: BranchEvent) -> None:
-        """Tell the write of a file before its rename or deletion is told."""
+        """Report a pending write of a file before its rename. Drop the pending write of a file that is deleted."""
         if event.kind == "deleted" and not inode.nlink:
             self._writes.pop(inode, None)
             return
@@ -99,7 +102,7 @@ class EventWatcher:
             known.again = None
 
     def _tell_writes(self, branch_id: str) -> None:
-        """Tell the writes of a branch before its snapshot or its new state is told."""
+        """Report the pending writes of a branch before its snapshot or its new state."""
         for inode in [inode for inode in self._writes if inode.tree.id == branch_id]:
             self._tell_write(inode, self._writes.pop(inode))
 
@@ -130,7 +133,7 @@ class EventWatcher:
 
     @property
     def is_over(self) -> bool:
-        """The watched branch has gone, and that was told."""
+        """Return whether the watched branch is gone and the client has been told."""
         return self._branch_gone and not self._queue and not self._lost
 
     def _put(self, event: wire.Event) -> None:

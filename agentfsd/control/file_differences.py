@@ -1,4 +1,4 @@
-"""Plain lists of the files that differ between two states, and counts of files. It never knows a request."""
+"""List the files that differ between two states, and count files. This module sees no request."""
 
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -64,7 +64,7 @@ def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
 
 
 def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
-    """Walk *top* and all directories beneath it, each before what is in it."""
+    """Yield *top* and all directories beneath it, each before its content."""
     todo = [top]
     while todo:
         directory = todo.pop()

@@ -1,4 +1,4 @@
-"""Every operation of the control protocol, by the type of its request: gathered from the declarations in ``handlers/``.
+"""Every operation of the control protocol, by the type of its request, collected from the declarations in ``handlers/``.
 
 A new operation takes a message in ``agentfs_client/requests.py`` (about a single file: ``wire_file_requests.py``), a declared
 handler in one of these modules, and a command.

@@ -1,4 +1,4 @@
-"""What a handler knows of the caller of its request, and how it reports progress."""
+"""The caller of a request, as its handler sees it, and the reporting of progress."""
 
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ class RequestContext:
 
     @property
     def caller(self) -> Caller:
+        """The caller's process, user and group."""
         return self.peer.caller
 
     def credentials(self) -> Credentials:
@@ -60,6 +61,9 @@ class RequestContext:
         return self.peer.descriptors
 
     def progress(self, done: int, total: int, what: str) -> None:
-        """Report that *done* of *total* (0: nobody knows) steps of *what* are done. Cheap; may be called in any thread."""
+        """Report that *done* of *total* (0 if unknown) steps of *what* are done.
+
+        This is cheap, and may be called in any thread.
+        """
         if self.wants_progress and self.channel is not None:
             self.channel.progress(done, total, what)

@@ -1,4 +1,4 @@
-"""Requests to replies: a decoded request and its caller in, a reply out. It never knows files or sockets."""
+"""Answer requests: take a decoded request and its caller, return a reply. This module sees no file and no socket."""
 
 import errno
 import logging
@@ -37,12 +37,12 @@ class ControlService:
         self.services = services
 
     async def answer(self, body: bytes, peer: Peer, channel: ProgressChannel | None = None) -> bytes:
-        """Answer one encoded request. Nothing that the request holds makes this raise.
+        """Answer one encoded request. No content of a request makes this raise another exception than ClientGone.
 
         Args:
-            body: msgpack or JSON; the reply is encoded likewise.
-            peer: Who asks.
-            channel: The way back to the client while the request is worked on; None on the control file.
+            body: The request in msgpack or JSON; the reply has the same encoding.
+            peer: The caller.
+            channel: The connection to the client during the work; None on the control file.
 
         Returns:
             The encoded reply.
@@ -67,10 +67,10 @@ class ControlService:
         return wire.encode(reply, json=as_json)
 
     async def handle(self, request: wire.Request, peer: Peer, channel: ProgressChannel | None = None) -> wire.Reply:
-        """Authorize a request, let its handler answer it, and note it for the audit trail.
+        """Authorize a request, call its handler, and make its entry in the audit trail.
 
         Raises:
-            OSError: It cannot be done; a Refusal says why.
+            OSError: The request failed; a Refusal says why.
             ClientGone: See answer().
         """
         if request.version != wire.PROTOCOL_VERSION:
@@ -98,11 +98,11 @@ class ControlService:
         return reply
 
     async def status(self, bound_to: str | None) -> wire.StatusReply:
-        """Gather the status files' content for a process that is bound to that branch id, or to none."""
+        """Return the status for a process that is bound to the branch with that id, or to none."""
         return await status(self.services, bound_to)
 
     def leave(self, peer: Peer) -> None:
-        """End a conversation: what it had for the time being goes, unless a process works in it."""
+        """End a conversation: remove its temporary branches and snapshots, except a branch in which a process works."""
         busy = {binding.branch_id for binding in self.services.bindings.bindings()} if peer.temporary else set()
         try:
             for row in self.services.overlay.temporary.drop(peer.temporary - busy):
@@ -151,7 +151,7 @@ def too_long(size: int) -> Refusal:
 
 
 def error_reply(exc: OSError) -> wire.Error:
-    """Say what has failed in the words of the protocol."""
+    """Return the reply for an exception."""
     number = exc.errno or errno.EIO
     if isinstance(exc, Refusal):
         return wire.Error(errno=number, code=exc.code, message=_sentence(exc.message), hint=_sentence(exc.hint))
@@ -160,7 +160,7 @@ def error_reply(exc: OSError) -> wire.Error:
 
 
 def _sentence(text: str) -> str:
-    """Make one line that can be shown, whatever names and fields the request held."""
+    """Make one printable line of a text that may contain names and fields of the request."""
     if len(text) > _SENTENCE_CHARACTERS:
         text = text[:_SENTENCE_CHARACTERS] + "..."
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

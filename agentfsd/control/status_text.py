@@ -81,7 +81,7 @@ def _contents(reply: wire.StatusReply) -> str:
 
 
 def _no_room(reply: wire.StatusReply) -> list[tuple[str, str]]:
-    """Say what a full disk means, and what to do."""
+    """Describe what a full disk prevents, and what to do."""
     if not reply.resources.get("disk_full"):
         return []
     return [
@@ -103,7 +103,7 @@ def _memory(resources: Mapping[str, int]) -> str:
 
 
 def _pending(reply: wire.StatusReply) -> list[str]:
-    """Say what work is left."""
+    """Describe unfinished work."""
     commit, resources = reply.pending_commit, reply.resources
     lines = []
     if commit is not None and commit.running:
@@ -176,8 +176,10 @@ def in_repository(path: bytes, sentence: str) -> str:
 
 
 def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[list[str]]:
-    """A table, its headers first, without so many of the columns named *spare*, in that order, as are too much for *width*
-    columns (0: none is)."""
+    """Return a table, its headers first, that fits into *width* columns (0: any width).
+
+    The columns named *spare* are left out, in that order, as far as necessary.
+    """
     for name in spare:
         if not width or sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 <= width:
             break
@@ -187,7 +189,7 @@ def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[lis
 
 
 def _processes(reply: wire.StatusReply, branch: wire.Branch) -> str:
-    """How many, and the names of some."""
+    """Return the number of processes in a branch, and the names of some."""
     if not branch.processes:
         return "-"
     commands = Counter(printable(one.command) for one in reply.bindings if one.branch == branch.name and one.command)
@@ -221,7 +223,7 @@ def _span(ns: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes in binary units."""
+    """Return a number of bytes in binary units."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:

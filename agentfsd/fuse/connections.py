@@ -326,8 +326,21 @@ class Connections:
         for inode in node.bound.values():
             if inode.lower_path == change.directory:
                 self._tell_of_file(connection, inode, join(change.directory, name), name)
+                if change.replaced:
+                    self._tell_of_directory(connection, inode, name)
         if change.replaced:
             connection.notifier.expire(node, [name])
+
+    @staticmethod
+    def _tell_of_directory(connection: KernelCache, directory: Inode, name: bytes) -> None:
+        """Expire what the kernel knows of names in a branch's own directory, with which the lower's new one is merged."""
+        child = directory.tree.known((directory.entries or {}).get(name, 0))
+        if child is None or not child.is_dir or child.lower_path is None:
+            return
+        for view in connection.nodes.cached_views_of(child.tree.id):
+            if child in view.dirs:
+                connection.notifier.expire_listing_now(view.dirs[child].id)
+                connection.notifier.expire(view.dirs[child], view.dirs[child].names)
 
     @staticmethod
     def _tell_of_file(connection: KernelCache, directory: Inode, path: bytes, name: bytes) -> None:

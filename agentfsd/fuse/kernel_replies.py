@@ -49,12 +49,13 @@ class KernelReplies:
 
     def watch(self, parent: DirNode, directory: Inode) -> None:
         """Before a directory's names are read: watch the lower directory, so that the names may be cached for long."""
-        if (
-            directory.lower_path is not None
-            and parent.watched != directory.lower_path
-            and self.caches(parent.view, directory.tree)
-        ):
-            self._connections.watched(directory.lower_path, self._cache, parent)
+        path = directory.lower_path
+        if path is None or parent.watched == path or not self.caches(parent.view, directory.tree):
+            return
+        if not self._connections.watched(path, self._cache, parent) and directory.id and parent.parent is not None:
+            above = directory.parent
+            if above is not None and above.lower_path == path.rpartition(b"/")[0]:  # tells when the lower gets this directory
+                self._connections.watched(above.lower_path, self._cache, parent.parent)
 
     def entry(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> LookupReply:
         """Answer a look-up that found *inode*; count one look-up on its node."""
@@ -110,6 +111,8 @@ class KernelReplies:
         parent.names.add(name)
         lower = directory.lower_path
         lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
+        if lower is not None and directory.tree.holds_objects(directory, name):
+            lasting = False  # it shows again once the lower has more in it, of which no watch of the lower's directory tells
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:

@@ -1,6 +1,6 @@
-"""Merging databases of git between two trees: what each side has goes into a workshop, and what comes of it becomes steps.
+"""Merge git databases between two trees: git joins the histories in a workshop, and the result becomes a list of changes.
 
-It decides and changes nothing. Whatever it decides, the plain merge of files leaves alone.
+This module decides and changes nothing. The plain merge of files then skips every path that was decided here.
 """
 
 import os
@@ -30,7 +30,14 @@ _OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "loc
 
 
 class Fit(NamedTuple):
-    """What is to happen at *path* of our side; ``source`` None: it goes. ``content`` and ``look`` instead of the source's own."""
+    """A change to make at a path of our side.
+
+    Attributes:
+        path: The path.
+        source: The inode that the path becomes; None removes the path.
+        content: The content to write instead of the source's; None keeps the source's.
+        look: The attributes to set instead of the source's; None keeps the source's.
+    """
 
     path: bytes
     source: Inode | None
@@ -40,7 +47,14 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class Fitted:
-    """``decided``: the paths that the plain merge is to leave alone. ``said``: one sentence for each thing done."""
+    """The result of fit().
+
+    Attributes:
+        decided: The paths that the plain merge of files must skip.
+        fits: The changes to make.
+        clashes: The conflicts.
+        said: One sentence for each thing that was done.
+    """
 
     decided: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
@@ -49,7 +63,7 @@ class Fitted:
 
 
 class Sides(NamedTuple):
-    """What a merge is of."""
+    """The three inputs of a merge."""
 
     base: Before
     ours: Tree
@@ -59,10 +73,16 @@ class Sides(NamedTuple):
 def fit(
     workshops: Workshops, parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
 ) -> Generator[Progress, None, Fitted]:  # fmt: skip
-    """What becomes of the databases that both sides have, and of the working files that these track.
+    """Decide how to merge the git databases that both sides have, and the working files that these databases track.
 
-    *mine* and *his*: what each side changed since the base, by path. The trees must hold still. *always*: also where the plain
-    merge of files would do, since only they changed the database.
+    Args:
+        workshops: The workshops, which can serve several merges.
+        parts: The parts of the overlay.
+        sides: The base and both trees. They must not change meanwhile.
+        mine: What our side changed since the base, by path.
+        his: What the other side changed since the base, by path.
+        manner: How to join histories.
+        always: Also decide databases that only the other side changed, which the plain merge of files could copy.
     """
     fitted = Fitted()
     for database, inside in (yield from _databases(sides, his)).items():
@@ -84,23 +104,31 @@ def fit(
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
-        elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
+        elif always or touched or _has_new_commits(base, ours) or _needs_git(ours, theirs, manner):
             yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
 
 
+def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:
+    """Whether the plain merge of files will not do, although only they changed the database."""
+    return ours.head != theirs.head or bool(theirs.under_way) or manner.way != "merge"
+
+
 def _is_whole(side: GitDatabase) -> bool:
-    """Whether there is a database to merge; a broken HEAD is told, and not taken for none."""
+    """Return whether there is a database to merge. A database with a broken HEAD counts: it is reported as a conflict."""
     return bool(side.head or side.broken)
 
 
 def _has_new_commits(base: GitDatabase, side: GitDatabase) -> bool:
-    """Whether its refs lead elsewhere than they did. What one never saw, one cannot have meant to remove."""
+    """Return whether the side's refs or HEAD differ from the base's.
+
+    The other side has not seen these, so it cannot have meant to remove them.
+    """
     return side.refs != base.refs or side.resolve(b"HEAD") != base.resolve(b"HEAD")
 
 
 def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitDatabase]:
-    """The database that comes last; an empty one where there is none."""
+    """Run the steps and return the last database; an empty one if there is none."""
     made = None
     for found in steps:
         made = found or made
@@ -109,7 +137,10 @@ def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitD
 
 
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
-    """The databases that *his* paths are in, and which paths inside those are."""
+    """Find the databases that contain changed paths of the other side.
+
+    Return these paths, relative to their database, by database.
+    """
     finder = Finder(lambda path: reading.has(sides.theirs, path) or reading.has(sides.ours, path))
     databases: dict[bytes, set[bytes]] = {}
     for done, path in enumerate(his):
@@ -122,7 +153,10 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
 
 
 def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
-    """What has to be settled by people or by git itself first."""
+    """Return what prevents a merge of the two databases, such as a lock file or an unfinished rebase.
+
+    People have to settle these first.
+    """
     clashes = []
     for side, name in zip((ours, theirs), manner.names, strict=True):
         if side.reftable:
@@ -141,7 +175,7 @@ def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner
 
 
 class _Fitter:
-    """One repository of a merge."""
+    """Merges one repository."""
 
     def __init__(
         self, workshops: Workshops, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
@@ -157,7 +191,13 @@ class _Fitter:
         self._look = attributes_of(like)
 
     def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
-        """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
+        """Merge the repository and enter the changes or conflicts.
+
+        Args:
+            inside: The paths in the database that the other side changed.
+            touched: The paths in the database that our side changed.
+            manner: How to join histories.
+        """
         try:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
@@ -241,7 +281,7 @@ class _Fitter:
         self._fitted.fits.append(Fit(join(self._path, inside), None))
 
     def _take_objects(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
-        """All that either side has: an object file says the same under the same name."""
+        """Enter the object files of both sides. Files with the same name have the same content."""
         information = any(name.startswith(b"objects/info/") for name in touched)
         packed: frozenset[bytes] = frozenset()
         if joined.pack is not None:
@@ -311,7 +351,10 @@ class _Fitter:
             self._write(b"index", joined.index)
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
-        """What git wrote in passing comes where we have none; what they are in the middle of stays theirs."""
+        """Enter files that git writes as a by-product, where our side has none.
+
+        An operation that is under way there stays theirs.
+        """
         for name in sorted(inside):
             new = self._his[join(self._path, name)].new
             if kind_of(name) == "passing" and new is not None and not reading.has(self._sides.ours, join(self._path, name)):
@@ -324,7 +367,7 @@ class _Fitter:
 
 
 def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
-    """Where the files that a database tracks are, as a path of the workspace."""
+    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
     work_tree = work_tree_of(database)
     if work_tree is not None:
         return work_tree

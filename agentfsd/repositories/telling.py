@@ -1,4 +1,4 @@
-"""What a branch did with git, as people say it: which commits it made, and which files it has not committed."""
+"""Describe what a branch did with git: which commits it made, and how many files it has not committed."""
 
 from collections.abc import Generator, Iterable
 from typing import NamedTuple
@@ -22,13 +22,13 @@ class Told(NamedTuple):
     """What was done with git in one repository.
 
     Attributes:
-        path: Where its files are, or the database of a bare one.
-        branch: What is checked out.
-        commits: (id, title) of the newest commits that are new.
-        ahead: How many commits are new.
-        behind: How many it has no more.
-        refs: Other refs that differ.
-        uncommitted: Changed files in no commit.
+        path: The directory of the tracked files, or the database of a bare repository.
+        branch: The git branch that is checked out, or HEAD.
+        commits: (id, title) of the newest new commits.
+        ahead: The number of new commits.
+        behind: The number of commits that the git branch had before and lacks now.
+        refs: Other refs that changed.
+        uncommitted: The number of changed files that differ from the newest commit.
     """
 
     path: bytes
@@ -40,7 +40,7 @@ class Told(NamedTuple):
     uncommitted: int
 
     def sentence(self) -> str:
-        """``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
+        """Describe it in one line: ``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
         parts = []
         if self.ahead:
             named = "; ".join(f"{oid[:7]} {title}" for oid, title in self.commits)
@@ -56,7 +56,7 @@ class Told(NamedTuple):
 
 
 def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Generator[Progress, None, list[Told]]:
-    """Describe each repository that both trees have and in whose database *changed* paths are."""
+    """Describe each repository that both trees have and whose database contains *changed* paths."""
     changed = list(changed)
     finder = Finder(lambda path: reading.has(new, path))
     directories = {path.rpartition(b"/")[0] for path in changed} - {b""}
@@ -114,7 +114,7 @@ def _tell(
 
 
 def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:
-    """(lines of new commits, (behind, ahead), what the commits changed)."""
+    """Return the lines of the new commits, the numbers (behind, ahead), and what the commits changed, by path."""
     commits = Commits(workshop)
     if not after or before == after:
         return [], (0, 0), {}
@@ -130,7 +130,7 @@ def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes],
 
 
 def _is_uncommitted(tree: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:
-    """Whether a changed file is not as the newest commit has it."""
+    """Return whether a changed file differs from the newest commit."""
     if is_internal(path) or not path.startswith(join(work_tree, b"")):
         return False
     inode, difference = reading.at(tree, path), committed.get(path[len(join(work_tree, b"")) :])

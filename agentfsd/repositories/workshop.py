@@ -1,7 +1,9 @@
-"""A place of our own where git works on what branches hold: object files of all sides together, and nothing that they configure.
+"""A temporary bare repository in which git works on the object files of several branches.
 
-No setting, hook, filter, attribute or path of a workspace gets in: the settings are ours, there is no work tree, and the object
-directories are made of plain files and of descriptors. git finds missing objects missing: nothing is fetched.
+No configuration of a workspace applies.
+
+No setting, hook, filter, attribute or path of a workspace gets in: the settings are our own, there is no work tree, and the
+object directories are made of plain files and of descriptors. git never fetches an object that is missing.
 """
 
 import os
@@ -26,13 +28,16 @@ FEW = 100  # loose objects; of more than that a pack is made: so does `git fetch
 
 
 class GitFailed(Exception):
-    """git could not do what was asked, with its own words."""
+    """git failed. The text is git's own."""
 
 
 class Bundle(NamedTuple):
-    """Object files for a workshop, by the path below the objects directory.
+    """Object files for a workshop, by path below the objects directory.
 
-    ``contents`` and ``descriptors`` (ours to close): what the workshop has not got; ``seen``: all that the trees have.
+    Attributes:
+        contents: The content of small files that the workshop lacks.
+        descriptors: Descriptors of large files that it lacks. The bundle owns them.
+        seen: The paths of all object files that the trees have.
     """
 
     contents: dict[bytes, bytes]
@@ -40,23 +45,30 @@ class Bundle(NamedTuple):
     seen: set[bytes]
 
     def close(self) -> None:
-        """Closes the descriptors."""
+        """Close the descriptors."""
         for fd in self.descriptors.values():
             os.close(fd)
         self.descriptors.clear()
 
 
 class Workshop:
-    """A bare repository in a temporary directory. Used by one thread at a time; a context manager that removes it.
+    """A bare repository in a temporary directory; a context manager that removes it. Only one thread at a time may use it.
 
-    It may serve several merges, one after the other: begin() starts each. Objects that were collected for an earlier one, or
-    made in it, are seen in a later one only if the later one's trees have them.
+    It can serve several merges, one after the other; begin() starts each. An object that was collected for an earlier merge, or
+    made in it, is visible in a later one only if that one's trees have it.
     """
 
     def __init__(
         self, place: str, form: str, bundle: Bundle | None = None, lowers: Sequence[tuple[HostLower, bytes]] = ()
     ) -> None:
-        """*form*: git's object format. With *bundle*, begin() is called."""
+        """Create the repository.
+
+        Args:
+            place: The directory in which the temporary directory is made.
+            form: git's object format.
+            bundle: The object files for the first merge, which is then begun; None: call begin() first.
+            lowers: The object directories of the lower, to read from.
+        """
         self._held: list[int] = []
         self._cat: subprocess.Popen[bytes] | None = None
         self._state, self._busy, self._closing = threading.Lock(), False, False
@@ -88,7 +100,7 @@ class Workshop:
         self.close()
 
     def close(self) -> None:
-        """Ends git, and removes all that is there. While a thread is in run(), that thread does it at its end."""
+        """End git and remove the repository. While a thread is in run(), that thread removes it at its end."""
         with self._state:
             self._closing = True
             if self._busy:
@@ -96,7 +108,7 @@ class Workshop:
         self._remove()
 
     def run(self, job: Callable[[], _T]) -> _T:
-        """Does *job*, which works here, in a thread that may outlive the request.
+        """Run *job*, which uses this workshop, in a thread that may outlive the request.
 
         Raises:
             GitFailed: The workshop was closed.
@@ -218,7 +230,7 @@ class Workshop:
             made.add(directory)
 
     def _link_lower(self, number: int, lower: HostLower, path: bytes) -> str:
-        """An objects directory that leads to the directories of the lower's, and to nothing that a symlink there names."""
+        """Make an objects directory that links to the lower's directories by descriptor. No symlink in the lower is followed."""
         place = os.path.join(self.path, f"lower-{number}")
         os.mkdir(place)
         directory = os.open(b"/proc/self/fd/%d" % lower.renew(path).fd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -229,7 +241,7 @@ class Workshop:
         return place
 
     def cut(self, boundaries: Iterable[bytes]) -> None:
-        """Takes over where the histories of shallow clones end."""
+        """Set the boundaries of shallow clones."""
         lines = {line for shallow in boundaries for line in shallow.splitlines(keepends=True)}
         if lines:
             with open(os.path.join(self.path, "shallow"), "wb") as file:
@@ -238,20 +250,21 @@ class Workshop:
     # -- git
 
     def git(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> bytes:
-        """What git says.
+        """Run git and return its output.
 
         Args:
+            args: The arguments of git.
             data: Its standard input.
-            good: The exit codes that are no failure.
-            more: Further variables of its environment.
+            good: The exit codes that mean success.
+            more: Additional environment variables.
 
         Raises:
-            GitFailed: Any other exit code, or no end within TIMEOUT_S.
+            GitFailed: git ended with another exit code, or not within TIMEOUT_S.
         """
         return self.ask(*arguments, data=data, good=good, **more)[0]
 
     def ask(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> tuple[bytes, int]:
-        """Likewise, with the exit code."""
+        """Run git as git() does, and return its output and exit code."""
         try:
             done = subprocess.run(
                 ["git", *arguments], input=data, capture_output=True, env=self._environment | more, cwd=self.path,
@@ -266,12 +279,12 @@ class Workshop:
         return done.stdout, done.returncode
 
     def read(self, name: bytes) -> tuple[bytes, bytes]:
-        """(type, content) of an object. GitFailed when it is missing."""
+        """Return (type, content) of an object. Raises GitFailed if the object is missing."""
         found = self._read_loose(path_of(name))
         return found if found is not None else self._ask_cat(name)
 
     def _read_loose(self, path: bytes) -> tuple[bytes, bytes] | None:
-        """Likewise, of a loose object of a branch, or one that was made in this merge; None for others."""
+        """Read a loose object of a branch, or one that was made in this merge. Return None for any other object."""
         if not is_loose(path):
             return None  # no id, whoever wrote it
         raw = self._raw.get(path) if self.known.get(path) in self._visible else None
@@ -304,7 +317,7 @@ class Workshop:
         return fields[1], data
 
     def made(self) -> dict[bytes, bytes]:
-        """The object files that git made in this merge, by their path below the objects directory."""
+        """Return the object files that git created in this merge, by path below the objects directory."""
         made: dict[bytes, bytes] = {}
         for directory, _, names in os.walk(os.fsencode(self.objects)):
             for name in names:
@@ -316,7 +329,7 @@ class Workshop:
 
 
 def _directory(place: str) -> str:
-    """A new directory in *place*, where only one daemon works: what a killed one left there goes."""
+    """Make a new directory in *place*, and remove what a killed daemon left there. Only one daemon uses *place*."""
     own = f"git-{os.getpid()}-"
     for name in os.listdir(place):
         if name.startswith("git-") and not name.startswith(own):
@@ -325,7 +338,7 @@ def _directory(place: str) -> str:
 
 
 def aside(work: Callable[[], _T]) -> Generator[tuple[int, int, str], None, _T]:
-    """Has a thread do *work*, and lets others have their turn meanwhile; yields as core/diff.py does."""
+    """Run *work* in a thread. Yields progress, as core/tree_diff.py does, so that other requests are answered meanwhile."""
     future: Future[_T] = Future()
 
     def run() -> None:

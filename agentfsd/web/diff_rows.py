@@ -51,6 +51,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Hunk(msgspec.Struct, kw_only=True):
+    """A group of changed lines with the lines around them."""
+
     head: str
     rows: list[Row]
 
@@ -69,6 +71,7 @@ class FileDiff(msgspec.Struct, kw_only=True):
 
 
 def change_rows(changes: list[wire.Change]) -> list[ChangeRow]:
+    """Prepare the list of changes."""
     return [_change_row(change) for change in changes]
 
 
@@ -89,6 +92,7 @@ def _change_row(change: wire.Change) -> ChangeRow:
 
 
 def file_diff(patch: wire.FilePatch) -> FileDiff:
+    """Prepare one file side by side."""
     path, was = (each.decode("utf-8", "surrogateescape") for each in (patch.path_bytes, patch.old_path_bytes))
     hunks = list(_hunks(path, patch.patch)) if not patch.is_binary else []
     notes = _notes(patch, has_lines=bool(hunks))

@@ -1,6 +1,6 @@
-"""Which places a run shows, covers or hides: a plan, made in the namespace of who starts the run. enclosing.py carries it out.
+"""Plan which places a run shows, covers or hides. The plan is made in the caller's namespace; enclosing.py carries it out.
 
-It must never mount anything, nor look into a mount of somebody else: its daemon may hang.
+This module mounts nothing, and looks into no other user's mount, because its daemon may not answer.
 """
 
 import errno
@@ -26,11 +26,11 @@ _RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/res
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One path and what the run shows there.
+    """A path, and what the run shows there.
 
     Attributes:
-        how: rw or ro: what is there now; overlay: likewise, with the branch's changes; fresh: an empty directory to write to;
-            hide: nothing.
+        how: rw or ro: what is there now; overlay: the same, with the branch's changes; fresh: an empty writable directory; hide:
+            nothing.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A directory that is empty in the run but for the files *keep*, which lie in it."""
+    """A directory that is empty in the run except for the files *keep* in it."""
 
     path: str
     keep: tuple[str, ...] = ()
@@ -49,11 +49,11 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run shows besides its branch at the mount point, in the order in which it is to be done.
+    """What a run shows besides its branch at the mount point, in the order in which it is done.
 
     Attributes:
         views: Further places of the branch, or of a part of it.
-        pins: Directories above these, which must not be renamed.
+        pins: Directories above covered places, which must not be renamed.
     """
 
     confinement: Confinement
@@ -64,19 +64,24 @@ class RunPlan:
 
     @property
     def layered_home(self) -> str:
-        """The home directory to which the run's changes belong to the branch; "" for none."""
+        """The home directory, if the run's changes to it belong to the branch; else ""."""
         return next((place.path for place in self.places if place.how == "overlay"), "")
 
     def without_layer(self) -> "RunPlan":
-        """The same plan with a read-only home directory."""
+        """Return the same plan with a read-only home directory."""
         return replace(self, places=tuple(replace(each, how="ro") if each.how == "overlay" else each for each in self.places))
 
 
 def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> RunPlan:
-    """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
+    """Plan a run.
+
+    Args:
+        confinement: What to confine.
+        mountpoint: The mount point of the run's daemon.
+        targets: The paths at which the run shows its branch.
 
     Raises:
-        Refusal: A place cannot be what was asked for.
+        Refusal: A place cannot be shown as requested.
     """
     table = mount_table.mount_table()
     records = _records()
@@ -102,7 +107,7 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> R
 
 
 def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[Mounted]) -> list[Alias]:
-    """The real path of the workspace, and its other names. A mount point that lies in it is shown once more there."""
+    """Return the real path of the workspace and its other names. A mount point inside the workspace is shown once more there."""
     if record is None or record.lower == "/":
         return []
     real = [] if record.lower in targets else [Alias(record.lower, "")]
@@ -141,7 +146,7 @@ def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
 
 
 def _registries() -> list[str]:
-    """Where daemons of this user note that they live; for root those of all users."""
+    """Return the directories in which daemons of this user register; for root, those of all users."""
     directories = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
     if os.environ.get("XDG_RUNTIME_DIR"):
         directories.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
@@ -152,13 +157,13 @@ def _registries() -> list[str]:
 
 
 def _records() -> list[DaemonRecord]:
-    """What daemons have noted of themselves, in any registry: somebody may name another one to a run than to its daemon."""
+    """Return the records of daemons in all registries. The run and its daemon may use different registries."""
     paths = [path for registry in _registries() for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
     return [record for path in paths if (record := read_record(path)) is not None]
 
 
 def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
-    """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
+    """Return the state directories: those in the default place, and those of all registered daemons."""
     directories = [record.state for record in records]
     for parent in {
         os.path.dirname(state_directory.default_state("/").path),
@@ -174,7 +179,7 @@ def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
 
 
 def _kept(record: DaemonRecord | None) -> list[str]:
-    """What a command that is bound talks to its own daemon by."""
+    """Return the files through which a bound command reaches its own daemon."""
     if record is None:
         return []
     state = StateDirectory(record.state)
@@ -183,7 +188,10 @@ def _kept(record: DaemonRecord | None) -> list[str]:
 
 
 def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
-    """The directories above, the outermost first. A mount point cannot be renamed, so those that are one need nothing."""
+    """Return the directories above covered places, the outermost first.
+
+    Mount points are left out, since they cannot be renamed.
+    """
     mountpoints = {mounted.mountpoint for mounted in table} | set(shown)
     pins = set()
     for path in covered:
@@ -197,7 +205,7 @@ def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]
 
 
 def _places(confinement: Confinement, shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
-    """An outer place comes before what lies in it."""
+    """Return the places, each outer one before those inside it."""
     places = [*_temporary(confinement), *_home(confinement, shown, table)]
     for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
         for path in paths:

@@ -1,4 +1,4 @@
-"""The options of `run` by which somebody says how it is confined."""
+"""The options of `run` that confine its command."""
 
 import functools
 import os
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 def confine_options(command: _F) -> _F:
-    """Add the options to a command, which gets them as one argument *asked*."""
+    """Add the options to a command. The command gets them as one argument *asked*."""
 
     @functools.wraps(command)
     def with_asked(

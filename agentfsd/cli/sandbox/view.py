@@ -1,4 +1,4 @@
-"""What a command is shown of its branch."""
+"""What a command sees of its branch."""
 
 import os
 from collections.abc import Sequence
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
+    """What the command sees instead of the directories *targets*, in a private namespace: the directory *source*.
 
-    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
-    there is one, and ``inside`` (a directory and its name there) is mounted in it. ``home`` is a mount for the
-    home directory, if the plan has a place for one; ``home_why``: why there is none. The view owns the descriptors.
+    Attributes:
+        mount: The descriptor of a detached mount to show instead of *source*. The view owns its descriptors.
+        user_namespace: The descriptor of a user namespace to enter first; None for none.
+        inside: A directory, and the name at which it is mounted inside the detached mount.
+        home: The descriptor of a mount for the home directory, if the plan has a place for it.
+        home_why: The reason why there is no such mount.
     """
 
     targets: Sequence[str]
@@ -23,6 +26,7 @@ class View:
     home_why: str = ""
 
     def close(self) -> None:
+        """Close the descriptors."""
         for fd in (self.mount, self.user_namespace, self.home):
             if fd is not None:
                 os.close(fd)

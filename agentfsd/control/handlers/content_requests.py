@@ -43,6 +43,7 @@ _F = TypeVar("_F", OpenedFile, StagedFile)
 
 @control_operation(wire.FileOpen, permission=own_history("branch"), note=changes_nothing)
 async def open_file(services: Services, request: wire.FileOpen, context: RequestContext) -> wire.FileOpened:
+    """Open a file for reading, and return its attributes and the beginning of its content."""
     _check_size(request.read_bytes)
     inode = existing(place_of(services, request, context, follow=True))
     check_regular(inode)
@@ -64,6 +65,7 @@ async def open_file(services: Services, request: wire.FileOpen, context: Request
 
 @control_operation(wire.FileRead, permission=own_handle, note=changes_nothing)
 async def read_file(services: Services, request: wire.FileRead, context: RequestContext) -> wire.FileData:
+    """Return a part of an open file's content."""
     _check_size(request.size)
     if not 0 <= request.offset < 1 << 63:
         raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
@@ -72,6 +74,7 @@ async def read_file(services: Services, request: wire.FileRead, context: Request
 
 @control_operation(wire.FileClose, permission=own_handle, note=changes_nothing)
 async def close_file(services: Services, request: wire.FileClose, context: RequestContext) -> wire.Done:
+    """Close a file. Content that was not committed is removed."""
     file = context.peer.files.pop(request.handle, None)
     if file is None:
         raise _no_handle(request.handle)
@@ -81,6 +84,7 @@ async def close_file(services: Services, request: wire.FileClose, context: Reque
 
 @control_operation(wire.FileCreate, permission=own_history("branch"), note=changes_nothing)
 async def create_file(services: Services, request: wire.FileCreate, context: RequestContext) -> wire.FileOpened:
+    """Begin a new content for a file. Nobody sees it before commit_file()."""
     check_permissions(request.permissions)
     path = path_of(request.path, request.raw_path)
     place = place_of(services, request, context, follow=request.mode != "create")
@@ -102,6 +106,7 @@ def _check_writable(services: Services, place: ResolvedPath, mode: str, who: Cre
 
 @control_operation(wire.FileWrite, permission=own_handle, note=changes_nothing)
 async def write_file(services: Services, request: wire.FileWrite, context: RequestContext) -> wire.Done:
+    """Add data to the end of a new content."""
     _check_size(len(request.data))
     _opened(context, request.handle, StagedFile).write(request.data)
     return wire.Done()
@@ -109,6 +114,7 @@ async def write_file(services: Services, request: wire.FileWrite, context: Reque
 
 @control_operation(wire.FileCommit, permission=own_handle, note=told_as_event)
 async def commit_file(services: Services, request: wire.FileCommit, context: RequestContext) -> wire.FileReply:
+    """Give a file its new content, and report the change."""
     staged = _opened(context, request.handle, StagedFile)
     del context.peer.files[request.handle]
     try:

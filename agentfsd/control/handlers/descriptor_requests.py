@@ -49,6 +49,7 @@ def _forwarding(services: Services, context: RequestContext) -> Forwarding:
 
 @control_operation(wire.FdOpen, permission=own_history("branch"), note=told_as_event)
 async def open_descriptor(services: Services, request: wire.FdOpen, context: RequestContext) -> wire.FdReply:
+    """Open a file by path, and pass its real descriptor with the reply."""
     forwarding, flags = _forwarding(services, context), request.flags
     _check_flags(flags)
     check_permissions(request.permissions)
@@ -116,6 +117,7 @@ async def _empty(services: Services, inode: Inode, context: RequestContext) -> N
 
 @control_operation(wire.FdDup, permission=everybody, note=changes_nothing)
 async def duplicate_descriptor(services: Services, request: wire.FdDup, context: RequestContext) -> wire.FdReply:
+    """Pass a real descriptor of the file that the request's descriptor has open."""
     forwarding = _forwarding(services, context)
     inode, flags = await _file_of(services, forwarding, context)
     given = await forwarding.give(
@@ -127,6 +129,7 @@ async def duplicate_descriptor(services: Services, request: wire.FdDup, context:
 
 @control_operation(wire.FdSync, permission=everybody, note=changes_nothing)
 async def sync_descriptor(services: Services, request: wire.FdSync, context: RequestContext) -> wire.Done:
+    """Sync the file that the request's descriptor has open, with its rows."""
     inode, _ = await _file_of(services, _forwarding(services, context), context)
     await trio.to_thread.run_sync(data.sync_later(inode, data_only=request.data_only))
     return wire.Done()
@@ -169,11 +172,13 @@ async def _file_of(services: Services, forwarding: Forwarding, context: RequestC
 
 @control_operation(wire.InterposeGet, permission=everybody, note=changes_nothing)
 async def get_interpose_settings(services: Services, request: wire.InterposeGet, context: RequestContext) -> wire.InterposeReply:
+    """Return the settings for real descriptors, and whether they can be given out."""
     return _interpose_reply(services)
 
 
 @control_operation(wire.InterposeSet, permission=unbound_only, note=noted_setting("interpose"))
 async def set_interpose_setting(services: Services, request: wire.InterposeSet, context: RequestContext) -> wire.InterposeReply:
+    """Change a setting for real descriptors."""
     if services.forwarding is None:
         raise declined("this daemon gives out no descriptors")
     services.forwarding.set(request.name, request.value)

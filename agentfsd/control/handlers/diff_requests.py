@@ -29,6 +29,7 @@ from agentfsd.types import PathChange
 
 @control_operation(wire.Diff, permission=own_history("a", "b"), note=changes_nothing, refs=SnapshotRefs(("a", "b"), ("b", "a")))
 async def diff(services: Services, request: wire.Diff, context: RequestContext) -> wire.ChangesReply:
+    """List the changes between two states."""
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
@@ -64,6 +65,7 @@ def _described(
     refs=SnapshotRefs(("a", "b"), ("b", "a")),
 )
 async def diff_files(services: Services, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
+    """List the regular files that differ between two states."""
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
@@ -80,6 +82,7 @@ async def diff_files(services: Services, request: wire.DiffFiles, context: Reque
     refs=SnapshotRefs(("a", "b"), ("b", "a")),
 )
 async def diff_patch(services: Services, request: wire.DiffPatch, context: RequestContext) -> wire.PatchesReply:
+    """Return the changes between two states as patches."""
     diff_patches.check(request)
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()

@@ -38,6 +38,7 @@ from agentfsd.types import CONTROL_DIR
 
 @control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
 async def stat_file(services: Services, request: wire.StatFile, context: RequestContext) -> wire.FileReply:
+    """Return the attributes of a file."""
     inode = existing(place_of(services, request, context, follow=False))
     is_link = stat.S_ISLNK(inode.mode)
     target = inode.tree.readlink(inode) if is_link else b""
@@ -49,6 +50,7 @@ async def stat_file(services: Services, request: wire.StatFile, context: Request
 
 @control_operation(wire.FileList, permission=own_history("branch"), note=changes_nothing)
 async def list_directory(services: Services, request: wire.FileList, context: RequestContext) -> wire.FilesReply:
+    """List the names in a directory, with attributes."""
     directory = existing(place_of(services, request, context, follow=True))
     if not directory.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
@@ -61,6 +63,7 @@ async def list_directory(services: Services, request: wire.FileList, context: Re
 
 @control_operation(wire.FileCount, permission=own_history("branch"), note=changes_nothing, cancellable=True)
 async def count_files(services: Services, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
+    """Count the files beneath a directory, and add up their sizes."""
     directory = existing(place_of(services, request, context, follow=True))
     with services.overlay.trees.frozen(directory.tree.id) as tree:
         return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
@@ -109,6 +112,7 @@ def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> At
 
 @control_operation(wire.FileMkdir, permission=own_history("branch"), note=told_as_event)
 async def make_directory(services: Services, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
+    """Create a directory."""
     check_permissions(request.permissions)
     place, who = place_to_change(services, request, context), context.creator()
     directory, mode = place.directory, stat.S_IFDIR | request.permissions
@@ -124,6 +128,7 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)
 async def rename_file(services: Services, request: wire.FileRename, context: RequestContext) -> wire.Done:
+    """Rename a file or directory."""
     old, who = place_to_change(services, request, context), context.credentials()
     tree, source = old.directory.tree, existing(old)
     new = find_path(services, tree, path_of(request.to, request.raw_to), who, follow=False)
@@ -155,6 +160,7 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
 
 @control_operation(wire.FileDelete, permission=own_history("branch"), note=told_as_event, cancellable=True)
 async def delete_file(services: Services, request: wire.FileDelete, context: RequestContext) -> wire.Done:
+    """Delete a file or directory."""
     place = place_to_change(services, request, context)
     existing(place)
     check_not_root(place)

@@ -31,6 +31,7 @@ from agentfsd.history.merge import Rules
     wire.Merge, permission=unbound_only, note=told_as_event, cancellable=True, refs=SnapshotRefs(("sources",), ("target",))
 )
 async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
+    """Merge branches or snapshots into a branch."""
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
     rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
@@ -55,6 +56,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     refs=SnapshotRefs(("ref",), ("branch",)),
 )
 async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
+    """Restore a branch, or some of its paths, from a snapshot."""
     source, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
     author, wanted = author_of(context), paths.parse(requested_paths(request))
     await services.flush()
@@ -92,6 +94,7 @@ async def _check_restored(
 
 @control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
 async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.UndoLogReply:
+    """Undo the last operation that can be undone."""
     author = author_of(context)
     await services.flush()
     undone = services.overlay.undo_log.undo(author.pid, author.command)
@@ -102,6 +105,7 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
+    """List the operations that can be undone, the newest first."""
     undoable = services.overlay.undo_log.entries()
     entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in undoable]
     return wire.UndoLogReply(entries=entries)

@@ -139,7 +139,7 @@ class SnapshotTests(Settings):
 
 
 class BinarySnapshotTests(SnapshotTests):
-    """As above, with content that is no text."""
+    """The same for content that is not text."""
 
     def test_snapshot_keeps_every_byte(self, snapshotable: SnapshotableFilesystem) -> None:
         snapshotable.write_bytes("data.bin", bytes(range(256)))

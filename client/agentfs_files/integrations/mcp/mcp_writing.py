@@ -31,6 +31,8 @@ class WriteFile(McpTool, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One edit of edit_file."""
+
     old_text: Annotated[str, Meta(description="What to replace; it must be in the file.")]
     new_text: Annotated[str, Meta(description="What to put in its place.")]
 
