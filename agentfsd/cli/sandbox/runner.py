@@ -52,7 +52,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended. ``left_behind`` are its descendants that still run; ``kept`` descriptors of the watched directories."""
+    """How a command ended. ``left_behind`` are its descendants that still run; ``kept``: the watched directories."""
 
     exit_code: int
     left_behind: list[int]
