@@ -71,7 +71,7 @@ def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Co
 def check_permissions(mode: int) -> None:
     """Raise Refusal if *mode* has other bits than permission bits."""
     if not 0 <= mode <= 0o7777:
-        raise invalid(f"{mode} are no permissions", "give the bits of chmod(2), such as 0o644")
+        raise invalid(f"{mode} are not permission bits", "give the bits of chmod(2), such as 0o644")
 
 
 def check_regular(inode: Inode) -> None:
@@ -79,7 +79,7 @@ def check_regular(inode: Inode) -> None:
     if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not inode.is_file:
-        raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
+        raise invalid("only a regular file has content", "only the mount serves other kinds of files", "not-a-file")
 
 
 def check_not_root(*places: ResolvedPath) -> None:

@@ -131,7 +131,7 @@ def _decode(body: bytes) -> wire.Request:
         if version != wire.PROTOCOL_VERSION:
             raise _wrong_version(version) from None
         raise Refusal(
-            errno.EINVAL, "bad-request", f"that is no request of this protocol: {exc}",
+            errno.EINVAL, "bad-request", f"this is not a request of this protocol: {exc}",
             'one whole message, msgpack, or JSON such as {"op":"status"}',
         ) from None  # fmt: skip
 

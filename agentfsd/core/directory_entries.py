@@ -73,7 +73,7 @@ def make(
         inode.target = target
     elif stat.S_ISDIR(mode):
         inode.nlink, inode.entries = 2, {}
-        if directory.lower_path is not None and tree.holds_objects(directory, name):
+        if directory.lower_path is not None and tree.joins_lower(directory, name):
             inode.lower_path = join(directory.lower_path, name)
     elif not stat.S_ISREG(mode):
         inode.rdev = rdev

@@ -20,6 +20,7 @@ from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
@@ -96,11 +97,13 @@ def fit(
         base = yield from _read(sides.base.database(ours, theirs))
         if not _is_whole(theirs):
             if base.head and _has_new_commits(base, ours):
-                text = f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it"
+                text = (
+                    f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it: remove it there, too"
+                )
                 fitted.clashes.append(Clash(database, "repository", text))
                 fitted.decided |= {database} | {join(database, name) for name in inside}
             continue
-        obstacles = _obstacles(base, ours, theirs, manner)
+        obstacles = find_obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
@@ -152,28 +155,6 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
     return databases
 
 
-def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
-    """Return what prevents a merge of the two databases, such as a lock file or an unfinished rebase.
-
-    People have to settle these first.
-    """
-    clashes = []
-    for side, name in zip((ours, theirs), manner.names, strict=True):
-        if side.reftable:
-            clashes.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
-        for ref in side.broken:
-            text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
-            clashes.append(Clash(join(side.path, ref), "repository", text))
-        for lock in side.locks:
-            text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
-            clashes.append(Clash(join(side.path, lock), "locked", text))
-        if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
-            clashes.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
-    if ours.format != theirs.format:
-        clashes.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return list({clash.path: clash for clash in reversed(clashes)}.values())  # a branch shows the lower's locks, too
-
-
 class _Fitter:
     """Merges one repository."""
 
@@ -185,6 +166,7 @@ class _Fitter:
         self._base, self._ours, self._theirs = databases
         self._mine, self._his = changes
         self._path = self._ours.path
+        self._coming: set[bytes] = set()
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
@@ -202,7 +184,8 @@ class _Fitter:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
-            self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
+            text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
+            self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         work_tree = work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
@@ -211,6 +194,8 @@ class _Fitter:
                 path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
                 self._fitted.clashes.append(clash._replace(path=path))
                 self._fitted.decided.add(path)
+            if work_tree is not None and not self._ours.bare:
+                yield from self._leave_to_git(joined, work_tree)
             return
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
@@ -223,6 +208,14 @@ class _Fitter:
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
             yield from self._take_files(joined, work_tree)
+
+    def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
+        """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
+        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        for path in checkout.as_committed(joined):
+            if path is not None:
+                self._fitted.decided.add(path)
+            yield 0, 0, "repositories"
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
@@ -245,7 +238,8 @@ class _Fitter:
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
         sides = (self._base, self._ours, self._theirs)
-        coming = {name[len(b"objects/") :] for name in self._coming(inside)} & bundle.contents.keys()
+        self._coming = self._find_coming(inside)
+        coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
 
         def work() -> Joined:
             workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
@@ -259,7 +253,7 @@ class _Fitter:
         finally:
             bundle.close()
 
-    def _coming(self, inside: set[bytes]) -> set[bytes]:
+    def _find_coming(self, inside: set[bytes]) -> set[bytes]:
         """The object files that we lack."""
         found = set()
         for name in inside:
@@ -288,7 +282,7 @@ class _Fitter:
             packed = joined.pack.objects
             self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
             self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
-        for name in sorted(self._coming(inside)):
+        for name in sorted(self._coming):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue
             if name[len(b"objects/") :] not in packed:

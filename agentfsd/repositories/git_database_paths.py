@@ -35,6 +35,12 @@ UNDER_WAY = {  # what git leaves in a database while somebody has to finish some
 _RANKS: dict[Kind, int] = {"object": 0, "ref": 2, "head": 4, "index": 4, "state": 4}
 
 
+ENDED_BY = {  # the words of UNDER_WAY: what ends it without a result
+    "a merge": "merge --abort", "a cherry-pick": "cherry-pick --abort", "a revert": "revert --abort",
+    "a rebase": "rebase --abort", "a sequence of commits": "cherry-pick --abort", "a bisection": "bisect reset",
+}  # fmt: skip
+
+
 class Member(NamedTuple):
     """A path inside a database. Both are relative: ``database`` to the workspace, ``inside`` to the database."""
 

@@ -13,6 +13,7 @@ from agentfsd.repositories.packing import Pack
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
+REAL_DIRECTORY = "the real directory"  # stands in the place of a branch's name
 Way = Literal["merge", "rebase", "squash", "beside"]
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
@@ -89,6 +90,7 @@ class Joiner:
     def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
         self._workshop, self._commits = workshop, Commits(workshop)
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
+        self._brought, self._how = 0, ""
         self.joined = Joined()
 
     def join(self) -> Joined:
@@ -138,9 +140,15 @@ class Joiner:
                 self._put_beside(name, his)
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
-        """Merge a branch that is not checked out. Return the merge commit; b"" if git finds conflicts."""
+        """Merge a branch that is not checked out.
+
+        Returns:
+            The merge commit; b"" if git finds conflicts, or if a linked worktree of ours has the branch checked out.
+        """
         if self._manner.only_forward:
             self._refuse_parted(name, mine, his)
+            return b""
+        if name in self._ours.linked:
             return b""
         try:
             merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))
@@ -190,6 +198,7 @@ class Joiner:
             return
         if his and his != was:
             if joined.was == was and self._manner.way != "squash":
+                self._brought += self._commits.count(joined.was, his)[1] if joined.was else 0
                 joined.now = his
             else:
                 self._take_in(his)
@@ -207,13 +216,13 @@ class Joiner:
             joined.who = self._commits.who(joined.now)
 
     def _told(self, name: bytes) -> str:
-        joined = self.joined
+        """``a2: 2 commits to main, merged``."""
+        joined, branch, source = self.joined, _short(name or b"HEAD"), self._manner.names[1]
         if not joined.was:
-            return f"{_short(name)}: new, at {joined.now[:7].decode()}"
-        said = self._workshop.git("rev-list", "--left-right", "--count", joined.was + b"..." + joined.now).split()
-        behind, ahead = int(said[0]), int(said[1])
-        text = f"{_short(name or b'HEAD')}: {ahead} commit{'' if ahead == 1 else 's'} of {self._manner.names[1]}"
-        return text + (f", {behind} left behind" if behind else "")
+            return f"{source}: {branch} is new, at {joined.now[:7].decode()}"
+        gone = 0 if self._how else self._commits.count(joined.was, joined.now)[0]
+        lost = f", which loses {gone} of its own" if gone else ""
+        return f"{source}: {self._brought} commit{'' if self._brought == 1 else 's'} to {branch}{self._how}{lost}"
 
     def _beside_detached(self) -> None:
         head = self._theirs.resolve(b"HEAD")
@@ -235,6 +244,7 @@ class Joiner:
     def _take_in(self, his: bytes) -> None:
         """Merge a commit into the result."""
         joined, mine = self.joined, self.joined.now
+        self._brought += self._commits.count(mine, his)[1] if mine else 0
         if not mine or (self._commits.is_ancestor(mine, his) and self._manner.way != "squash"):
             joined.now = his
         elif not self._commits.is_ancestor(his, mine):
@@ -273,8 +283,10 @@ class Joiner:
         if manner.way == "squash":
             message = f"Squashed: {_short(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
             joined.now = self._commits.commit(tree, [mine], message.encode(), self._commits.who(his))
+            self._how = ", squashed into one"
         else:
             joined.now = self._merge_commit(tree, mine, his, self._ours.branch)
+            self._how = ", merged"
 
     def _refuse_shared(self, mine: bytes, his: bytes, merged: MergedTrees) -> None:
         trees = [self._commits.tree_of(commit) for commit in (mine, his)]
@@ -288,7 +300,11 @@ class Joiner:
         return said.decode("utf-8", "replace")
 
     def _replay(self, mine: bytes, his: bytes) -> None:
-        """Rebase the commits of *his* that *mine* lacks onto *mine*."""
+        """Rebase the commits of *his* that *mine* lacks onto *mine*. Merge commits are left out, unless somebody edited one."""
+        if self._refuse_edited_merges(mine, his):
+            return
+        self._how = ", rebased"
+        self._brought -= len(self._merges(mine, his))
         said = self._workshop.git("rev-list", "--reverse", "--topo-order", "--no-merges", his, b"^" + mine)
         for commit in said.split():
             parents = self._commits.parents(commit)
@@ -306,6 +322,28 @@ class Joiner:
             if tree != self._commits.tree_of(mine):
                 mine = self._again(commit, tree, mine)
         self.joined.now = mine
+
+    def _refuse_edited_merges(self, mine: bytes, his: bytes) -> bool:
+        for commit in self._merges(mine, his):
+            if self._has_edits(commit):
+                shown = (commit[:7] + b" " + self._commits.title(commit)).decode("utf-8", "replace")
+                text = f"{shown} of {self._manner.names[1]} is a merge that somebody edited: a rebase would lose the edits"
+                self.joined.clashes.append(Clash(b"", "history", text))
+        return bool(self.joined.clashes)
+
+    def _merges(self, mine: bytes, his: bytes) -> list[bytes]:
+        return self._workshop.git("rev-list", "--merges", his, b"^" + mine).split()
+
+    def _has_edits(self, merge: bytes) -> bool:
+        """Whether a merge commit is something else than git makes of its parents."""
+        parents = self._commits.parents(merge)
+        if len(parents) != 2:
+            return True
+        try:
+            merged = self._commits.merge(parents[0], parents[1], ("ours", "theirs"))
+        except Unrelated:
+            return True
+        return bool(merged.stages) or merged.tree != self._commits.tree_of(merge)
 
     def _again(self, commit: bytes, tree: bytes, parent: bytes) -> bytes:
         header, _, message = self._workshop.read(commit)[1].partition(b"\n\n")

@@ -325,6 +325,7 @@ class Workshop:
                 with open(path, "rb") as file:
                     made[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
         self.known |= {path: self.objects for path in made if path not in self.known}
+        self._raw |= {path: raw for path, raw in made.items() if self.known[path] == self.objects}
         return made
 
 

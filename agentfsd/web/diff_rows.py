@@ -79,7 +79,7 @@ def _change_row(change: wire.Change) -> ChangeRow:
     path, was = (each.decode("utf-8", "surrogateescape") for each in (change.path_bytes, change.old_path_bytes))
     notes = ["the real file changed since"] if change.lower_moved else []
     if change.status == "D" or set(change.what) - {"content"}:
-        notes += [what for what in change.what if what != "content"]
+        notes += [aspect for aspect in change.what if aspect != "content"]
     return ChangeRow(
         status=change.status,
         key=key(path),

@@ -89,10 +89,10 @@ def diff(
             _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
-        with progress_bar.of_daemon() as told:
+        with progress_bar.of_daemon() as on_progress:
             patches = daemon.patches(
                 new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
-                internal=everything, on_progress=told,
+                internal=everything, on_progress=on_progress,
             )  # fmt: skip
     if as_json:
         printing.as_json(plain(patches))

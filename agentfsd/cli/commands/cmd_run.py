@@ -185,7 +185,7 @@ def _preloaded(daemon: ControlClient) -> dict[str, str]:
     if not reply.possible:
         raise Failure(f"there are no real descriptors here: {reply.why}", "leave out --interpose; the mount serves all files")
     if reply.settings["enabled"] != "on":
-        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled=on")
+        raise Failure("real descriptors are switched off for this overlay", "agentfsd interpose set enabled=on")
     return interpose.environment(os.environ, library, reply.socket, int(reply.settings["min_read_bytes"]))
 
 
@@ -332,4 +332,4 @@ def _with_home(plan: RunPlan | None, view: View) -> RunPlan | None:
 
 
 def _tell_lacking(missing: Sequence[str]) -> None:
-    printing.note(f"not confined in all: the kernel refuses {'; '.join(missing)}")
+    printing.note(f"not fully confined: the kernel refuses {'; '.join(missing)}")

@@ -221,7 +221,7 @@ def _check(path: str, shown: Sequence[str]) -> None:
         message = f"{path} lies in the workspace, where the branch decides"
         raise Refusal(errno.EINVAL, "in-workspace", message, "these options are for what lies outside")
     if path == "/":
-        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "--rest says what becomes of all else")
+        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "use --rest for all other files")
 
 
 def _temporary(confinement: Confinement) -> list[Place]:

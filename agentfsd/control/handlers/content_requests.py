@@ -68,7 +68,7 @@ async def read_file(services: Services, request: wire.FileRead, context: Request
     """Return a part of an open file's content."""
     _check_size(request.size)
     if not 0 <= request.offset < 1 << 63:
-        raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
+        raise invalid(f"{request.offset} is not an offset", "an offset counts bytes from the start")
     return wire.FileData(data=_opened(context, request.handle, OpenedFile).read(request.size, request.offset))
 
 
@@ -180,11 +180,11 @@ def _opened(context: RequestContext, handle: int, kind: type[_F]) -> _F:
 
 def _no_handle(handle: int) -> Refusal:
     return Refusal(
-        errno.EBADF, "no-such-handle", f"this conversation has nothing of that kind open as {handle}",
-        "file.open gives what can be read, file.create what can be written",
+        errno.EBADF, "no-such-handle", f"this conversation has no such file open: handle {handle}",
+        "file.open opens a file for reading, file.create one for writing",
     )  # fmt: skip
 
 
 def _check_size(size: int) -> None:
     if not 0 <= size <= wire.MAX_DATA_BYTES:
-        raise invalid(f"{size} bytes cannot be had in one message", f"at most {wire.MAX_DATA_BYTES}")
+        raise invalid(f"one message cannot carry {size} bytes", f"at most {wire.MAX_DATA_BYTES}")

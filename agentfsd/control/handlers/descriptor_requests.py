@@ -214,7 +214,7 @@ def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None
 
 def _check_flags(flags: int) -> None:
     if flags < 0 or flags & os.O_ACCMODE not in _NEEDED:
-        raise invalid(f"{flags} are no flags of open(2)", "give such as os.O_RDWR | os.O_CREAT")
+        raise invalid(f"{flags} are not flags of open(2)", "give flags such as os.O_RDWR | os.O_CREAT")
     if flags & (os.O_PATH | os.O_DIRECTORY):
         raise invalid(
             "only a regular file's content has a descriptor", "leave O_PATH, O_DIRECTORY and O_TMPFILE out", "not-a-file"
