@@ -166,6 +166,8 @@ _DECLARED = (
             "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
     Setting("executed.paths", EXECUTED_PATHS, _patterns,
             "files that commit and merge refuse without --hooks, because they are run on your side: patterns as in .gitignore"),
+    Setting("asks.timeout", "2m", _age,
+            "how long a process waits for an answer where a rule says ask (30s, 10m); then it is denied; 0: for ever"),
     Setting("audit.enabled", "yes", _yes_or_no, "yes: the audit trail records who changes what (`agentfsd audit`)"),
     Setting("audit.max_bytes", "16M", _bytes, "how much space the audit trail takes, such as 64M; the oldest entries go"),
     Setting("log.slow_ms", "250", _milliseconds, "requests that take longer are logged, and counted in status; 0: none"),

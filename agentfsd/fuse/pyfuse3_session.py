@@ -19,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
+from agentfsd.asking.questions import AnswerNeeded
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse import pyfuse3_entries
@@ -141,7 +142,7 @@ class _Requests(pyfuse3.Operations):
             try:
                 reply = handler(*args, **kwargs)
                 break
-            except NameReserved as exc:
+            except (NameReserved, AnswerNeeded) as exc:
                 await exc.over()
         if self._conn.changes.unsettled:
             await all_taken(self._conn.changes.take_unsettled())

@@ -306,6 +306,20 @@ class DaemonOperations:
         return ask(wire.RulesTest(paths=list(paths), branch=branch), wire.VerdictsReply, lambda reply: reply.verdicts)
 
     @operation
+    def list_asks(
+        self, branch: str | None = None, *, wait: bool = False, known: Sequence[int] = ()
+    ) -> Question[list[wire.PathQuestion]]:
+        """Return the processes that wait for an answer. With *wait*, return once there is one that is not in *known*."""
+        return ask(wire.AsksList(branch=branch, wait=wait, known=list(known)), wire.AsksReply, lambda reply: reply.asks)
+
+    @operation
+    def answer_ask(
+        self, number: int, *, allow: bool, lasts: Literal["once", "session", "rule"] = "once"
+    ) -> Question[wire.PathQuestion]:
+        """Answer a question and return it. See wire.AsksAnswer."""
+        return ask(wire.AsksAnswer(id=number, allow=allow, lasts=lasts), wire.AsksReply, lambda reply: reply.asks[0])
+
+    @operation
     def obey_rules(self, branch: str) -> Question[str]:
         """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must."""
         return ask(wire.RulesObey(branch=branch), wire.Done, lambda reply: reply.message)

@@ -253,6 +253,18 @@ class RuleInScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     branch: str = ""
 
 
+class PathQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process that waits for an answer. ``what`` is read, write or change: make, remove or rename that name."""
+
+    id: int
+    branch: str
+    pid: int
+    command: str
+    path: str
+    what: str
+    asked_ns: int
+
+
 class PathVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the rules say about a path: ``verdict`` is a verb; ``rule`` is the one that decides, "" if none does."""
 

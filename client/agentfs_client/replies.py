@@ -16,6 +16,7 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    PathQuestion,
     PathVerdict,
     RepositoryChange,
     RuleInScope,
@@ -189,6 +190,12 @@ class RulesReply(Reply, frozen=True, kw_only=True, tag="rules"):
     """Rules in the order in which they count: the last one that matches a path decides. After a change: those changed."""
 
     rules: list[RuleInScope]
+
+
+class AsksReply(Reply, frozen=True, kw_only=True, tag="asks"):
+    """The questions that wait, the oldest first; after an answer: the question that it was for."""
+
+    asks: list[PathQuestion]
 
 
 class VerdictsReply(Reply, frozen=True, kw_only=True, tag="rules.verdicts"):

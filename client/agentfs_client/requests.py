@@ -327,6 +327,29 @@ class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
     branch: str | None = None
 
 
+class AsksList(Request, frozen=True, kw_only=True, tag="asks.list"):
+    """Ask which processes wait for an answer because a rule says ``ask``. A bound caller sees those of its own branch.
+
+    With ``wait``, the reply comes as soon as one waits that is not in ``known``; on the socket only.
+    """
+
+    branch: str | None = None
+    wait: bool = False
+    known: list[int] = []
+
+
+class AsksAnswer(Request, frozen=True, kw_only=True, tag="asks.answer"):
+    """Answer a question.
+
+    ``lasts`` is ``once`` (this process and this path), ``session`` (every process of the branch, until the daemon ends or the
+    rules change), or ``rule`` (a rule of the branch about this path).
+    """
+
+    id: int
+    allow: bool
+    lasts: Literal["once", "session", "rule"] = "once"
+
+
 class RulesObey(Request, frozen=True, kw_only=True, tag="rules.obey"):
     """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must.
 

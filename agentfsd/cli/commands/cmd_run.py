@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from agentfsd.cli.output import printing
 from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.options import confine_options
+from agentfsd.cli.sandbox.outside_rules import outside_places
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
 from agentfsd.control import status_text
@@ -142,7 +144,13 @@ def run_command(
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
-        plan = None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others])
+        rules = daemon.list_rules(chosen.id)
+        ruled = outside_places(rules, reopened=(confinement.home, confinement.rest) == ("rw", "rw"))
+        plan = None
+        if not confinement.is_plain or ruled:
+            plan = layout.plan(confinement, mount.mountpoint, [shown_at, *others], ruled)
+        if ruled and by_process:
+            _tell_lacking([f"rules about {printing.plural(len(ruled), 'path')} outside the workspace, without a mount namespace"])
         home = plan.layered_home if plan is not None else ""
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
         order = runner.Command(
@@ -150,11 +158,26 @@ def run_command(
         )
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
-        ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
+        with _told_of_questions(mount, chosen, rules):
+            ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
         _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+@contextlib.contextmanager
+def _told_of_questions(mount: locate.Mount, branch: wire.Branch, rules: Iterable[wire.RuleInScope]) -> Iterator[None]:
+    """Print on this terminal which processes of the branch wait for permission, if any rule says `ask`."""
+    if not any(rule.verb == "ask" for rule in rules):
+        yield
+        return
+    command = [sys.executable, "-P", "-m", "agentfsd.cli.main", "asks", "follow", "-m", mount.mountpoint, "-b", branch.name]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as teller:
+        try:
+            yield
+        finally:
+            teller.terminate()
 
 
 def _preloaded(daemon: ControlClient) -> dict[str, str]:
