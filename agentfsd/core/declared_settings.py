@@ -164,6 +164,7 @@ _DECLARED = (
             "profiles for branches by name, the first that matches counts: PATTERN=PROFILE..., such as agent-*=strict"),
     Setting("confine.home", "profile", _one_of("profile", "overlay", "ro", "hide", "rw"),
             "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
+    Setting("run.report", "no", _yes_or_no, "yes: `run` always reports what was refused, and what changed elsewhere"),
     Setting("executed.paths", EXECUTED_PATHS, _patterns,
             "files that commit and merge refuse without --hooks, because they are run on your side: patterns as in .gitignore"),
     Setting("asks.timeout", "2m", _age,

@@ -142,6 +142,11 @@ class DaemonOperations:
         return ask(wire.BranchUnbind(pid=pid), wire.Done, _nothing)
 
     @operation
+    def refusals(self, branch: str | None = None) -> Question[list[wire.RefusedCount]]:
+        """Return which requests to the mount were refused in a branch since the daemon started. See wire.RefusedCount."""
+        return ask(wire.RefusalList(branch=branch), wire.RefusalsReply, lambda reply: reply.refusals)
+
+    @operation
     def bindings(self) -> Question[list[wire.Binding]]:
         return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
 

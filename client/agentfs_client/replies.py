@@ -18,6 +18,7 @@ from agentfs_client.facts import (
     PathName,
     PathQuestion,
     PathVerdict,
+    RefusedCount,
     RepositoryChange,
     RuleInScope,
     UndoEntry,
@@ -333,6 +334,12 @@ class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
     read_bytes: int
     written_bytes: int
     lag_ns: int
+
+
+class RefusalsReply(Reply, frozen=True, kw_only=True, tag="refusals"):
+    """Refused requests, the latest kinds last."""
+
+    refusals: list[RefusedCount]
 
 
 class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):

@@ -33,6 +33,12 @@ class Top(Request, frozen=True, kw_only=True, tag="top"):
     seconds: float = 1.0
 
 
+class RefusalList(Request, frozen=True, kw_only=True, tag="refusal.list"):
+    """Ask which requests to the mount were refused in a branch since the daemon started. None: in the caller's branch."""
+
+    branch: str | None = None
+
+
 class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
     """Ask who changed what.
 

@@ -21,7 +21,7 @@ from agentfsd.fuse.native.native_connection import NativeConnection
 from agentfsd.fuse.native.request_table import DECODERS, NAMES
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.reply import NO_REPLY, CallContext
-from agentfsd.fuse.request_profiling import look_closer
+from agentfsd.fuse.request_profiling import look_closer, note_refusal
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ class NativeSession:
             code = _code(exc, opcode)
             if opcode not in _SILENT:
                 self._fail(unique, code)
-            self._failed(opcode, node_id, pid, began_ns)
+            self._failed(code, opcode, node_id, pid, began_ns)
             return
         if reply is not None and not isinstance(reply, list):
             self.reactor.start(self._finish, unique, opcode, reply, node_id, pid, began_ns)
@@ -236,8 +236,9 @@ class NativeSession:
         try:
             reply = await work
         except Exception as exc:  # noqa: BLE001 - becomes an errno
-            self._fail(unique, _code(exc, opcode))
-            self._failed(opcode, node_id, tid, began_ns)
+            code = _code(exc, opcode)
+            self._fail(unique, code)
+            self._failed(code, opcode, node_id, tid, began_ns)
             return
         await self._settle(unique, opcode, reply, self._changes.take_unsettled(), node_id, tid, began_ns)
 
@@ -255,8 +256,9 @@ class NativeSession:
         if took_ns > self._slow.limit_ns or self._traffic.profiles:
             look_closer(self.connection, tally.op, took_ns, node_id, tid)
 
-    def _failed(self, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
+    def _failed(self, code: int, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
         self._tallies[opcode].errors += 1
+        note_refusal(self.connection, NAMES[opcode], code, node_id, tid)
         self._count(opcode, node_id, tid, began_ns)
 
     def _send(self, unique: int, parts: list[bytes | memoryview] | None) -> None:
