@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _compile()
+        config.option.loadscopereorder = False  # or pytest-xdist begins with the files of most tests, not as tests/tiers.py says
     try:
         rounds.configure(config.getoption("--long"), config.getoption("--rounds"), config.getoption("--seed"))
     except ValueError as error:

@@ -37,7 +37,7 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
         printing.say(sentence)
     count = printing.plural(len(result.changed), "path")
     if result.how == "nothing":
-        printing.say(f"nothing to do: {result.into} has all of it")
+        printing.say(f"nothing to do: {result.into} has all of these changes")
     elif dry_run:
         printing.say(f"{count} of {result.into} would change")
     else:
@@ -63,8 +63,8 @@ def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
 
 
 def _show_decisions(decided: list[wire.Decision]) -> None:
-    by_winner = sorted(decided, key=lambda one: (one.kind == "markers", one.winner, one.path))
-    for (marked, winner), group in groupby(by_winner, key=lambda one: (one.kind == "markers", one.winner)):
+    by_winner = sorted(decided, key=lambda decision: (decision.kind == "markers", decision.winner, decision.path))
+    for (marked, winner), group in groupby(by_winner, key=lambda decision: (decision.kind == "markers", decision.winner)):
         decisions = list(group)
         count = printing.plural(len(decisions), "file" if marked else "conflict")
         if marked:
@@ -76,7 +76,7 @@ def _show_decisions(decided: list[wire.Decision]) -> None:
 
 
 def _paths(decisions: Iterable[wire.PathName]) -> str:
-    names = list(dict.fromkeys(printing.quoted(one.path_bytes) for one in decisions))
+    names = list(dict.fromkeys(printing.quoted(decision.path_bytes) for decision in decisions))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
@@ -109,7 +109,7 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
 def advise_executed(result: wire.MergeReply) -> None:
     """Explain --hooks, if files were refused because programs on the user's side would execute them."""
     if any(conflict.kind == EXECUTED for conflict in result.conflicts):
-        printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
+        printing.note("--hooks includes files that your own programs would execute; review them first: agentfsd diff --patch")
 
 
 def advise_in_git(result: wire.MergeReply) -> bool:

@@ -158,15 +158,15 @@ def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
         raise _outside(f"{ref!r}")
 
 
-def _outside(what: str) -> Refusal:
+def _outside(action: str) -> Refusal:
     return Refusal(
-        errno.EPERM, "outside-branch", f"{what} is not for a process that is bound to a branch", "ask from an unbound process"
+        errno.EPERM, "outside-branch", f"{action} is not for a process that is bound to a branch", "ask from an unbound process"
     )
 
 
 def _check_target(pid: int, caller: Caller) -> None:
     if pid < 1:
-        raise Refusal(errno.EINVAL, "bad-pid", f"{pid} is no process number", "give a number above 0")
+        raise Refusal(errno.EINVAL, "bad-pid", f"{pid} is not a process number", "give a number above 0")
     try:
         owner = os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:

@@ -7,7 +7,6 @@ from agentfs_client import wire
 from agentfsd.control.handler_services import Services
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, path_resolution
-from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.rule_checks import RuledCaller
@@ -51,13 +50,6 @@ def check_changeable(services: Services, place: ResolvedPath, ruled: RuledCaller
         ruled.check_name(place.directory, place.name, is_dir=place.inode.is_dir if place.inode is not None else is_dir)
 
 
-def tell_file(
-    services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
-) -> None:
-    """Report a change of a file to the listeners. *path* None: the file's present path."""
-    services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
-
-
 def path_of(path: str, raw_path: bytes) -> bytes:
     """Return the bytes of a path in a message."""
     return raw_path or path.encode()
@@ -71,7 +63,7 @@ def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Co
 def check_permissions(mode: int) -> None:
     """Raise Refusal if *mode* has other bits than permission bits."""
     if not 0 <= mode <= 0o7777:
-        raise invalid(f"{mode} are no permissions", "give the bits of chmod(2), such as 0o644")
+        raise invalid(f"{mode} are not permission bits", "give the bits of chmod(2), such as 0o644")
 
 
 def check_regular(inode: Inode) -> None:
@@ -79,7 +71,7 @@ def check_regular(inode: Inode) -> None:
     if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not inode.is_file:
-        raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
+        raise invalid("only a regular file has content", "only the mount serves other kinds of files", "not-a-file")
 
 
 def check_not_root(*places: ResolvedPath) -> None:

@@ -190,7 +190,7 @@ async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindi
     channel = context.channel
     if channel is None:
         raise Refusal(
-            errno.EOPNOTSUPP, "socket-only", "events are told over the daemon's socket only", "`agentfsd watch` uses it"
+            errno.EOPNOTSUPP, "socket-only", "events are sent over the daemon's socket only", "`agentfsd watch` uses it"
         )
     watcher.start()
     try:
@@ -198,7 +198,7 @@ async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindi
         while not watcher.is_over:
             events = await watcher.take()
             if bindings.branch_of(context.caller.pid) not in (None, watcher.branch_id):
-                raise Refusal(errno.EPERM, "outside-branch", "you were bound to a branch since; others are not told to you")
+                raise Refusal(errno.EPERM, "outside-branch", "you are bound to a branch now, and get no events of other branches")
             await channel.send(*events)
     finally:
         watcher.stop()

@@ -89,12 +89,12 @@ def _wire_conflict(conflict: PathConflict) -> wire.Conflict:
     )  # fmt: skip
 
 
-def wire_repository(told: Told) -> wire.RepositoryChange:
+def wire_repository(repository: Told) -> wire.RepositoryChange:
     """Describe what a branch did with git."""
     return wire.RepositoryChange(
-        **wire.path_fields(told.path), branch=told.branch, ahead=told.ahead, behind=told.behind,
-        uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
-        commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
+        **wire.path_fields(repository.path), branch=repository.branch, ahead=repository.ahead, behind=repository.behind,
+        uncommitted=repository.uncommitted, refs=list(repository.refs), sentence=repository.sentence(),
+        commits=[wire.GitCommit(id=oid, title=title) for oid, title in repository.commits],
     )  # fmt: skip
 
 
@@ -107,9 +107,9 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
     )  # fmt: skip
 
 
-def wire_change(change: PathChange) -> wire.Change:
-    """Describe a change of a diff."""
+def wire_change(change: PathChange, executed: str = "") -> wire.Change:
+    """Describe a change of a diff. *executed*: why a program of the user would run the file."""
     return wire.Change(
         status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,
-        what=change.what, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
+        what=change.what, executed=executed, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
     )  # fmt: skip

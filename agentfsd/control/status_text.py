@@ -58,9 +58,9 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
 
 
 def _private_mounts(reply: wire.StatusReply) -> str:
-    private = Counter(f"{one.branch} ({one.io})" for one in reply.connections if one.branch)
+    private = Counter(f"{connection.branch} ({connection.io})" for connection in reply.connections if connection.branch)
     if len(private) > _COMMANDS:
-        kinds = Counter(one.io for one in reply.connections if one.branch)
+        kinds = Counter(connection.io for connection in reply.connections if connection.branch)
         return f"; {sum(kinds.values())} private mounts: {', '.join(f'{count} {io}' for io, count in kinds.items())}"
     return f"; private mounts: {', '.join(_times(name, count) for name, count in private.items())}" if private else ""
 
@@ -192,7 +192,9 @@ def _processes(reply: wire.StatusReply, branch: wire.Branch) -> str:
     """Return the number of processes in a branch, and the names of some."""
     if not branch.processes:
         return "-"
-    commands = Counter(printable(one.command) for one in reply.bindings if one.branch == branch.name and one.command)
+    commands = Counter(
+        printable(binding.command) for binding in reply.bindings if binding.branch == branch.name and binding.command
+    )
     names = [_times(name, count) for name, count in commands.most_common(_COMMANDS)]
     more = ", ..." if len(commands) > _COMMANDS else ""
     return f"{branch.processes}: {', '.join(names)}{more}" if names else str(branch.processes)

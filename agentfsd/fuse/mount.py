@@ -123,7 +123,9 @@ class FuseMount:
     def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
         connection = self._connection(tree_id)
         connection.cache.device = device
-        chosen: native.IoMode = _BEST if io == "auto" else cast(native.IoMode, io)
+        rules = self.connections.overlay.rules.for_branch(tree_id)
+        best: native.IoMode = "cached" if rules is not None and rules.asks else _BEST  # each open is asked about
+        chosen = best if io == "auto" else cast(native.IoMode, io)
         session = native.NativeSession(connection, self._reactor, fd, chosen)
         try:
             session.shake_hands()
@@ -199,15 +201,15 @@ class FuseMount:
         Returns:
             False if a connection takes longer than *patience_s*. True at once if none has pages.
         """
-        asked = []
+        waiting = []
         for connection in self.connections.all:
             node = connection.nodes.find_file(inode)
             if node is not None and node.has_pages:
                 connection.notifier.expire_data(node.id)
-                asked.append((connection.notifier, node))
-        if not all([notifier.settled_soon(patience_s) for notifier, _ in asked]):
+                waiting.append((connection.notifier, node))
+        if not all([notifier.settled_soon(patience_s) for notifier, _ in waiting]):
             return False
-        for _, node in asked:
+        for _, node in waiting:
             node.has_pages = False
         return True
 

@@ -178,7 +178,7 @@ class Forwarding:
         if wanted is None:
             return
         if not 0 <= wanted.flags <= _FLAGS_MOST:
-            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are no flags of open(2)", "give such as os.O_RDWR")
+            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are not flags of open(2)", "give flags such as os.O_RDWR")
         if wanted.flags & os.O_DIRECT:
             raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
         if len(self._loans) >= self._most:

@@ -40,7 +40,7 @@ def _switch(value: str) -> str:
 def _number_of_bytes(value: str) -> str:
     size = bytes_of(value)
     if size is None:
-        raise invalid(f"{value!r} is no number of bytes", "give a number, such as 1048576, 64M or 2G")
+        raise invalid(f"{value!r} is not a number of bytes", "give a number, such as 1048576, 64M or 2G")
     return str(size)
 
 

@@ -246,25 +246,25 @@ class _Planner:
         """Add the steps, conflicts and messages for git repositories. Each path that is removed has a step of its own."""
         self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
-        needed = {above for one in fitted.fits if one.source is not None for above in _directories(one.path)}
-        for one in sorted(fitted.fits, key=lambda one: one.path):
-            expected = _identity(origin.now_in_lower(self._tree, one.path))
-            if one.source is None:
-                if expected != ABSENT and one.path not in needed:
-                    self._note(one.path, None)
-                    self.plan.steps.append(Remove(one.path, expected, self._rank(one.path, gone=True)))
+        needed = {above for change in fitted.fits if change.source is not None for above in _directories(change.path)}
+        for change in sorted(fitted.fits, key=lambda change: change.path):
+            expected = _identity(origin.now_in_lower(self._tree, change.path))
+            if change.source is None:
+                if expected != ABSENT and change.path not in needed:
+                    self._note(change.path, None)
+                    self.plan.steps.append(Remove(change.path, expected, self._rank(change.path, gone=True)))
                 continue
-            self._make_directories(one.path)
-            if one.content is None:
-                self._note(one.path, one.source)
-                self._put(one.path, one.source, expected, None)
+            self._make_directories(change.path)
+            if change.content is None:
+                self._note(change.path, change.source)
+                self._put(change.path, change.source, expected, None)
             else:
-                self._note(one.path, None, same=False)
-                look = one.look or attributes_of(one.source)
-                told = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
-                rank = self._rank(one.path, gone=False)
-                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected, rank=rank)
-                self.plan.steps.append(self._puts[one.path])
+                self._note(change.path, None, same=False)
+                look = change.look or attributes_of(change.source)
+                attributes = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+                rank = self._rank(change.path, gone=False)
+                self._puts[change.path] = Put(change.path, attributes, BytesContent(change.content), expected=expected, rank=rank)
+                self.plan.steps.append(self._puts[change.path])
 
     def _rank(self, path: bytes, *, gone: bool) -> int:
         return rank_of(self._finder.member(path), gone=gone)
@@ -359,15 +359,15 @@ class _Planner:
 
         A directory that the branch and the lower have both created is merged with the lower's after the commit.
         """
-        told = {step.path for step in self.plan.steps}
-        above = {path.rpartition(b"/")[0] for path in told if path}
-        for path in sorted(above - told):
+        stepped = {step.path for step in self.plan.steps}
+        above = {path.rpartition(b"/")[0] for path in stepped if path}
+        for path in sorted(above - stepped):
             node = at(self._tree, path) if path not in differing else None
             if node is not None and node.is_dir:
                 self.plan.steps.append(Adjust(path, _as_told(node, inode_stat.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
-        for directory in sorted({directory for path in told for directory in _directories(path)} - known):
+        for directory in sorted({directory for path in stepped for directory in _directories(path)} - known):
             node = at(self._tree, directory)
             if node is not None and node.is_dir and node.lower_path is None:
                 self.plan.same.append(Same(directory, node.id, attributes=False))

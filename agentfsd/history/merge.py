@@ -176,8 +176,8 @@ def merge(
     _part_additions(theirs, his, mine, ours)
     _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his, names)
-    merger.outcome.steps += [Step(*one) for one in fitted.fits]
-    merger.outcome.conflicts += [PathConflict(*one) for one in fitted.clashes]
+    merger.outcome.steps += [Step(*fields) for fields in fitted.fits]
+    merger.outcome.conflicts += [PathConflict(*fields) for fields in fitted.clashes]
     merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
@@ -335,11 +335,11 @@ class _Merger:
         self, path: bytes, base: Inode | None, mine: Inode, his: Inode, *, source: Inode, content: bytes | None = None
     ) -> None:  # fmt: skip
         """Merge each attribute three-way. If both sides made the same change, ours is kept."""
-        one, two = attributes_of(mine), attributes_of(his)
-        old = attributes_of(base) if base is not None else two
+        our_attributes, their_attributes = attributes_of(mine), attributes_of(his)
+        old = attributes_of(base) if base is not None else their_attributes
         chosen, clashes = {}, []
         for name in ("mode", "uid", "gid", "xattrs"):
-            was, here, there = getattr(old, name), getattr(one, name), getattr(two, name)
+            was, here, there = getattr(old, name), getattr(our_attributes, name), getattr(their_attributes, name)
             chosen[name] = there if here == was else here
             if here not in (was, there) and there != was:
                 clashes.append(name)
@@ -349,8 +349,8 @@ class _Merger:
             return
         if clashes:
             self._note_decision(path, "attributes")
-        if source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
-            times = attributes_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
+        if source is not mine or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
+            times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
             self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
     # -- renames on one side or both
@@ -358,21 +358,21 @@ class _Merger:
     def _decide_moved(self, path: bytes, mine: EntryPair, his: EntryPair, here: bytes | None, there: bytes | None) -> None:
         new = here or there
         assert new is not None
-        one, two = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
+        our_inode, their_inode = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
         self._decided |= {here or new, there or new}
         if here and there and here != there:
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
-            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, two))):
+            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
                 self._conflict(name, "rename/rename", text, theirs)
-        elif one is None or two is None:
+        elif our_inode is None or their_inode is None:
             sides = self._names if here else self._names[::-1]
             text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
-            self._conflict(new, "rename/delete", text, Step(new, two))
+            self._conflict(new, "rename/delete", text, Step(new, their_inode))
         elif not (here and there) and new in (self._his if here else self._mine):
             text = f"{_shown(path)} was renamed to a name that the other side added"
             self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._his[new].new))
         else:
-            self._move(path, mine.old, one, two, new, by_him=not here)
+            self._move(path, mine.old, our_inode, their_inode, new, by_him=not here)
 
     def _move(self, path: bytes, base: Inode | None, mine: Inode, his: Inode, new: bytes, *, by_him: bool) -> None:
         before = len(self.outcome.steps)

@@ -135,19 +135,19 @@ class _Reader:
         self, status: str, old_path: bytes | None, path: bytes | None, progress: Progress
     ) -> Generator[Progress, None, Pair | None]:
         """Copy one path's versions to the spool. Return None for a directory without a note, and for a path deleted by now."""
-        one, two = _find(self._old, old_path), _find(self._new, path)
+        old_inode, new_inode = _find(self._old, old_path), _find(self._new, path)
         shown = path if path is not None else old_path
         assert shown is not None
-        sizes = self._size(self._old, one), self._size(self._new, two)
-        note = self._beyond_git(one, two)
-        same = one is not None and two is not None and _same_source(one, two)
+        sizes = self._size(self._old, old_inode), self._size(self._new, new_inode)
+        note = self._beyond_git(old_inode, new_inode)
+        same = old_inode is not None and new_inode is not None and _same_source(old_inode, new_inode)
         too_large = not same and max(sizes) > MAX_FILE_BYTES
         if too_large and not self._stat_only:
             raise _too_large(shown)
         before = after = None
         if not too_large:
-            before = yield from self._content(self._old, one, same, progress)
-            after = yield from self._content(self._new, two, same, progress)
+            before = yield from self._content(self._old, old_inode, same, progress)
+            after = yield from self._content(self._new, new_inode, same, progress)
             if before is None and after is None and not note:
                 return None
         before_path = old_path if old_path is not None else shown
@@ -192,25 +192,25 @@ class _Reader:
             os.close(fd)
         return start, self._end - start
 
-    def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
+    def _beyond_git(self, old_inode: Inode | None, new_inode: Inode | None) -> str:
         """Describe in words what git's format cannot express of a change."""
-        if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
-            notes = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
-        elif one.id or two.id or one.lower_path != two.lower_path:
-            notes = self._attributes(one, two)
+        if old_inode is None or new_inode is None or stat.S_IFMT(old_inode.mode) != stat.S_IFMT(new_inode.mode):
+            notes = [_whole(self._old, old_inode, "removed"), _whole(self._new, new_inode, "added")]
+        elif old_inode.id or new_inode.id or old_inode.lower_path != new_inode.lower_path:
+            notes = self._attributes(old_inode, new_inode)
         else:  # both are the same object of the lower, which moved with its directory
             notes = []
         return ", ".join(part for part in notes if part)
 
-    def _attributes(self, one: Inode, two: Inode) -> list[str]:
-        old, new = inode_stat.attributes(one), inode_stat.attributes(two)
+    def _attributes(self, old_inode: Inode, new_inode: Inode) -> list[str]:
+        old, new = inode_stat.attributes(old_inode), inode_stat.attributes(new_inode)
         old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
         notes = []
         if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):
             notes.append(f"mode {old_mode:04o} -> {new_mode:04o}")
         if (old.uid, old.gid) != (new.uid, new.gid):
             notes.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
-        if all_xattrs(self._old, one) != all_xattrs(self._new, two):
+        if all_xattrs(self._old, old_inode) != all_xattrs(self._new, new_inode):
             notes.append("extended attributes")
         if old.rdev != new.rdev:
             notes.append("another device")
@@ -230,11 +230,17 @@ def _git_mode(mode: int) -> int:
     return FileMode.BLOB_EXECUTABLE if stat.S_ISREG(mode) and mode & 0o100 else FileMode.BLOB
 
 
-def _same_source(one: Inode, two: Inode) -> bool:
+def _same_source(old_inode: Inode, new_inode: Inode) -> bool:
     """Tell whether two files have the same object or lower file as their data, so that neither needs to be read."""
-    if not one.is_file or not two.is_file or one.content != two.content or one.anonymous or two.anonymous:
+    if (
+        not old_inode.is_file
+        or not new_inode.is_file
+        or old_inode.content != new_inode.content
+        or old_inode.anonymous
+        or new_inode.anonymous
+    ):
         return False
-    return one.content != 0 or one.lower_path == two.lower_path
+    return old_inode.content != 0 or old_inode.lower_path == new_inode.lower_path
 
 
 def _lost(path: bytes, why: DamagedContent) -> Refusal:

@@ -46,12 +46,12 @@ class Moves:
 
     # -- forward
 
-    def apply(self, again: bool, told: Told) -> None:
+    def apply(self, again: bool, progress: Told) -> None:
         """Make every move, then every attribute change.
 
         Args:
             again: whether an earlier call may have made some of the moves.
-            told: called with the number of moves after each directory.
+            progress: called with the number of moves after each directory.
 
         Raises:
             Drifted: somebody else changed a path. Some moves have been made then.
@@ -66,7 +66,7 @@ class Moves:
                         (self._put if move.ino else self._remove)(move, directory_fd)
                 except _Drift:
                     drifted.append(move.path)
-            told(len(moves))
+            progress(len(moves))
             if drifted:
                 raise Drifted(drifted)
         for change in sorted(self._journal.changes, key=lambda change: change.path, reverse=True):
@@ -193,11 +193,11 @@ class Moves:
 
     # -- back
 
-    def undo(self, told: Told) -> None:
+    def undo(self, progress: Told) -> None:
         """Put every original back, the last one first, and restore the times of its directory.
 
         Args:
-            told: called with the number of moves after each directory.
+            progress: called with the number of moves after each directory.
 
         Raises:
             Refusal: something else now has the name of an original. Everything else was undone.
@@ -208,7 +208,7 @@ class Moves:
                 self._change_back(change, change.old)
         for directory_fd, moves in self._by_directory(reversed(self._journal.moves)):
             blocked += [move for move in moves if not self._undo_move(move, directory_fd)]
-            told(len(moves))
+            progress(len(moves))
         for times in sorted(self._journal.directories, key=lambda times: times.path, reverse=True):
             self._set_times(times)
         if blocked:

@@ -182,7 +182,7 @@ def _check_path(step: Step) -> None:
     if not step.path and isinstance(step, Adjust):
         return
     if not is_plain(step.path):
-        raise invalid(f"{os.fsdecode(step.path)!r} is no path beneath the root")
+        raise invalid(f"{os.fsdecode(step.path)!r} is not a path beneath the root")
     if step.path == CONTROL_DIR or step.path.startswith(CONTROL_DIR + b"/"):
         raise invalid(f"{os.fsdecode(step.path)!r}: only agentfsd writes there")
 

@@ -12,6 +12,7 @@ from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
 _KINDS = {"contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type"}
+_OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
 
 
@@ -87,7 +88,7 @@ class Commits:
     def _field(self, commit: bytes, name: bytes) -> bytes:
         kind, data = self._workshop.read(commit)
         if kind != b"commit":
-            raise GitFailed(f"{commit.decode()} is no commit")
+            raise GitFailed(f"{commit.decode()} is not a commit")
         return next(line[len(name) + 1 :] for line in data.splitlines() if line.startswith(name + b" "))
 
     def who(self, commit: bytes) -> bytes:
@@ -125,9 +126,13 @@ class Commits:
 
     def differences(self, pairs: list[tuple[bytes, bytes]]) -> list[dict[bytes, Difference]]:
         """Return the differences between the two trees of each pair, by path."""
-        asked = [(one, two) for one, two in pairs if one != two]
-        lines = b"".join(one + b" " + two + b"\n" for one, two in asked)
-        said = self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines) if asked else b""
+        different = [(one, two) for one, two in pairs if one != two]
+        lines = b"".join(one + b" " + two + b"\n" for one, two in different)
+        said = (
+            self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines)
+            if different
+            else b""
+        )
         by_pair: dict[tuple[bytes, bytes], dict[bytes, Difference]] = {}
         into: dict[bytes, Difference] = {}
         while said:
@@ -183,6 +188,7 @@ class Commits:
             said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
         except GitFailed as exc:
             if "unrelated histories" in str(exc):
+                self._expect_whole(ours, theirs)
                 raise Unrelated from None
             raise
         tree, _, rest = said.partition(b"\0")
@@ -190,6 +196,15 @@ class Commits:
         if code:
             self._read_clashes(merged, rest)
         return merged
+
+    def _expect_whole(self, *tips: bytes) -> None:
+        """Refuse histories of which a commit is missing: git takes them for unrelated."""
+        try:
+            self._workshop.git("rev-list", "--quiet", *tips)
+        except GitFailed as exc:
+            missing = _OBJECT_ID.search(str(exc))
+            name = f"commit {missing[0]}" if missing else "a commit"
+            raise GitFailed(f"{name} is missing in the repository; objects that it borrows from elsewhere are not read") from None
 
     def _label(self, name: str, commit: bytes) -> str:
         """Make a branch in the workshop for a commit, so that git uses its name in markers.
@@ -218,7 +233,7 @@ class Commits:
             info, _, path = line.partition(b"\t")
             mode, oid, stage = info.split(b" ")
             merged.stages.setdefault(path, {})[int(stage)] = Entry(mode, oid)
-        told, at = dict[bytes, Clash](), end + 1
+        clashes, at = dict[bytes, Clash](), end + 1
         while at < len(fields) and fields[at]:
             count = int(fields[at])
             paths, text = fields[at + 1 : at + 1 + count], fields[at + 2 + count].decode("utf-8", "backslashreplace")
@@ -226,8 +241,8 @@ class Commits:
             if match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
                 for path in paths:
-                    told.setdefault(path, Clash(path, kind, match[2].strip()))
-        merged.clashes = [told.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
+                    clashes.setdefault(path, Clash(path, kind, match[2].strip()))
+        merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:
         """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts."""

@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[list[_Record], list[str]]:
                 if len(wrong) > MOST_WRONG:
                     break
     if wrong and not records:
-        raise invalid(f"{path.name} is no session: {wrong[0]}", "agentfs_files.session.dump_session_tree writes them")
+        raise invalid(f"{path.name} is not a session: {wrong[0]}", "agentfs_files.session.dump_session_tree writes them")
     return records, wrong
 
 

@@ -29,8 +29,8 @@ class LongRequest(Request, frozen=True, kw_only=True):
 def tagged(base: type[Message]) -> tuple[type[Message], ...]:
     """Return the subclasses of *base* that have a tag, which are the messages that can be sent."""
     kinds: list[type[Message]] = []
-    for one in base.__subclasses__():
-        if one.__struct_config__.tag != one.__name__:
-            kinds.append(one)
-        kinds.extend(tagged(one))
+    for kind in base.__subclasses__():
+        if kind.__struct_config__.tag != kind.__name__:
+            kinds.append(kind)
+        kinds.extend(tagged(kind))
     return tuple(kinds)

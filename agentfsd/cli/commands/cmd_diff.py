@@ -89,10 +89,10 @@ def diff(
             _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
-        with progress_bar.of_daemon() as told:
+        with progress_bar.of_daemon() as on_progress:
             patches = daemon.patches(
                 new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
-                internal=everything, on_progress=told,
+                internal=everything, on_progress=on_progress,
             )  # fmt: skip
     if as_json:
         printing.as_json(plain(patches))
@@ -122,7 +122,7 @@ def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> No
     else:
         for repository in reply.repositories:
             printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}" for change in reply.changes)
+        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}{_executed(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 
 
@@ -133,3 +133,7 @@ def _shown_path(change: wire.Change) -> str:
 
 def _moved(change: wire.Change) -> str:
     return "\t(the lower changed since)" if change.lower_moved else ""
+
+
+def _executed(change: wire.Change) -> str:
+    return f"\t(runs on your side: {change.executed})" if change.executed else ""

@@ -141,8 +141,8 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
     return merge_reply(Merged("lower" if outcome.done != request.abort else "nothing", pending.changed), services.info.lower)
 
 
-def _telling(context: RequestContext, what: str) -> Progress:
-    return lambda done, total, size: context.progress(done, total, what)
+def _telling(context: RequestContext, phase: str) -> Progress:
+    return lambda done, total, size: context.progress(done, total, phase)
 
 
 def _lower_commits(services: Services) -> LowerCommits:

@@ -47,7 +47,7 @@ async def show_status(services: Services, request: wire.Status, context: Request
 async def top(services: Services, request: wire.Top, context: RequestContext) -> wire.TopReply:
     """Measure the daemon's requests for some time, and return the figures."""
     if not _LEAST_S <= request.seconds <= _MOST_S or math.isnan(request.seconds):
-        raise invalid(f"{request.seconds} s is no span to look at", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
+        raise invalid(f"cannot measure for {request.seconds} s", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
     profile = services.traffic.profile(services.identify.of_thread, context.bound_to)
     began_ns = time.monotonic_ns()
     try:
@@ -68,7 +68,7 @@ async def top(services: Services, request: wire.Top, context: RequestContext) ->
 async def list_audit_entries(services: Services, request: wire.AuditList, context: RequestContext) -> wire.AuditReply:
     """Return entries of the audit trail."""
     if not 1 <= request.limit <= _MOST_ENTRIES:
-        raise invalid(f"{request.limit} is no number of entries", f"give 1 to {_MOST_ENTRIES}")
+        raise invalid(f"{request.limit} is not a number of entries", f"give 1 to {_MOST_ENTRIES}")
     if services.audit is None or not services.audit.is_on:
         return wire.AuditReply(enabled=False, entries=[])
     branch_id, name = _asked_branch(services, request.branch, context)
@@ -77,6 +77,20 @@ async def list_audit_entries(services: Services, request: wire.AuditList, contex
     shown = fits if context.ruled is None else lambda record: not context.hides(record.path, record.old_path) and fits(record)
     records = await services.audit.read(question, shown, request.limit)
     return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in records])
+
+
+@control_operation(wire.RefusalList, permission=own_branch("branch"), note=changes_nothing)
+async def list_refusals(services: Services, request: wire.RefusalList, context: RequestContext) -> wire.RefusalsReply:
+    branch_id = services.overlay.refs.branch(request.branch or context.branch).id
+    refused = services.traffic.refused.of_branch(branch_id)
+    return wire.RefusalsReply(
+        refusals=[
+            wire.RefusedCount(
+                op=one.op, path=one.path, why=errno.errorcode.get(one.code, str(one.code)), count=count, command=one.command
+            )
+            for one, count in refused
+        ]
+    )
 
 
 def _asked_branch(services: Services, ref: str | None, context: RequestContext) -> tuple[str, str]:

@@ -86,7 +86,7 @@ class AgentFSBackend(BackendProtocol):
         if path is None:
             return ""
         if not path.startswith("/"):
-            raise ValueError(f"{path!r} is no absolute path; all of them begin with {shown}")
+            raise ValueError(f"{path!r} is not an absolute path; all of them begin with {shown}")
         if path != self._prefix and not path.startswith(f"{self._prefix}/"):
             raise ValueError(f"{path} is not in the workspace {shown}")
         return path[len(self._prefix) :].strip("/")
@@ -196,18 +196,18 @@ class AgentFSBackend(BackendProtocol):
         except (ToolRefused, *_EXPECTED) as exc:
             return EditResult(error=_said(file_path, exc))
 
-    def _edit(self, shown: str, asked: EditFileParams) -> EditResult:
-        text = self.filesystem.read_bytes(asked.path).content.decode()
-        plain, old = (part.replace("\r\n", "\n") for part in (text, asked.old_string))
+    def _edit(self, shown: str, params: EditFileParams) -> EditResult:
+        text = self.filesystem.read_bytes(params.path).content.decode()
+        plain, old = (part.replace("\r\n", "\n") for part in (text, params.old_string))
         if not old:
             return EditResult(error="old_string is empty; give the exact text to replace")
         count = plain.count(old)
         if not count:
             return EditResult(error=f"String not found: {explain_miss(plain, old, shown)}")
-        if count > 1 and not asked.replace_all:
+        if count > 1 and not params.replace_all:
             return EditResult(error=f"old_string is in {shown} multiple times ({count}); add lines around it, or set replace_all")
-        edited = replaced(text, asked, shown)
-        self.filesystem.write(asked.path, edited.text)
+        edited = replaced(text, params, shown)
+        self.filesystem.write(params.path, edited.text)
         return EditResult(path=shown, occurrences=edited.count)
 
     def delete(self, file_path: str) -> DeleteResult:
@@ -322,7 +322,7 @@ def _said(path: str, exc: Exception) -> str:
     if isinstance(exc, FileNotFoundError):
         return f"File '{path}' not found"
     if isinstance(exc, UnicodeDecodeError):
-        return f"File '{path}' is no UTF-8 text; download_files returns its bytes"
+        return f"File '{path}' is not UTF-8 text; download_files returns its bytes"
     if isinstance(exc, OSError) and exc.strerror:
         return f"'{path}': {exc.strerror}"
     return str(exc)

@@ -107,8 +107,10 @@ class AgentFSWorkspaceBackend:
 
         def list_(filesystem: Filesystem) -> list[FileEntry]:
             return [
-                FileEntry(name=one.name, path=posixpath.join(path, one.name), is_dir=one.is_directory, size=one.size_bytes)
-                for one in filesystem.list(path)
+                FileEntry(
+                    name=child.name, path=posixpath.join(path, child.name), is_dir=child.is_directory, size=child.size_bytes
+                )
+                for child in filesystem.list(path)
             ]
 
         return await self._do(list_)

@@ -166,10 +166,10 @@ def _description(tool: type[McpTool]) -> "types.Tool":
 def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with_snapshot: bool) -> "types.CallToolResult":
     path = str(given.get("path") or given.get("destination") or "")
     try:
-        asked = msgspec.convert(given, tool, strict=False)
+        tool_call = msgspec.convert(given, tool, strict=False)
         if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
-        return _answer(asked.run(workspace))
+        return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
         return _failure(f"{tool.name} cannot be called so: {exc}")
     except (McpRefused, *EXPECTED) as exc:
