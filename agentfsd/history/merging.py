@@ -11,6 +11,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
@@ -28,14 +29,14 @@ class Author:
 
 @dataclass(slots=True)
 class Merged:
-    """``changed``: paths that are different in the target now; ``how``: merged, fast-forward, or nothing.
+    """``listed``: what is different in the target now; ``how``: merged, fast-forward, or nothing.
 
     ``merged`` and ``left``: names of the sources that the target has now, and of those that had conflicts. ``sources``: which of
     them changed a path. ``decided``, ``marked``: as in MergeOutcome, with the name of the source.
     """
 
     how: str = "nothing"
-    changed: list[bytes] = field(default_factory=list)
+    listed: ListedChanges = field(default_factory=lambda: ListedChanges([], []))
     conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
@@ -48,8 +49,6 @@ class Merged:
         """Note that *source* changed *paths* of the target."""
         self.merged.append(source)
         for path in dict.fromkeys(paths):
-            if path not in self.sources:
-                self.changed.append(path)
             self.sources.setdefault(path, []).append(source)
 
     def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
@@ -154,6 +153,8 @@ def _attempt(
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
             return result
+        if merged:
+            result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
         if not merged or dry_run:
             return result
         merged = [] if wanted or rules.way == "beside" else merged
@@ -195,20 +196,21 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
 
 def restore_paths(
     overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
-) -> Generator[tuple[int, int, str], None, list[bytes]]:
-    """Has some paths of a branch be what they are in *ref*, all of them or none; the paths that changed."""
+) -> Generator[tuple[int, int, str], None, ListedChanges | None]:
+    """Has some paths of a branch be what they are in *ref*, all of them or none; what changed, None for nothing at all."""
     target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id
     for attempt in range(_ATTEMPTS):
         steps = _restore_attempt(overlay, target_id, source, wanted, author)
-        changed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
-        if changed is not None:
-            return changed
+        done, listed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
+        if done:
+            return listed
     raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be restored", "try again")
 
 
 def _restore_attempt(
     overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
-) -> Generator[tuple[int, int, str], None, list[bytes] | None]:
+) -> Generator[tuple[int, int, str], None, tuple[bool, ListedChanges | None]]:
+    """Return False when the target was changed meanwhile, and what changed."""
     with ExitStack() as held:
         ours, theirs = (held.enter_context(overlay.trees.frozen(ref, readers_follow=False)) for ref in (target_id, source))
         for path in wanted:
@@ -221,11 +223,11 @@ def _restore_attempt(
                 outcome.steps.append(Step(pair.path, pair.new))
             yield len(outcome.steps), 0, "changes"
         if not outcome.steps:
-            return []
+            return True, None
         made = held.enter_context(overlay.trees.scratch(ours))
         yield from _apply(made, theirs, outcome)
-        done = overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
-        return [step.path for step in outcome.steps] if done else None
+        listed = yield from list_changes(overlay.parts, ours, made, {step.path for step in outcome.steps})
+        return overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command), listed
 
 
 def _exists(tree: Tree, path: bytes) -> bool:

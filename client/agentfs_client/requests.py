@@ -237,7 +237,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
     one commit, or side by side as branches ``agentfsd/NAME/BRANCH``; in the last case nothing else is merged.
-    Without ``hooks`` a file that would run on the person's side is a conflict.
+    Without ``hooks`` a file that would run on the person's side is a conflict. ``internal``: list git's own files, too.
     """
 
     sources: list[str]
@@ -249,6 +249,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     dry_run: bool = False
     hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
+    internal: bool = False
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
@@ -256,7 +257,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
     ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones. Without ``hooks`` files
-    that would run on the person's side, such as git's hooks, are conflicts.
+    that would run on the person's side, such as git's hooks, are conflicts. ``internal`` is as in Merge.
     """
 
     branch: str | None = None
@@ -267,6 +268,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     dry_run: bool = False
     hooks: bool = False
     as_branches: bool = False
+    internal: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):
