@@ -1,6 +1,7 @@
 """Merging branches: from names to a branch that holds the result, in one step or not at all."""
 
 import errno
+import itertools
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
+from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")
 
@@ -134,6 +136,8 @@ def _attempt(
                     continue
                 now = theirs
                 result.take(name, paths)
+                told = yield from tell(overlay.parts, ours, theirs, paths)
+                result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
@@ -153,8 +157,7 @@ def _attempt(
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
             return result
-        if merged:
-            result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
+        result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
         if not merged or dry_run:
             return result
         merged = [] if wanted or rules.way == "beside" else merged

@@ -304,10 +304,10 @@ class DaemonOperations:
 
     @operation
     def changed_files(
-        self, b: str | None = None, a: str | None = None, *, count: bool = False
+        self, b: str | None = None, a: str | None = None, *, count: bool = False, histories: bool = False, internal: bool = True
     ) -> Question[wire.FilesDifferReply]:
         """Return the files that differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
-        return ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
+        return ask(wire.DiffFiles(a=a, b=b, count=count, histories=histories, internal=internal), wire.FilesDifferReply)
 
     @operation
     def patches(

@@ -135,12 +135,15 @@ class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
-    """The files that differ, sorted by path. ``unchanged`` counts equal files; -1 if the request did not ask for it."""
+    """The files that differ, sorted by path. ``unchanged`` counts equal files; -1 if the request did not ask for it.
+    ``repositories`` are the git commits, if the request asked for them.
+    """
 
     added: list[PathName]
     modified: list[PathName]
     deleted: list[PathName]
     unchanged: int = -1
+    repositories: list[RepositoryChange] = []
 
 
 class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):

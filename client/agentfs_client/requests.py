@@ -207,12 +207,15 @@ class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
     """Ask which files differ, each by its path. Directories are omitted, and a renamed file is deleted at one path and added at
     the other.
 
-    ``a`` and ``b`` are as in Diff. ``count``: also count equal files, which means walking all of ``a``.
+    ``a``, ``b``, ``histories`` and ``internal`` are as in Diff. ``count``: also count equal files, which means walking all of
+    ``a``.
     """
 
     a: str | None = None
     b: str | None = None
     count: bool = False
+    histories: bool = False
+    internal: bool = True
 
 
 class Log(Request, frozen=True, kw_only=True, tag="log"):
